@@ -21,6 +21,8 @@ class InputError(SeqveilError, ValueError):
 class UnknownSymbol(InputError):
     """A value outside the alphabet. The message gives its position, never the value."""
 
+    position: int | None = None
+
 
 class ModelError(InputError):
     """A model that is malformed, or that belongs to another alphabet."""

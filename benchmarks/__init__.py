@@ -1,0 +1,1 @@
+"""Every figure README and docs state, measured in one run: `make bench`, or `python -m benchmarks NAME...`."""

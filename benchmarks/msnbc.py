@@ -1,0 +1,58 @@
+"""Wrong symbols on MSNBC clicks: 1,000 held-out users of 20 and more clicks, ε = 1 per click, with and without decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.timing import find
+from seqveil import Fleet, MarkovModel, Setting
+from seqveil.coins import SeededCoins
+from seqveil.decode import decode_codes
+
+USERS, CLICKS = 1_000, 20
+CASES = (
+    ("optimal", 1.0, 1),
+    ("optimal", 1.0, 2),
+    ("optimal", 1.0, 4),
+    ("balanced", 1.0, 1),
+    ("balanced", 1.0, 4),
+    ("crr_repaired", 1.0, 1),
+    ("randomized_response", 1.0, 1),
+    ("randomized_response", 1.0, 4),
+    ("randomized_response", 2.0, 1),
+    ("crr", 1.0, 1),
+)
+
+
+def run(data: Path | None) -> list[dict[str, object]]:
+    import polars as pl
+
+    path = find(data, "msnbc/msnbc_sequences.parquet")
+    if path is None:
+        return []
+    everyone = pl.read_parquet(path)
+    held_out = everyone.filter(pl.col("seq").list.len() >= CLICKS).sample(USERS, seed=1)
+    rest = everyone.join(held_out.select("user"), on="user", how="anti")
+    model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
+    truth = model.alphabet.encode(held_out["seq"].list.head(CLICKS).explode().to_numpy()).reshape(USERS, CLICKS)
+    print(f"{model}; first {CLICKS} clicks of {USERS} users; share of wrong symbols")
+    print(
+        f"  {'mechanism':<22}{'ε':>4}{'every':>7}{'released':>10}{'filtered':>10}{'smoothed':>10}{'worst leakage':>15}"
+    )
+    rows: list[dict[str, object]] = []
+    for name, epsilon, period in CASES:
+        setting = Setting.of(model, name, epsilon, schedule=period)
+        fleet, coins, users = Fleet(setting, USERS), SeededCoins(7), np.arange(USERS)
+        released = np.stack([fleet.release(users, clicks, coins).codes for clicks in truth.T], axis=1)
+        online, smooth = (decode_codes(setting, released, smooth=s).argmax(2) for s in (False, True))
+        wrong = [float((guess != truth).mean()) for guess in (released, online, smooth)]
+        leakage = float(fleet.state.account.worst.max())
+        sound = "" if setting.mechanism.sound else f"  NOT sound: promised {epsilon * CLICKS:g}"
+        shown = "".join(f"{w:>10.3f}" for w in wrong)
+        print(f"  {name:<22}{epsilon:>4g}{period:>7}{shown}{leakage:>15.2f}{sound}")
+        rows.append({"mechanism": name, "epsilon": epsilon, "period": period, "wrong": wrong, "leakage": leakage})
+    constant = float((truth != np.bincount(truth.ravel()).argmax()).mean())
+    print(f"  {'most frequent symbol':<33}{constant:>10.3f}")
+    return rows

@@ -1,0 +1,8 @@
+"""`python -m seqveil` is `seqveil`."""
+
+import sys
+
+from seqveil.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

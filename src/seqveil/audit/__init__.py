@@ -1,0 +1,5 @@
+"""Checks of what was released, by someone who has nothing but the model and the releases."""
+
+from seqveil.audit.exact import Audit, Report
+
+__all__ = ["Audit", "Report"]

@@ -1,0 +1,148 @@
+"""The command line: `seqveil fit | plan | release | audit | decode | mechanisms`.
+
+Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
+input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from seqveil import __version__
+from seqveil.commands.audit import audit
+from seqveil.commands.decode import decode
+from seqveil.commands.fit import fit
+from seqveil.commands.mechanisms import mechanisms
+from seqveil.commands.plan import plan
+from seqveil.commands.release import release
+from seqveil.errors import BudgetSpent, GuaranteeError, SeqveilError
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # a traceback with locals would show raw data
+    pretty_exceptions_show_locals=False,
+    no_args_is_help=True,
+    help="Release a personal data stream as it happens, with a privacy guarantee that holds even against someone who "
+    "knows how the data is correlated.",
+)
+for command in (fit, plan, release, audit, decode, mechanisms):
+    app.command()(command)
+
+
+class Interrupted(BaseException):
+    """Somebody asked the run to end (Ctrl-C or SIGTERM)."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"seqveil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks, which may show data; or set SEQVEIL_DEBUG=1.")
+    ] = False,
+) -> None:
+    """See `--debug` in `main`: it is taken out before the commands see their arguments."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    args = [arg for arg in given if arg != "--debug"]
+    debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
+    try:
+        with _interruptible():
+            code = _run(args)
+    except (Interrupted, KeyboardInterrupt):
+        code = _fail("interrupted; rows already on standard output stand" if _piped(args) else _NOTHING, FAILED, "")
+    except BrokenPipeError:
+        code = FAILED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code = _report(error)
+    return _flush(code)
+
+
+_NOTHING = "interrupted; nothing was written"
+
+
+def _run(args: list[str]) -> int:
+    try:
+        code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+    return code if isinstance(code, int) else OK
+
+
+def _report(error: Exception) -> int:
+    """One line for whatever went wrong. Only our own messages are passed on: they hold no data."""
+    if isinstance(error, BudgetSpent | GuaranteeError):
+        return _fail(str(error), FAILED)
+    if isinstance(error, SeqveilError):
+        return _fail(str(error), BAD_INPUT)
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
+        return _fail(f"{error.format_message()} See seqveil --help.", BAD_INPUT)
+    if isinstance(error, MemoryError):
+        return _fail("out of memory; use a smaller alphabet, or decode with --online", BAD_INPUT)
+    if isinstance(error, OSError):
+        where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
+        return _fail(f"{error.strerror or 'input or output failed'}{where}", BAD_INPUT)
+    kind = type(error).__name__
+    return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
+
+
+def _fail(text: str, code: int, before: str = "error: ") -> int:
+    print(before + " ".join(text.split()), file=sys.stderr)
+    return code
+
+
+def _piped(args: list[str]) -> bool:
+    return "--out=-" in args or any(name in ("--out", "-o") and to == "-" for name, to in itertools.pairwise(args))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM as one exception that unwinds every open file, and nothing else catches."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted
+
+    try:
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs it owns the signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _flush(code: int) -> int:
+    """Flush standard output; a reader that has gone away is no error worth a word."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    return code

@@ -1,0 +1,1 @@
+"""The commands of `seqveil`, one file each; `seqveil.cli` puts them together."""

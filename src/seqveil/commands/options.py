@@ -1,0 +1,109 @@
+"""Options that several commands share, so that each is spelled and explained once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from seqveil.files import Columns
+    from seqveil.model import MarkovModel
+    from seqveil.stream import Setting
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file; - for standard input.")]
+ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
+ModelFile = Annotated[Path, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - for standard output.")]
+Format = Annotated[
+    str | None, typer.Option(metavar="csv|jsonl", help="Format of standard input and output; files tell by their name.")
+]
+Meta = Annotated[Path | None, typer.Option(metavar="FILE", help="The side file, where it is not FILE.meta.json.")]
+
+UserColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the user  [default: user]")]
+ValueColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of the value, or two as in x,y  [default: value]")
+]
+TimeColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of the order  [default: seq or time, if there]")
+]
+Sort = Annotated[bool, typer.Option("--sort", help="Sort the rows by the order column first (in memory).")]
+
+Bins = Annotated[float | None, typer.Option(metavar="WIDTH", help="Cut numbers into bins of this width.")]
+Levels = Annotated[int | None, typer.Option(metavar="N", help="Cut numbers into N bins of about equal count.")]
+GridCells = Annotated[str | None, typer.Option(metavar="10x10", help="Cut points (--value-column x,y) into a grid.")]
+Order = Annotated[int, typer.Option(metavar="M", help="How many past symbols the next one depends on.")]
+Smoothing = Annotated[float, typer.Option(metavar="A", help="Pseudo-count given to each context; 0 keeps zeros.")]
+
+Mechanism = Annotated[
+    str | None, typer.Option(metavar="NAME", help="See `seqveil mechanisms`  [default: optimal]", show_default=False)
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option("--epsilon", "-e", metavar="E", help="Bound for one release (on average, with --every)."),
+]
+DistortionName = Annotated[
+    str | None,
+    typer.Option(metavar="hamming|absolute|squared|euclidean", help="Cost of a wrong release  [default: hamming]"),
+]
+Every = Annotated[int | None, typer.Option(metavar="M", help="Spend M·ε at every M-th release, nothing in between.")]
+SpendAbove = Annotated[
+    float | None,
+    typer.Option(
+        metavar="THRESHOLD", help="Save ε, at most M·ε, and spend it when the best guess's expected cost passes this."
+    ),
+]
+TotalBudget = Annotated[float | None, typer.Option(metavar="TOTAL", help="Most that a user's whole stream may leak.")]
+Horizon = Annotated[int | None, typer.Option(metavar="N", help="Spread the total evenly over N releases.")]
+WindowBudget = Annotated[
+    float | None,
+    typer.Option("--window", metavar="EPS", help="Most that may leak in any window of the length given next."),
+]
+WindowReleases = Annotated[int | None, typer.Option(metavar="N", help="Length of the window in releases.")]
+WindowSeconds = Annotated[float | None, typer.Option(metavar="S", help="Length of the window in seconds.")]
+WhenSpent = Annotated[
+    str | None,
+    typer.Option(metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"),
+]
+Delta = Annotated[float, typer.Option(metavar="D", help="Failure probability of the (ε, δ) total.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def columns_of(user: str | None, value: str | None, time: str | None) -> Columns:
+    from seqveil.files import Columns
+
+    return Columns(user or "user", value or "value", time)
+
+
+def columns_given(user: str | None, value: str | None, time: str | None) -> Columns | None:
+    """The columns, or None where the side file is to name them."""
+    return None if user is value is time is None else columns_of(user, value, time)
+
+
+def setting_given(model: MarkovModel, *options: Any) -> Setting | None:
+    """The setting, or None where no option of it was given and the side file is to give it."""
+    return setting_of(model, *options) if any(option is not None for option in options) else None
+
+
+def setting_of(
+    model: MarkovModel,
+    mechanism: str | None,
+    epsilon: float | None,
+    distortion: str | None,
+    every: int | None,
+    spend_above: float | None,
+    budget: float | None,
+    horizon: int | None,
+    window: float | None,
+    window_releases: int | None,
+    window_seconds: float | None,
+    when_spent: str | None,
+) -> Setting:
+    """The setting that the options spell out."""
+    from seqveil.accounting import Budget, Schedule
+    from seqveil.stream import Setting
+
+    schedule = Schedule(1 if every is None else every, spend_above)
+    purse = Budget(budget, horizon, window, window_releases, window_seconds, when_spent or "hold")  # type: ignore[arg-type]
+    return Setting.of(model, mechanism or "optimal", epsilon, distortion or "hamming", schedule, purse)

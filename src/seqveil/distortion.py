@@ -1,0 +1,165 @@
+"""What a wrong release costs: Hamming, absolute, squared, Euclidean, or any matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.errors import InputError
+
+if TYPE_CHECKING:
+    from seqveil._symbols import Symbols
+
+NAMES = ("hamming", "absolute", "squared", "euclidean")
+
+
+@dataclass(frozen=True, eq=False)
+class Distortion:
+    """D(x, y): the cost of releasing y when the truth is x, for codes x and y.
+
+    `points` holds a position per symbol (none for Hamming), `table` a full matrix; exactly one rule applies by `name`.
+
+    >>> hamming().between([0, 1], [0, 2]).tolist()
+    [0.0, 1.0]
+    >>> absolute([10, 20, 40]).between([0, 1], [2, 1]).tolist()
+    [30.0, 0.0]
+    """
+
+    name: str
+    points: NDArray[np.float64] | None = None
+    table: NDArray[np.float64] | None = None
+
+    @property
+    def is_hamming(self) -> bool:
+        return self.name == "hamming"
+
+    def between(self, truth: ArrayLike, released: ArrayLike) -> NDArray[np.float64]:
+        """D elementwise over arrays of codes (they broadcast)."""
+        x, y = np.asarray(truth), np.asarray(released)
+        if self.table is not None:
+            return self.table[x, y]
+        if self.points is None:
+            return (x != y).astype(np.float64)
+        gap = self.points[x] - self.points[y]
+        if self.name == "euclidean":
+            return np.sqrt((gap**2).sum(-1))
+        return gap**2 if self.name == "squared" else np.abs(gap)
+
+    def matrix(self, n: int) -> NDArray[np.float64]:
+        """The n × n matrix of D."""
+        codes = np.arange(n)
+        return self.between(codes[:, None], codes[None, :])
+
+    def expected(self, beliefs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Expected cost Σ β(x) D(x, r) of every constant release r: shape (..., n)."""
+        if self.is_hamming:
+            return beliefs.sum(-1, keepdims=True) - beliefs
+        if self.name == "squared" and self.points is not None:
+            place = self.points - self.points.min()  # large numbers close together must not drown in their squares
+            mass, mean = beliefs.sum(-1, keepdims=True), (beliefs * place).sum(-1, keepdims=True)
+            return mass * place**2 - 2 * mean * place + (beliefs * place**2).sum(-1, keepdims=True)
+        n = beliefs.shape[-1]
+        if n <= 2048:
+            # einsum without BLAS sums each row in a fixed order, so a row's result does not depend on the others
+            return np.einsum("...x,xy->...y", beliefs, self.matrix(n), optimize=False)
+        flat = beliefs.reshape(-1, n)
+        return np.stack([self._expected_one(row) for row in flat]).reshape(beliefs.shape)
+
+    def _expected_one(self, belief: NDArray[np.float64]) -> NDArray[np.float64]:
+        support, n = np.flatnonzero(belief), belief.size
+        out = np.zeros(n)
+        for part in np.array_split(support, max(1, support.size * n // 4_000_000)):
+            out += (belief[part, None] * self.between(part[:, None], np.arange(n)[None, :])).sum(0)
+        return out
+
+    def best_guess(self, beliefs: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The constant release of least expected cost under each belief (ties: the lowest code)."""
+        if self.is_hamming:
+            return beliefs.argmax(-1)
+        if self.name == "absolute" and self.points is not None:
+            return _median(beliefs, self.points)
+        return self.expected(beliefs).argmin(-1)
+
+
+def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Weighted median by position: the minimiser of the expected absolute cost, without an n × n matrix."""
+    order = np.argsort(points, kind="stable")
+    cumulative = np.cumsum(beliefs[..., order], axis=-1)
+    place = (cumulative < 0.5 * cumulative[..., -1:]).sum(-1)
+    return order[np.minimum(place, order.size - 1)]
+
+
+def hamming() -> Distortion:
+    """1 where the release is wrong, 0 where it is right."""
+    return Distortion("hamming")
+
+
+def absolute(values: ArrayLike) -> Distortion:
+    """|v(x) - v(y)| for one number per symbol."""
+    return Distortion("absolute", points=_points(values, 1))
+
+
+def squared(values: ArrayLike) -> Distortion:
+    """(v(x) - v(y))² for one number per symbol."""
+    return Distortion("squared", points=_points(values, 1))
+
+
+def euclidean(points: ArrayLike) -> Distortion:
+    """‖v(x) - v(y)‖ for one point per symbol (rows of an n × d array)."""
+    return Distortion("euclidean", points=_points(points, 2))
+
+
+def matrix(costs: ArrayLike) -> Distortion:
+    """Any square matrix of finite costs ≥ 0, one row per truth and one column per release."""
+    table = np.array(costs, dtype=np.float64)
+    if table.ndim != 2 or table.shape[0] != table.shape[1]:
+        raise InputError(
+            f"expected a square distortion matrix, got shape {table.shape}; give a row and column a symbol"
+        )
+    if not np.isfinite(table).all() or (table < 0).any():
+        raise InputError("expected distortions that are finite and ≥ 0; replace NaN, inf and negative entries")
+    return Distortion("matrix", table=table)
+
+
+def _points(values: ArrayLike, dimensions: int) -> NDArray[np.float64]:
+    points = np.array(values, dtype=np.float64)
+    if points.ndim != dimensions or not len(points) or not np.isfinite(points).all():
+        wanted = "one finite number" if dimensions == 1 else "one point with finite coordinates"
+        raise InputError(f"expected {wanted} a symbol, got an array of shape {points.shape}")
+    return points
+
+
+def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: Symbols) -> Distortion:
+    """A Distortion from an object, a name (positions come from the alphabet) or a matrix, checked against the size.
+
+    >>> from seqveil.alphabet import Alphabet
+    >>> resolve("absolute", Alphabet([10, 20])).between(0, 1).item()
+    10.0
+    """
+    found = distortion if isinstance(distortion, (str, Distortion)) else matrix(distortion)
+    if isinstance(found, str):
+        found = _by_name(found, alphabet.points)
+    holder: Any = found.points if found.table is None else found.table
+    if holder is not None and len(holder) != alphabet.n:
+        raise InputError(
+            f"expected a distortion over {alphabet.n} symbols, got one over {len(holder)}; give one entry a symbol"
+        )
+    return found
+
+
+def _by_name(name: str, points: NDArray[np.float64] | None) -> Distortion:
+    if name == "hamming":
+        return hamming()
+    if name not in NAMES:
+        raise InputError(f"expected a distortion among {', '.join(NAMES)} or a matrix, got {name!r}")
+    if points is None:
+        raise InputError(f'distortion "{name}" needs numbers, and this alphabet has none; use "hamming" or a matrix')
+    if name == "euclidean":
+        return euclidean(points if points.ndim == 2 else points[:, None])
+    if points.ndim == 2:
+        raise InputError(f'distortion "{name}" is for one number a symbol and this alphabet is a grid; use "euclidean"')
+    return absolute(points) if name == "absolute" else squared(points)

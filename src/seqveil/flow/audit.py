@@ -1,0 +1,54 @@
+"""Audit a released file: recompute the exact leakage of every user and compare it with what was promised."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqveil.audit import Audit, Report
+from seqveil.errors import DataError
+from seqveil.files import Columns
+from seqveil.flow.meta import Digest
+from seqveil.flow.received import Batch, receive
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress
+from seqveil.kernel import Floats
+from seqveil.model import MarkovModel
+from seqveil.stream import Setting
+
+
+def audit_file(
+    released: FilePath,
+    model: MarkovModel,
+    setting: Setting | None = None,
+    *,
+    meta: FilePath | None = None,
+    columns: Columns | None = None,
+    format: str | None = None,
+    delta: float = 1e-6,
+    chunk: int = CHUNK_ROWS,
+    memory: int = 1 << 30,
+    progress: Progress | None = None,
+) -> Report:
+    """What the releases of a file leaked, exactly, from the file and the model alone.
+
+    The setting comes from the side file; `setting` is for a file that has none. A model that is not the release's, and
+    a release that the setting cannot have made, are refused. Where the file has the column `epsilon` it is compared
+    with what the setting spent, and where the side file has a digest of the rows, with the rows.
+    """
+    received = receive(released, model, setting, meta, columns, format, chunk=chunk)
+    audit, digest = Audit(received.setting, memory), Digest()
+    for batch in received.batches(progress):
+        try:
+            used = audit.take(batch.users, batch.codes, batch.times, batch.epsilons)
+        except DataError as error:
+            rows = f"rows {batch.chunk.row(0)} to {batch.chunk.row(batch.chunk.n - 1)}"
+            raise DataError(f"{received.source.name}: {rows}: {error}") from None
+        _note(digest, batch, used)
+    claimed = None if received.meta is None else received.meta.get("digest")
+    return audit.report(delta, None if claimed is None else claimed == digest.hex())
+
+
+def _note(digest: Digest, batch: Batch, used: Floats) -> None:
+    """Add the rows to the digest as the file has them; where it lacks ε, with what was spent."""
+    rows = np.flatnonzero(batch.row_of >= 0)
+    claimed = used if batch.epsilons is None else batch.epsilons
+    digest.add(batch.chunk.users, batch.codes[rows], claimed[rows])

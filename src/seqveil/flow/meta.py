@@ -1,0 +1,130 @@
+"""What stands beside a released file: everything public that a receiver needs besides the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqveil import files
+from seqveil.accounting import Budget, Schedule
+from seqveil.errors import DataError, InputError, ModelError
+from seqveil.files import Columns
+from seqveil.flow.rows import FilePath
+from seqveil.kernel import Floats, Ints
+from seqveil.model import MarkovModel
+from seqveil.stream import Setting
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT, VERSION = "seqveil-release", 1
+EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
+
+Meta = dict[str, Any]
+
+
+class Digest:
+    """A digest of the rows released (who, what, at which ε), so that an audit sees whether they were changed since.
+
+    It follows the content, not the file: the same rows in another format have the same digest.
+    """
+
+    def __init__(self) -> None:
+        self._parts = [hashlib.sha256() for _ in range(4)]
+
+    def add(self, users: pl.Series, codes: Ints, epsilons: Floats) -> None:
+        import polars as pl
+
+        names = users.cast(pl.String)
+        lengths = np.asarray(names.str.len_bytes().to_numpy(), np.int64)  # or "a","bc" would look like "ab","c"
+        content = ("".join(names.to_list()).encode(), _bytes(lengths, "<i8"), _bytes(codes, "<i8"))
+        for part, data in zip(self._parts, (*content, _bytes(epsilons, "<f8")), strict=True):
+            part.update(data)
+
+    def hex(self) -> str:
+        return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
+
+
+def _bytes(numbers: Floats | Ints, kind: str) -> bytes:
+    return np.ascontiguousarray(numbers, dtype=kind).tobytes()
+
+
+def header(setting: Setting, columns: Columns, order: str | None, seed: int | None) -> Meta:
+    """The part of the side file that is known before the first row."""
+    from seqveil import __version__
+
+    alphabet = setting.model.alphabet
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "seqveil": __version__,
+        "setting": setting.describe(),
+        "model": setting.model.fingerprint,
+        "alphabet": {"kind": alphabet.to_json()["kind"], "symbols": alphabet.n},
+        "columns": {"user": columns.user, "value": columns.value, "order": order},
+        "seed": seed,
+        "private": seed is None,
+    }
+
+
+def save(meta: Mapping[str, Any], out: FilePath, named: FilePath | None) -> None:
+    """Write the side file under its own name, or beside a released file that is not standard output."""
+    if named is not None:
+        files.write_text(named, json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    elif os.fspath(out) != "-":
+        files.save_meta(out, meta)
+
+
+def load(released: FilePath, named: FilePath | None = None) -> Meta | None:
+    """The side file of a released file, or None where there is none."""
+    meta = files.load_meta(released) if named is None else _read(Path(named))
+    if meta is not None and (meta.get("format") != FORMAT or meta.get("version") != VERSION):
+        name = Path(named).name if named is not None else f"{Path(released).name}.meta.json"
+        raise DataError(f"{name}: expected a side file of format {FORMAT} {VERSION}; release the data again")
+    return meta
+
+
+def _read(path: Path) -> Meta:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path.name}: no such file; check the path") from None
+    except (OSError, ValueError):
+        meta = None
+    if not isinstance(meta, dict):
+        raise DataError(f"{path.name}: cannot be read as a JSON object; name the side file that release wrote")
+    return meta
+
+
+def check_model(meta: Meta, model: MarkovModel) -> None:
+    """Refuse a model that is not the one the release was made with."""
+    if meta.get("model") != model.fingerprint:
+        raise ModelError("the model is not the one the release was made with; name the model file of the release")
+
+
+def stored_setting(meta: Meta, model: MarkovModel) -> Setting:
+    """The setting a side file describes, for the model it was made with and no other."""
+    check_model(meta, model)
+    try:
+        saved = meta["setting"]
+        schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
+        return Setting.of(model, saved["mechanism"], saved["epsilon"], saved["distortion"], schedule, budget)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError):
+        raise DataError("the side file lacks a part of the setting; release the data again") from None
+
+
+def stored_columns(meta: Meta | None) -> Columns:
+    """The column names a side file gives, or the usual ones."""
+    try:
+        saved = {} if meta is None else meta["columns"]
+        return Columns(saved.get("user", "user"), saved.get("value", "value"), saved.get("order"))
+    except (KeyError, TypeError, AttributeError):
+        raise DataError("the side file lacks the column names; release the data again") from None

@@ -1,0 +1,185 @@
+"""Release a file of many users' streams, row by row in the order of the file."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil._symbols import OnUnknown
+from seqveil.coins import coins
+from seqveil.errors import InputError
+from seqveil.files import Chunk, Columns, Writer
+from seqveil.flow import meta as side
+from seqveil.flow.meta import EPSILON, EVENT
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, Table, seconds
+from seqveil.kernel import Floats, Ints
+from seqveil.roster import Roster
+from seqveil.stream import NOTHING, Setting
+
+MEMORY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Released:
+    """The account of a released file. Public: it holds nothing but counts and what the releases imply."""
+
+    events: int
+    users: int
+    releases: int
+    held: int  # releases at ε = 0: the best guess, which leaks nothing
+    stopped: int  # events that the policy "stop" left out
+    leakage: float  # exact, of the user with the most
+    composition: float  # Σε of the user with the most
+    ldp: float  # without any model, of the user with the most
+    private: bool
+    guarantee: str
+    warnings: tuple[str, ...]
+
+
+def release_file(
+    data: FilePath,
+    setting: Setting,
+    out: FilePath,
+    *,
+    columns: Columns | None = None,
+    seed: int | None = None,
+    on_unknown: OnUnknown | None = None,
+    format: str | None = None,
+    out_format: str | None = None,
+    sort: bool = False,
+    meta: FilePath | None = None,
+    inputs: tuple[FilePath, ...] = (),
+    chunk: int = CHUNK_ROWS,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Released:
+    """Release every row of a file and write user, order, released value and the ε it used, in the same order.
+
+    *Guarantee*: each user's stream is released as by a `Session` of its own; other columns of the file are dropped; the
+    output and its side file (`OUT.meta.json`, or `meta`) appear whole or not at all, except on standard output.
+
+    Parameters: `on_unknown` overrides the model's policy for values outside its alphabet; `seed` is for research and
+    marks the release as not private; `inputs` are further files that `out` must not replace. With a budget whose policy
+    is "stop" the rows left out are told by a column `event`, each user's count of events before the row.
+    """
+    source = Source(data, columns or Columns(), format, sort, chunk)
+    model = setting.model
+    alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
+    roster, purse = Roster(setting, memory), coins(seed)
+    table, digest, counter = Table(alphabet, source.columns), side.Digest(), _Counter() if gaps(setting) else None
+    held = stopped = 0
+    order: str | None = None
+    _refuse_overwriting(data, out, meta, inputs)
+    with Writer(out, out_format, (data, *inputs)) as writer:
+        for part, codes in source.coded(alphabet, progress):
+            times = seconds(part, source.name) if setting.budget.seconds is not None else None
+            users = part.users.to_list()
+            released, epsilons = roster.release(users, codes, purse, times)
+            made = np.flatnonzero(released != NOTHING)
+            more: dict[str, Floats | Ints] = {EPSILON: epsilons[made]}
+            if counter is not None:
+                more[EVENT] = counter.number(users)[made]
+            writer.write(table.frame(part, released[made], more, made))
+            digest.add(part.users.gather(made), released[made], epsilons[made])
+            held += int((epsilons[made] == 0).sum())
+            stopped += part.n - made.size
+            order = _order_name(part)
+        account = _account(setting, roster, held, stopped, seed)
+        side.save(_full(setting, source.columns, order, seed, account, digest), out, meta)
+    return account
+
+
+def gaps(setting: Setting) -> bool:
+    """Whether events may go without a release, so that a receiver must be told of them."""
+    return setting.budget.limited and setting.budget.when_spent == "stop"
+
+
+class _Counter:
+    """How many events of its user came before each event."""
+
+    def __init__(self) -> None:
+        self._next: dict[object, int] = {}
+
+    def number(self, users: list[object]) -> Ints:
+        out = np.empty(len(users), np.int64)
+        for k, user in enumerate(users):
+            out[k] = self._next.get(user, 0)
+            self._next[user] = int(out[k]) + 1
+        return out
+
+
+def _order_name(chunk: Chunk) -> str | None:
+    return None if chunk.order is None else chunk.order.name
+
+
+def _refuse_overwriting(data: FilePath, out: FilePath, meta: FilePath | None, inputs: tuple[FilePath, ...]) -> None:
+    taken = {os.path.realpath(path) for path in (data, out, *inputs) if os.fspath(path) != "-"}
+    if meta is not None and os.path.realpath(meta) in taken:
+        raise InputError("the side file would replace another file of this release; choose another name for it")
+
+
+def _account(setting: Setting, roster: Roster, held: int, stopped: int, seed: int | None) -> Released:
+    accounts = roster.accounts()
+    composed, leaked = float(accounts.spent.max()), float(accounts.leakage.max())
+    warnings = []
+    if not setting.mechanism.sound:
+        worst = int((accounts.leakage - accounts.spent).argmax())
+        nominal, true = accounts.spent[worst], accounts.leakage[worst]
+        warnings.append(
+            f'mechanism "{setting.mechanism.name}" does not keep to its ε: the worst stream leaked {true:.4g}, '
+            f"nominally {nominal:.4g}; use optimal or balanced for a guarantee"
+        )
+    if seed is not None:
+        warnings.append("seeded, so NOT private: whoever knows the seed can undo the release")
+    return Released(
+        events=int(accounts.events.sum()),
+        users=len(accounts.users),
+        releases=int(accounts.releases.sum()),
+        held=held,
+        stopped=stopped,
+        leakage=leaked,
+        composition=composed,
+        ldp=setting.mechanism.ldp * composed if composed else 0.0,
+        private=seed is None,
+        guarantee=guarantee(setting),
+        warnings=tuple(warnings),
+    )
+
+
+def guarantee(setting: Setting) -> str:
+    """What the setting promises, in plain words.
+
+    >>> from seqveil.model import MarkovModel
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> guarantee(Setting.of(model, epsilon=1.0))[:70]
+    'each release moves what anyone who knows the model believes about a us'
+    """
+    if not setting.mechanism.sound:
+        return (
+            f'none: "{setting.mechanism.name}" bounds one side only, and its true leakage stands beside the nominal one'
+        )
+    most, budget = setting.epsilon * setting.schedule.period, setting.budget
+    text = (
+        "each release moves what anyone who knows the model believes about a user's whole sequence by at most a factor "
+        f"e^{most:g} = {math.exp(most):.3g}, up or down"
+    )
+    if setting.schedule.period > 1:
+        text += f" (e^{setting.epsilon:g} a release on average)"
+    if budget.total is not None:
+        text += f"; all releases of a stream together by at most a factor e^{budget.total:g}"
+    if budget.per_window is not None:
+        unit = f"{budget.releases} releases" if budget.releases else f"{budget.seconds:g} seconds"
+        text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
+    return text
+
+
+def _full(
+    setting: Setting, columns: Columns, order: str | None, seed: int | None, account: Released, digest: side.Digest
+) -> side.Meta:
+    counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}
+    leaked = account.leakage if math.isfinite(account.leakage) else "inf"
+    told = {"leakage": leaked, "composition": account.composition, "digest": digest.hex()}
+    return side.header(setting, columns, order, seed) | counts | told

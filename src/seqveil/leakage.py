@@ -1,0 +1,123 @@
+"""What a realised stream has leaked, exactly: max-plus and min-plus filtering of the lifts.
+
+For a release y_k with lifts ρ_k, and C the model's transitions,
+V_k(x) = log ρ_k(x) + max over x' with C(x|x') > 0 of V_{k-1}(x')
+is the largest log Pr(x_1..x_k | y) / Pr(x_1..x_k) over sequences that end in x (the same with min for the smallest), so
+max_x V_k(x) and min_x V_k(x) are the two sides of the sequence leakage (SIL) of what was released: never above the sum
+of the ε_k, often well below. Each step costs O(transitions), whatever the length of the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.kernel import Floats, Ints, outward, slack
+
+
+class Chain(Protocol):
+    """What the account needs of a model."""
+
+    @property
+    def initial(self) -> Floats: ...
+    @property
+    def newest(self) -> Ints: ...
+    @property
+    def full_support(self) -> bool: ...
+    def spread(self, values: Floats, largest: bool) -> Floats: ...
+
+
+def log_lifts(column: Floats, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
+    """Logs of the lifts of a released output, rounded down and up: two (B, n) arrays.
+
+    `column` (B, n) holds Q(y|x) or its weights, `marginal` (B,) their mean under the belief, a sum of `terms` products.
+    A release that is equally likely whatever the truth is has lift 1 exactly.
+    """
+    return _rounded(column, marginal, terms, (column == column[:, :1]).all(1))
+
+
+def extremes(column: Floats, marginal: Floats, possible: NDArray[np.bool_], terms: int) -> tuple[Floats, Floats]:
+    """Logs of the least and largest lift over the possible symbols, rounded outward: two (B,) arrays."""
+    if possible.all():
+        low, high = column.min(1), column.max(1)
+    else:
+        low, high = np.where(possible, column, np.inf).min(1), np.where(possible, column, -np.inf).max(1)
+    down, _ = _rounded(low[:, None], marginal, terms, low == high)
+    _, up = _rounded(high[:, None], marginal, terms, low == high)
+    return down[:, 0], up[:, 0]
+
+
+def _rounded(column: Floats, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.nan_to_num(np.log(column / marginal[:, None]), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    down, up = outward(logs, slack(terms), -1), outward(logs, slack(terms), +1)
+    return np.where(silent[:, None], 0.0, down), np.where(silent[:, None], 0.0, up)
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """Both sides of the exact leakage of what was released so far, one row a user.
+
+    `ahead_most` and `ahead_least` hold, for every state, the extremes over all sequences that can come to it next; for a
+    chain in which anything can follow anything they are one number a user. `most` and `least` are the account itself.
+    """
+
+    most: Floats  # (B,) max over sequences of log posterior/prior
+    least: Floats  # (B,) min
+    ahead_most: Floats  # (B, S) or (B, 1)
+    ahead_least: Floats
+
+    @classmethod
+    def start(cls, chain: Chain, users: int) -> Account:
+        most, least = np.zeros(users), np.zeros(users)
+        if chain.full_support:
+            return cls(most, least, np.zeros((users, 1)), np.zeros((users, 1)))
+        possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
+        return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
+
+    def charge(self, chain: Chain, column: Floats, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
+        """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
+
+        `possible` (B, n) are the symbols of positive belief.
+        """
+        terms = chain.newest.size
+        if chain.full_support:
+            least, most = extremes(column, marginal, possible, terms)
+            most = _add(self.ahead_most, most[:, None], np.inf)
+            least = _add(self.ahead_least, least[:, None], -np.inf)
+            ahead_most, ahead_least = most, least
+        else:
+            down, up = log_lifts(column, marginal, terms)
+            most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
+            least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
+            ahead_most, ahead_least = chain.spread(most, True), chain.spread(least, False)
+        # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
+        told_all = np.isinf(self.most) | (marginal == 0)
+        return Account(
+            np.where(told_all, np.inf, most.max(1)),
+            np.where(told_all, -np.inf, least.min(1)),
+            np.where(told_all[:, None], self.ahead_most, ahead_most),
+            np.where(told_all[:, None], self.ahead_least, ahead_least),
+        )
+
+    @property
+    def worst(self) -> Floats:
+        """SIL of what was released: the larger side, one number a user."""
+        return np.maximum(self.most, -self.least) + 0.0  # no -0
+
+    def take(self, users: NDArray[np.intp] | slice) -> Account:
+        return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
+
+
+def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
+    """ahead + logs where a sequence can end there."""
+    return np.where(ahead == impossible, impossible, _add(ahead, logs, -impossible))
+
+
+def _add(total: Floats, cost: Floats, towards: float) -> Floats:
+    """total + cost, rounded outward; exact where the cost is 0."""
+    with np.errstate(invalid="ignore"):
+        return np.where(cost == 0, total, np.nextafter(total + cost, towards))

@@ -1,0 +1,107 @@
+"""What a mechanism is: a rule from belief, ε and distortion to a kernel, with its promise written on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.distortion import Distortion, hamming
+from seqveil.errors import InputError
+from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+
+Build = Callable[[Floats, float, Distortion], Kernels]
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A kernel for every belief, and what it promises.
+
+    `sound`: every lift over the whole alphabet is within ε, checked on each integer table before anything is drawn.
+    `ldp`: the LDP level it has without trusting any model, as a multiple of ε (inf: none).
+    """
+
+    name: str
+    summary: str
+    guarantee: str
+    trusts: str
+    cost: str
+    reference: str
+    sound: bool
+    ldp: float
+    build: Build
+
+    def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
+        """One kernel for each row of `beliefs`, verified from its integers; ε too small to use gives the constant."""
+        costs = hamming() if distortion is None else distortion
+        if usable(epsilon, beliefs.shape[1]) == 0.0 or beliefs.shape[1] == 1:
+            return constant(beliefs, costs)
+        built = self.build(beliefs, epsilon, costs)
+        if self.sound:
+            built.verify(beliefs, epsilon, self.ldp * epsilon)
+        return built
+
+
+def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
+    """Release the best guess under the belief whatever the truth is: leaks nothing."""
+    users, n = beliefs.shape
+    outputs = distortion.best_guess(beliefs)[:, None].astype(np.int64)
+    base = np.full((users, 1), DENOMINATOR, np.int64)
+    nothing, one_class = np.zeros((users, 1, 1), np.int64), np.zeros((users, n), np.int64)
+    return Kernels(n, outputs, base, nothing, None, one_class)
+
+
+def parts(law: Floats, total: Ints) -> Ints:
+    """Integers proportional to each row of `law` that sum to its total; what rounding leaves goes to the largest."""
+    shares = np.floor(law * total[:, None].astype(np.float64)).astype(np.int64)
+    shares[np.arange(len(law)), shares.argmax(1)] += total - shares.sum(1)
+    return shares
+
+
+def truth_or_draw(told: Ints, base: Ints, told_as: Ints | None = None) -> Kernels:
+    """Tell the truth with weight `told` (B,), else draw by the weights `base` (B, n); together they sum to 2**62.
+
+    `told_as` (B, n) lets a symbol be told as another one.
+    """
+    users, n = base.shape
+    outputs = np.broadcast_to(np.arange(n), (users, n))
+    extra = np.broadcast_to(told[:, None, None], (users, n, 1))
+    return Kernels(n, outputs, base, extra, (outputs if told_as is None else told_as)[:, :, None])
+
+
+def stack(kernels: list[Kernels]) -> Kernels:
+    """Kernels of one shape family joined into one stack; missing outputs get weight 0."""
+    if len(kernels) == 1:
+        return kernels[0]
+    if any(k.places is not None for k in kernels):
+        raise InputError("only kernels with full tables can be stacked")
+    most = max(k.outputs.shape[1] for k in kernels)
+    classes = max(k.extra.shape[1] for k in kernels)
+    n = kernels[0].n
+    users = sum(len(k) for k in kernels)
+    outputs, base = np.zeros((users, most), np.int64), np.zeros((users, most), np.int64)
+    extra, rows = np.zeros((users, classes, most), np.int64), np.zeros((users, n), np.int64)
+    at = 0
+    for k in kernels:
+        part, wide, high = slice(at, at + len(k)), k.outputs.shape[1], k.extra.shape[1]
+        outputs[part, :wide], base[part, :wide] = k.outputs, k.base
+        extra[part, :high, :wide], extra[part, high:, :wide] = k.extra, k.extra[:, :1]
+        rows[part] = np.arange(n) if k.rows is None else k.rows
+        at += len(k)
+    return Kernels(n, outputs, base, extra, None, rows)
+
+
+def check_epsilon(epsilon: float, what: str = "epsilon") -> float:
+    """ε as a float, or one clear line."""
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (value > 0 and math.isfinite(value)):
+        shown = value if isinstance(epsilon, (int, float)) else type(epsilon).__name__
+        raise InputError(f"expected {what} to be a finite number above 0, got {shown}; try 1.0")
+    if value > 40:
+        raise InputError(f"{what}={value:g} is no protection (a factor e^{value:g}); expected at most 40")
+    return value

@@ -1,0 +1,162 @@
+"""Users by name: a fleet that takes events as they come, many a user, and stays within its memory.
+
+Where a user's state is small all users stay live. Where it is large (an alphabet of thousands), only as many as fit do;
+the others are remembered by their releases, which are all their state follows from, and are replayed when they return.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil import fleet, stream
+from seqveil.coins import Coins
+from seqveil.kernel import Floats, Ints
+
+SMALL = 4096  # bytes of state a user may have and still always stay live
+
+
+@dataclass(frozen=True, eq=False)
+class Accounts:
+    """Where every user stands, in the order they came."""
+
+    users: list[Hashable]
+    events: Ints
+    releases: Ints
+    spent: Floats  # Σ ε used
+    most: Floats  # exact leakage, upper side
+    least: Floats  # lower side
+
+    @property
+    def leakage(self) -> Floats:
+        return np.maximum(self.most, -self.least)
+
+
+class Roster:
+    """Releases (or, for a receiver, observes) events of named users in the order given.
+
+    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, whoever else is in the roster and
+    however often its state was put aside.
+
+    >>> from seqveil.coins import SeededCoins
+    >>> from seqveil.model import MarkovModel
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> roster = Roster(stream.Setting.of(model, epsilon=1.0))
+    >>> codes, epsilons = roster.release(["ann", "bob", "ann"], np.array([0, 1, 0]), SeededCoins(1))
+    >>> epsilons.tolist(), roster.accounts().users, roster.accounts().events.tolist()
+    ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
+    """
+
+    def __init__(self, setting: stream.Setting, memory: int = 1 << 30) -> None:
+        self.setting = setting
+        size = 8 * setting.model.size
+        width = size if setting.model.full_support else 3 * size
+        self._capacity = None if width <= SMALL else max(1, memory // (4 * width))
+        self._index: dict[Hashable, int] = {}
+        self._live = fleet.Fleet(setting)
+        self._slot: dict[int, int] = {}  # user → row of the fleet, least recently used first
+        self._history: list[tuple[array[int], array[float]]] = []
+        self._releases = np.zeros(0, np.int64)
+        self._standing = np.zeros((0, 4))  # events, spent, most, least
+
+    def release(
+        self, users: Sequence[Hashable], codes: Ints, coins: Coins, times: Floats | None = None
+    ) -> tuple[Ints, Floats]:
+        """Released codes and the ε used, event by event; NOTHING where the budget's policy is to stop."""
+
+        def play(rows: NDArray[np.intp], events: NDArray[np.intp]) -> stream.Released:
+            return self._live.release(rows, codes[events], coins, None if times is None else times[events])
+
+        return self._play(users, play, times)
+
+    def observe(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> tuple[Ints, Floats]:
+        """Take released codes in, as a receiver does; refuses releases that this setting cannot have made."""
+
+        def play(rows: NDArray[np.intp], events: NDArray[np.intp]) -> stream.Released:
+            return self._live.observe(rows, codes[events], None if times is None else times[events])
+
+        return self._play(users, play, times)
+
+    def accounts(self) -> Accounts:
+        """Where every user stands."""
+        events, spent, most, least = self._standing[: len(self._index)].T.copy()
+        releases = self._releases[: len(self._index)].copy()
+        return Accounts(list(self._index), events.astype(np.int64), releases, spent, most, least)
+
+    def _play(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
+        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
+        self._make_room(len(self._index))
+        codes, epsilons = np.empty(ids.size, np.int64), np.empty(ids.size)
+        for members in self._groups(ids):
+            self._enter(members)
+            events = np.flatnonzero(np.isin(ids, members)) if members.size < len(self._index) else np.arange(ids.size)
+            for turn in fleet.rounds(ids[events]):
+                at = events[turn]
+                rows = np.array([self._slot[user] for user in ids[at].tolist()], np.intp)
+                made = play(rows, at)
+                codes[at], epsilons[at] = made.codes, made.epsilons
+            self._note(members, ids[events], codes[events], None if times is None else times[events])
+        return codes, epsilons
+
+    def _make_room(self, users: int) -> None:
+        if users > len(self._releases):
+            more = max(users, 2 * len(self._releases)) - len(self._releases)
+            self._releases = np.concatenate([self._releases, np.zeros(more, np.int64)])
+            self._standing = np.concatenate([self._standing, np.zeros((more, 4))])
+        if self._capacity is not None:
+            self._history.extend((array("q"), array("d")) for _ in range(users - len(self._history)))
+
+    def _groups(self, ids: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """The chunk's users in groups that can be live together, in the order they come."""
+        distinct, first = np.unique(ids, return_index=True)
+        distinct = distinct[np.argsort(first)]
+        size = distinct.size if self._capacity is None else self._capacity
+        return [distinct[at : at + size] for at in range(0, distinct.size, max(1, size))]
+
+    def _enter(self, members: NDArray[np.intp]) -> None:
+        """Make these users live, putting others aside where there is no room."""
+        wanted = members.tolist()
+        for user in wanted:
+            if user in self._slot:
+                self._slot[user] = self._slot.pop(user)  # now the most recently used
+        missing = [user for user in wanted if user not in self._slot]
+        free = self._capacity is None or len(self._slot) + len(missing) <= self._capacity
+        rows: list[int] = []
+        if not free:
+            keep = set(wanted)
+            leaving = [user for user in self._slot if user not in keep]
+            rows = [self._slot.pop(user) for user in leaving[: len(missing)]]
+        new = len(missing) - len(rows)
+        at = len(self._live)
+        self._live.grow(at + new)
+        rows += range(at, at + new)
+        self._live.reset(np.array(rows[: len(missing) - new], np.intp))
+        for user, row in zip(missing, rows, strict=True):
+            self._slot[user] = row
+            self._replay(user, row)
+
+    def _replay(self, user: int, row: int) -> None:
+        if self._capacity is None:
+            return
+        codes, times = self._history[user]
+        for k, code in enumerate(codes):
+            stamp = np.array([times[k]]) if times else None
+            self._live.observe(np.array([row], np.intp), np.array([code], np.int64), stamp)
+
+    def _note(self, members: NDArray[np.intp], ids: NDArray[np.intp], codes: Ints, times: Floats | None) -> None:
+        rows = np.array([self._slot[user] for user in members.tolist()], np.intp)
+        state = self._live.state
+        account = state.account
+        self._standing[members] = np.column_stack(
+            [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows]]
+        )
+        np.add.at(self._releases, ids[codes != stream.NOTHING], 1)
+        if self._capacity is not None:
+            for k, user in enumerate(ids.tolist()):
+                self._history[user][0].append(int(codes[k]))
+                if times is not None:
+                    self._history[user][1].append(float(times[k]))

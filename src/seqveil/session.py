@@ -1,0 +1,149 @@
+"""One user's stream, released as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqveil import belief, stream
+from seqveil.accounting import Budget, Composition, Schedule, compose
+from seqveil.coins import coins
+from seqveil.distortion import Distortion
+from seqveil.errors import InputError
+from seqveil.kernel import Floats, Kernel
+from seqveil.mechanisms import Mechanism
+from seqveil.model import MarkovModel
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream stands: what was released, what it leaked, what is left. Public, and free of raw data."""
+
+    releases: int
+    leakage: float
+    most: float
+    least: float
+    by_composition: float
+    ldp: float
+    budget_left: float | None
+    private: bool
+
+
+class Session:
+    """Releases one stream symbol by symbol, and keeps the exact account of what that told.
+
+    *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
+    [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
+    2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget.
+
+    Parameters: the model; the mechanism's name; ε per release (on average, where a schedule pulses it); the distortion;
+    `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for research only: a seeded session is
+    marked not private.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> session = Session(model, epsilon=1.0, seed=1)
+    >>> released = [session.release(x) for x in [0, 0, 0, 1, 1]]
+    >>> session.leakage <= 5.0, session.private
+    (True, False)
+    """
+
+    def __init__(
+        self,
+        model: MarkovModel,
+        mechanism: str | Mechanism = "optimal",
+        epsilon: float | None = 0.5,
+        distortion: str | Distortion = "hamming",
+        batch: int = 1,
+        budget: Budget | float | None = None,
+        seed: int | None = None,
+        *,
+        schedule: Schedule | int | None = None,
+    ) -> None:
+        if batch != 1:
+            raise InputError(f"expected batch=1, got {batch}; this version releases one symbol at a time")
+        self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget)
+        self._state = stream.State.start(self._setting)
+        self._coins = coins(seed)
+        self._released = 0
+
+    @property
+    def setting(self) -> stream.Setting:
+        return self._setting
+
+    @property
+    def private(self) -> bool:
+        """False for a seeded session: anyone with the seed can undo it."""
+        return self._coins.private
+
+    @property
+    def belief(self) -> Floats:
+        """What an observer of the releases believes about the next symbol, before it is released."""
+        law = belief.symbols(self._setting.model, self._state.states)[0].copy()
+        law.flags.writeable = False
+        return law
+
+    @property
+    def leakage(self) -> float:
+        """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
+        return float(self._state.account.worst[0])
+
+    def kernel(self, time: float | None = None) -> Kernel:
+        """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
+        epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
+        stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
+        return stack.one(0, self._setting.model.alphabet)
+
+    def release(self, symbol: Any, time: float | None = None) -> Any:
+        """The released symbol; None where the budget is spent and its policy is "stop"."""
+        code = self._setting.model.alphabet.encode_one(symbol)
+        released, self._state = stream.step(
+            self._setting, self._state, np.array([code], np.int64), self._coins, _row(time)
+        )
+        out = int(released.codes[0])
+        if out == stream.NOTHING:
+            return None
+        self._released += 1
+        return self._setting.model.alphabet.decode_one(out)
+
+    def release_batch(self, symbols: Sequence[Any]) -> list[Any]:
+        """Release a batch; with batch=1, exactly one symbol."""
+        if len(symbols) != 1:
+            raise InputError(f"expected a batch of 1 symbol, got {len(symbols)}; release them one by one")
+        return [self.release(symbols[0])]
+
+    def standing(self) -> Standing:
+        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""
+        state, setting = self._state, self._setting
+        spent = float(state.spent[0])
+        left = None if setting.budget.total is None else max(0.0, setting.budget.total - self.leakage)
+        most, least = float(state.account.most[0]), float(state.account.least[0])
+        return Standing(
+            self._released,
+            self.leakage,
+            most,
+            least,
+            spent,
+            setting.mechanism.ldp * spent if spent else 0.0,
+            left,
+            self.private,
+        )
+
+    def compose(self, releases: int, delta: float = 1e-6) -> Composition:
+        """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
+        period = self._setting.schedule.period
+        pulses = -(-releases // period)
+        return compose(self._setting.epsilon * period, pulses, delta)
+
+    def __repr__(self) -> str:
+        setting = self._setting
+        return (
+            f"Session({setting.mechanism.name}, ε={setting.epsilon:g}, {setting.model.n} symbols, "
+            f"{self._released} released, leakage {self.leakage:.4g})"
+        )
+
+
+def _row(time: float | None) -> Floats | None:
+    return None if time is None else np.array([time], np.float64)

@@ -1,0 +1,197 @@
+"""One release as a pure step: (setting, state, symbols, coins) → (release, next state), for one user or many at once.
+
+The setting and the state are public: an observer who has the model and the releases can compute both. Raw symbols enter
+as an argument and leave no trace but the draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil import belief, mechanisms
+from seqveil.accounting import GONE, Budget, Schedule, Window
+from seqveil.coins import Coins
+from seqveil.distortion import Distortion, resolve
+from seqveil.errors import BudgetSpent, DataError, InputError
+from seqveil.kernel import Floats, Ints, Kernels
+from seqveil.leakage import Account, extremes
+from seqveil.mechanisms import Mechanism
+from seqveil.model import MarkovModel
+
+NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
+
+Choose = Callable[[Kernels, NDArray[np.intp]], Ints]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything public about a stream's release but the releases themselves."""
+
+    model: MarkovModel
+    mechanism: Mechanism
+    epsilon: float
+    distortion: Distortion
+    schedule: Schedule = field(default_factory=Schedule)
+    budget: Budget = field(default_factory=Budget)
+
+    @classmethod
+    def of(
+        cls,
+        model: MarkovModel,
+        mechanism: str | Mechanism = "optimal",
+        epsilon: float | None = 0.5,
+        distortion: str | Distortion = "hamming",
+        schedule: Schedule | int | None = None,
+        budget: Budget | float | None = None,
+    ) -> Setting:
+        """A checked setting from what a person types: names, a period, a total."""
+        chosen = mechanisms.get(mechanism)
+        purse = budget if isinstance(budget, Budget) else Budget(total=budget)
+        if epsilon is None and purse.total is not None and purse.horizon is not None:
+            epsilon = purse.total  # the horizon spreads it
+        if epsilon is None:
+            raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
+        if purse.limited and not chosen.sound:
+            raise InputError(
+                f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
+            )
+        plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
+        rate = mechanisms.check_epsilon(epsilon)
+        mechanisms.check_epsilon(rate * plan.period, "epsilon × period")
+        return cls(model, chosen, rate, resolve(distortion, model.alphabet), plan, purse)
+
+    def describe(self) -> dict[str, object]:
+        """The public parameters a receiver needs besides the model, as plain values."""
+        return {
+            "model": self.model.fingerprint,
+            "mechanism": self.mechanism.name,
+            "epsilon": self.epsilon,
+            "distortion": self.distortion.name,
+            "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
+            "budget": {f.name: getattr(self.budget, f.name) for f in fields(Budget)},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Public state of B streams, one row a user: what the releases so far imply."""
+
+    states: Floats  # (B, S) law of the next state of the chain
+    steps: Ints  # (B,) events so far, released or not
+    spent: Floats  # (B,) Σ of the ε used: what basic composition charges
+    saved: Floats  # (B,) ε put by, by a belief-driven schedule
+    account: Account
+    window: Window
+
+    @classmethod
+    def start(cls, setting: Setting, users: int = 1) -> State:
+        model = setting.model
+        states = np.broadcast_to(model.initial, (users, model.size)).copy()
+        steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
+        return cls(states, steps, spent, saved, Account.start(model, users), Window.start(users))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
+
+    codes: Ints  # (B,) NOTHING where nothing was released
+    epsilons: Floats  # (B,)
+    columns: Floats  # (B, n) Q(released | x) · 2**62; ones where nothing was released
+    beliefs: Floats  # (B, n) before the release
+
+
+def step(
+    setting: Setting, state: State, codes: Ints, coins: Coins, times: Floats | None = None
+) -> tuple[Released, State]:
+    """Release one symbol for each user and charge it.
+
+    *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
+    stream so far is what the next state's account says; a budget is never passed.
+    """
+    return _advance(setting, state, lambda kernels, part: kernels.draw(codes[part], coins), times)
+
+
+def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
+    """The same step as an observer sees it: the release is given, nothing private is needed."""
+
+    def find(kernels: Kernels, part: NDArray[np.intp]) -> Ints:
+        match = (kernels.outputs == codes[part, None]) & (kernels.extremes()[1] > 0)
+        if not match.any(1).all():
+            raise DataError(
+                f'a release cannot have come from mechanism "{setting.mechanism.name}" with this model and ε; check '
+                "that model, mechanism, epsilon, schedule and budget are those of the release"
+            )
+        return match.argmax(1)
+
+    released, after = _advance(setting, state, find, times)
+    if (released.codes != codes).any():
+        raise DataError("a release stands where the budget allows none; check epsilon, schedule and budget")
+    return released, after
+
+
+def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
+    """The kernels for these beliefs at one ε; 0 gives the best guess, which leaks nothing."""
+    if epsilon < GONE:
+        return mechanisms.constant(beliefs, setting.distortion)
+    return setting.mechanism.kernels(beliefs, epsilon, setting.distortion)
+
+
+def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
+    if setting.budget.seconds is not None and times is None:
+        raise InputError("a budget per seconds needs the time of each release; pass time=…")
+    guess = np.zeros(len(state))
+    if setting.schedule.threshold is not None:
+        beliefs = belief.symbols(setting.model, state.states)
+        guess = setting.distortion.expected(beliefs).min(1)
+    wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
+    recent = state.window.within(_now(setting, state, times), setting.budget.span)
+    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent)
+    gone = (wanted > 0) & (allowed < GONE)
+    return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
+
+
+def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
+    return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
+
+
+def _advance(setting: Setting, state: State, choose: Choose, times: Floats | None) -> tuple[Released, State]:
+    epsilons, gone, saved = allowance(setting, state, times)
+    if gone.any() and setting.budget.when_spent == "error":
+        raise BudgetSpent(f"the budget is spent ({setting.budget.describe()}); nothing was released")
+    silent = gone & (setting.budget.when_spent == "stop")
+    model = setting.model
+    beliefs = belief.symbols(model, state.states)
+    codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n))
+    for epsilon in np.unique(epsilons[~silent]):
+        for part in _parts(np.flatnonzero((epsilons == epsilon) & ~silent), model.n, float(epsilon)):
+            built = kernels(setting, beliefs[part], float(epsilon))
+            drawn = choose(built, part)
+            codes[part] = built.outputs[np.arange(part.size), drawn]
+            columns[part] = built.column(drawn)
+    posterior, marginal = belief.condition(model, state.states, columns)
+    possible = beliefs > 0
+    account, window = state.account.charge(model, columns, marginal, possible), state.window
+    if setting.budget.span is not None:
+        least, most = extremes(columns, marginal, possible, model.size)
+        cost = np.where(silent, 0.0, np.maximum(most, -least))
+        window = window.push(_now(setting, state, times), cost, setting.budget.span)
+    states = belief.predict(model, posterior)
+    after = State(states, state.steps + 1, state.spent + epsilons, saved, account, window)
+    return Released(codes, epsilons, columns, beliefs), after
+
+
+def _parts(users: NDArray[np.intp], n: int, epsilon: float) -> list[NDArray[np.intp]]:
+    """Users in parts whose kernels fit the memory of a few megabytes."""
+    table = n * min(n, math.ceil(1 + math.exp(min(epsilon, 12.0))))
+    size = max(1, 1_000_000 // table)
+    return [users[at : at + size] for at in range(0, users.size, size)]

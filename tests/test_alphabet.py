@@ -1,0 +1,267 @@
+"""Alphabets: codes and back, policies, refusals that name a position and never a value."""
+
+import datetime
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqveil.alphabet import Alphabet, Bins, Grid, from_json
+from seqveil.errors import InputError, UnknownSymbol
+
+plain_values = st.one_of(
+    st.text(max_size=4), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.booleans(), st.none()
+)
+any_values = st.one_of(plain_values, st.tuples(plain_values, plain_values))
+alphabets = st.lists(any_values, min_size=1, max_size=12, unique=True)
+SYMBOLS = [
+    Alphabet(["a", "b", "c"]),
+    Alphabet.codes(5),
+    Alphabet([5, 1, 3]),
+    Bins([0, 1, 5, 6.5]),
+    Grid([0, 1, 3], [-1, 0, 2, 9]),
+]
+
+
+@given(alphabets, st.data())
+def test_codes_come_back_as_the_same_values_of_the_same_type(values, data):
+    alphabet = Alphabet(values)
+    codes = data.draw(st.lists(st.integers(0, alphabet.n - 1), max_size=20))
+    decoded = alphabet.decode(codes)
+    assert alphabet.encode(decoded).tolist() == codes
+    assert decoded == [values[code] for code in codes]
+    assert [type(value) for value in decoded] == [type(values[code]) for code in codes]
+    assert [alphabet.encode_one(alphabet.decode_one(code)) for code in codes] == codes
+
+
+@given(alphabets)
+def test_json_keeps_values_types_policy_and_fingerprint(values):
+    alphabet = Alphabet(values)
+    again = from_json(json.loads(json.dumps(alphabet.to_json())))
+    assert again == alphabet
+    assert again.fingerprint() == alphabet.fingerprint()
+    assert [type(value) for value in again.values] == [type(value) for value in alphabet.values]
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, unique=True), st.lists(st.integers(-60, 60), min_size=1))
+def test_integer_codes_agree_with_a_dictionary(values, data):
+    index = {value: code for code, value in enumerate(values)}
+    expected = [index.get(value) for value in data]
+    for given_as in (data, np.array(data), np.array(data, float), pl.Series(data), pd.Series(data), iter(data)):
+        if None in expected:
+            with pytest.raises(UnknownSymbol) as caught:
+                Alphabet(values).encode(given_as)
+            assert vars(caught.value)["position"] == expected.index(None)
+        else:
+            assert Alphabet(values).encode(given_as).tolist() == expected
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=8, unique=True), st.lists(st.floats(-200, 200), max_size=9))
+def test_nearest_number_agrees_with_brute_force(values, data):
+    alphabet = Alphabet(values, on_unknown="nearest")
+    for number, code in zip(data, alphabet.encode(data).tolist(), strict=True):
+        assert abs(values[code] - number) <= min(abs(value - number) for value in values) + 1e-12
+
+
+@given(st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, max_size=9, unique=True), st.data())
+def test_bins_agree_with_brute_force(edges, data):
+    edges = sorted(edges)
+    bins = Bins(edges)
+    assert bins.encode(bins.points).tolist() == list(range(bins.n))
+    numbers = data.draw(st.lists(st.floats(edges[0], edges[-1]) | st.sampled_from(edges), min_size=1))
+    expected = [next((i for i in range(bins.n) if edges[i] <= x < edges[i + 1]), bins.n - 1) for x in numbers]
+    assert bins.encode(numbers).tolist() == expected
+    assert [bins.encode_one(x) for x in numbers] == expected
+    beyond = Bins(edges, on_unknown="nearest").encode([edges[0] - 1, edges[-1] + 1, -np.inf, np.inf])
+    assert beyond.tolist() == [0, bins.n - 1, 0, bins.n - 1]
+
+
+@pytest.mark.parametrize("symbols", SYMBOLS)
+def test_common_interface(symbols):
+    everything = list(range(symbols.n))
+    assert symbols.encode(symbols.decode(everything)).tolist() == everything
+    assert symbols.encode(symbols.decode(everything)).dtype == np.int64
+    assert symbols.encode([]).tolist() == []
+    assert symbols.decode([]) == []
+    assert from_json(json.loads(json.dumps(symbols.to_json()))) == symbols
+    assert pickle.loads(pickle.dumps(symbols)) == symbols
+    assert repr(symbols) == f"{type(symbols).__name__}({symbols.n} symbols)"
+    if symbols.points is not None:
+        lenient = symbols.with_policy("nearest")
+        assert lenient != symbols
+        assert lenient.fingerprint() == symbols.fingerprint()
+        assert from_json(lenient.to_json()) == lenient
+        assert len(symbols.points) == symbols.n
+    with pytest.raises(AttributeError, match="never changes"):
+        symbols.n = 3
+    for wrong in ([symbols.n], [0, -1]):
+        with pytest.raises(InputError, match="outside 0"):
+            symbols.decode(wrong)
+        with pytest.raises(InputError, match="outside 0"):
+            symbols.decode_one(wrong[-1])
+    with pytest.raises(InputError, match="flat sequence of integers"):
+        symbols.decode([0.5])
+
+
+def test_grid_layout_and_inputs():
+    grid = Grid.regular(3, 2, bounds=(0, 3, 0, 4))
+    assert grid.encode_one((2.5, 0.5)) == 2 * 2 + 0
+    assert grid.points.tolist() == [[0.5, 1], [0.5, 3], [1.5, 1], [1.5, 3], [2.5, 1], [2.5, 3]]
+    assert grid.decode([3]) == [(1.5, 3.0)]
+    points = np.random.default_rng(3).uniform((0, 0), (3, 4), (50, 2))
+    expected = [int(x) * 2 + int(y // 2) for x, y in points]
+    frame = pl.DataFrame({"x": points[:, 0], "y": points[:, 1]})
+    for given_as in (points, points.tolist(), list(map(tuple, points.tolist())), frame, frame.to_pandas()):
+        assert grid.encode(given_as).tolist() == expected
+    assert grid.with_policy("nearest").encode([(-9, 99)]).tolist() == [1]
+    with pytest.raises(UnknownSymbol, match="value 1 of the sequence is not in the alphabet"):
+        grid.encode([(1, 1), (1, 77.5)])
+    with pytest.raises(InputError, match=r"pairs \(x, y\)"):
+        grid.encode([1, 2, 3])
+
+
+def test_strings_from_every_container():
+    values, data = ["x", "yy", "z"], ["z", "x", "yy", "yy"]
+    for given_as in (data, tuple(data), np.array(data), np.array(data, object), pl.Series(data), pd.Series(data)):
+        assert Alphabet(values).encode(given_as).tolist() == [2, 0, 1, 1]
+    categories = pl.Series(data, dtype=pl.Categorical)
+    assert Alphabet(values).encode(categories).tolist() == [2, 0, 1, 1]
+
+
+def test_codes_take_whole_numbers_only():
+    codes = Alphabet.codes(3)
+    assert codes == Alphabet([0, 1, 2])
+    assert codes.encode([2.0, 0.0]).tolist() == [2, 0]
+    assert codes.encode(np.array([1, 2], np.uint8)).tolist() == [1, 2]
+    assert codes.encode_one(np.int64(2)) == 2
+    assert Alphabet(range(1, 4)).encode([1, 3]).tolist() == [0, 2]
+    for wrong in (
+        [0, 1.5],
+        [0, 3],
+        [0, -1],
+        [0, "1"],
+        [0, float("nan")],
+        [0, 1e300],
+        [0, None],
+        np.array([0, 2**63], np.uint64),
+    ):
+        with pytest.raises(UnknownSymbol, match="value 1 of the sequence"):
+            codes.encode(wrong)
+
+
+def test_large_integers_are_not_rounded_together():
+    big = Alphabet([2**60, 2**60 + 1, 2**64, 2**64 + 1])
+    assert big.encode([2**60 + 1, 2**64 + 1]).tolist() == [1, 3]
+    with pytest.raises(UnknownSymbol):
+        big.encode([2**60 + 2])
+
+
+@pytest.mark.parametrize(
+    ("symbols", "values"),
+    [
+        (Alphabet(["a", "b"]), ["a", "secret-731"]),
+        (Alphabet(["a", "b"]), pl.Series(["a", "secret-731"])),
+        (Alphabet(["a", "b"]), ["a", ["secret-731"]]),
+        (Alphabet(["a", "b"]), ["a", 731]),
+        (Alphabet([1.5, 2.5]), [1.5, 731.0]),
+        (Alphabet.codes(9), [1, 731]),
+        (Bins([0, 1]), [0.5, 731.0]),
+        (Bins([0, 1]), [0.5, "secret-731"]),
+        (Bins([0, 1]), [0.5, float("nan")]),
+        (Grid([0, 1], [0, 1]), [(0.5, 0.5), (0.5, 731)]),
+    ],
+)
+def test_unknown_values_are_refused_by_position_without_being_shown(symbols, values):
+    with pytest.raises(UnknownSymbol) as caught:
+        symbols.encode(values)
+    message = str(caught.value)
+    assert message.startswith("value 1 of the sequence is not in the alphabet")
+    assert f"({symbols.n} symbols)" in message
+    assert "731" not in message
+    assert vars(caught.value)["position"] == 1
+    with pytest.raises(UnknownSymbol) as caught:
+        symbols.encode_one(values[1])
+    assert "731" not in str(caught.value)
+
+
+@pytest.mark.parametrize("symbols", [Alphabet([1, 2, 7]), Alphabet.codes(3), Bins([0, 1, 2])])
+@pytest.mark.parametrize("missing", [float("nan"), "731", None])
+def test_what_is_no_number_has_no_nearest_symbol(symbols, missing):
+    with pytest.raises(UnknownSymbol, match="value 1 of the sequence is not a number") as caught:
+        symbols.with_policy("nearest").encode([0.7, missing])
+    assert "731" not in str(caught.value)
+
+
+def test_alphabet_of_what_occurs():
+    assert list(Alphabet.of(["b", "a", "b"]).values) == ["a", "b"]
+    assert list(Alphabet.of(np.array([3, 1, 3])).values) == [1, 3]
+    assert list(Alphabet.of(pl.Series([3, 1, 3])).values) == [1, 3]
+    assert list(Alphabet.of(pd.Series(["q", "p"])).values) == ["p", "q"]
+    assert list(Alphabet.of(["b", 1, "a", 1]).values) == ["b", 1, "a"]
+    assert list(Alphabet.of([(2, "x"), (1, "y")]).values) == [(1, "y"), (2, "x")]
+    assert all(type(value) is int for value in Alphabet.of(np.array([3, 1], np.uint8)).values)
+
+
+def test_equality_tells_types_apart():
+    assert Alphabet([True, False]) != Alphabet([1, 0])
+    assert Alphabet([1.0, 5.0]) != Alphabet([1, 5])
+    assert Alphabet([True, False]).fingerprint() != Alphabet([1, 0]).fingerprint()
+    assert Alphabet(["a"]) != Bins([0, 1])
+    assert hash(Alphabet(["a", "b"])) == hash(Alphabet(["a", "b"]))
+
+
+def test_bins_of_width_and_quantiles():
+    assert Bins.of_width(0, 1, 0.25).edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert Bins.of_width(0, 1, 0.4).n == 3
+    assert Bins.of_width(0.0, 0.3, 0.1).n == 3
+    assert Bins.of_width(0.0, 0.3, 0.1).encode_one(0.3) == 2
+    values = np.random.default_rng(0).normal(size=1000)
+    assert np.bincount(Bins.quantiles(values, 4).encode(values)).tolist() == [250] * 4
+    assert Bins.quantiles([1, 1, 1, 1, 2], 4).n <= 4
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Alphabet([]), "at least one value"),
+        (lambda: Alphabet(["s731", "s731"]), "must differ; 1 of 2"),
+        (lambda: Alphabet([["s731"]]), "must be hashable"),
+        (lambda: Alphabet.of([["s731"]]), "must be hashable"),
+        (lambda: Alphabet([float("nan"), 731.0]), "NaN equals nothing"),
+        (lambda: Alphabet(["s731"], on_unknown="nearest"), "needs an alphabet of numbers; use"),
+        (lambda: Alphabet(["s731"]).with_policy("nearest"), "needs an alphabet of numbers; use"),
+        (lambda: Alphabet(["s731"], on_unknown="skip"), 'must be "error" or "nearest"'),
+        (lambda: Alphabet.codes(0), "n >= 1"),
+        (lambda: Alphabet.codes(3).encode(np.zeros((2, 2))), "one value per event"),
+        (lambda: Alphabet([datetime.date(731, 1, 1)]).to_json(), "type date cannot be saved; use str, int"),
+        (lambda: Bins([1]), "edges must be"),
+        (lambda: Bins([1, 1]), "edges must be"),
+        (lambda: Bins([0, np.inf]), "edges must be"),
+        (lambda: Bins([1 + 2**-52, 1 + 2**-51]), "too close"),
+        (lambda: Bins(["s731", 3]), "edges must be"),
+        (lambda: Bins([0, 1]).encode(np.zeros((2, 2))), "one number per event"),
+        (lambda: Bins.of_width(0, 1, 0), "width > 0"),
+        (lambda: Bins.quantiles([731.0, 731.0], 3), "all numbers are equal"),
+        (lambda: Bins.quantiles([np.nan], 3), "finite numbers"),
+        (lambda: Grid.regular(0, 3, (0, 1, 0, 1)), "at least one cell"),
+        (lambda: from_json({"kind": "codes"}), "not a saved alphabet"),
+        (lambda: from_json({"kind": "other", "on_unknown": "error"}), "kind is unknown"),
+        (lambda: from_json({"kind": "bins", "edges": ["s731"], "on_unknown": "error"}), "not a saved alphabet"),
+    ],
+)
+def test_refusals_say_what_to_do_and_show_no_value(build, message):
+    with pytest.raises(InputError, match=message) as caught:
+        build()
+    assert "731" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unsavable_values_still_work_in_memory():
+    days = Alphabet([datetime.date(2020, 1, day) for day in (1, 2, 3)])
+    assert days.encode(days.decode([2, 0])).tolist() == [2, 0]
+    assert days == Alphabet(days.values)

@@ -1,0 +1,120 @@
+"""The receiver: refusals, steps not made, several streams at once, and counts that add up (Bayes: test_theory)."""
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+import seqveil as sv
+from seqveil import mechanisms, stream
+from seqveil.accounting import Budget, Schedule
+from seqveil.coins import SeededCoins
+from seqveil.decode import decode, decode_codes, estimates, histogram
+from seqveil.errors import DataError
+from seqveil.fleet import Fleet
+
+PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+
+
+def chain(seed=0, n=3, zeros=False):
+    prior, transitions = ref.random_chain(np.random.default_rng(seed), n, zeros=zeros)
+    return sv.MarkovModel(prior, transitions), prior, transitions
+
+
+def released_by(model, raw, **options):
+    """What a session releases, and the weights every symbol puts on it (ones where it says nothing)."""
+    session, made, columns = sv.Session(model, seed=3, **options), [], []
+    for x in raw:
+        kernel = session.kernel()
+        made.append(session.release(x))
+        quiet = made[-1] is None
+        columns.append(np.ones(model.n, int) if quiet else kernel.column(list(kernel.outputs).index(made[-1])))
+    return made, columns
+
+
+OPTIONS = {
+    "stop": {"budget": Budget(total=1.0, when_spent="stop")},
+    "hold": {"budget": Budget(total=1.0)},
+    "pulsed": {"schedule": 2},
+    "driven": {"schedule": Schedule.belief_driven(0.3, 3)},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_receiver_follows_schedule_and_budget(options, smooth):
+    model, prior, transitions = chain(1)
+    made, columns = released_by(model, [0, 1, 2, 0, 1], mechanism="balanced", epsilon=0.8, **options)
+    laws = decode(model, made, "balanced", 0.8, smooth=smooth, **options)
+    law = ref.sequence_law(prior, transitions, 5)
+    for t in range(5):
+        known = columns if smooth else columns[: t + 1]
+        np.testing.assert_allclose(laws[t], ref.symbol_law(law, known, t, 3), atol=1e-12)
+
+
+def test_releases_by_time():
+    budget = Budget(per_window=1.0, seconds=5.0)
+    session, times = sv.Session(PAIR, "balanced", 0.7, budget=budget, seed=1), [0.0, 1.0, 2.0, 9.0]
+    made = [session.release(0, time=t) for t in times]
+    laws = decode(PAIR, made, "balanced", 0.7, budget=budget, times=times)
+    np.testing.assert_allclose(laws.sum(1), 1)
+
+
+def test_several_streams_are_decoded_as_each_alone():
+    model, _, _ = chain(2, zeros=True)
+    setting = stream.Setting.of(model, "optimal", 1.0)
+    fleet, coins, raw = Fleet(setting, 4), SeededCoins(4), model.sample(6, 4, seed=5)
+    codes = np.stack([fleet.release(np.arange(4), raw[:, t], coins).codes for t in range(6)], axis=1)
+    together = decode_codes(setting, codes)
+    for user in range(4):
+        np.testing.assert_allclose(together[user], decode(model, codes[user].tolist(), "optimal", 1.0), atol=1e-13)
+
+
+@pytest.mark.parametrize("name", mechanisms.names())
+@pytest.mark.parametrize("smooth", [False, True])
+def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
+    model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
+    made, _ = released_by(model, [2, 1, 0, 2, 1, 0], mechanism=name, epsilon=3.0)
+    laws = decode(model, made, name, 3.0, smooth=smooth)
+    assert (laws >= 0).all()
+    np.testing.assert_allclose(laws.sum(1), 1)
+
+
+def test_the_alphabets_values_are_understood():
+    model = sv.MarkovModel.fit([["home", "work", "home", "home"], ["work", "work"]])
+    made, _ = released_by(model, ["home", "work"], epsilon=1.0)
+    assert decode(model, made, epsilon=1.0).shape == (2, 2)
+    with pytest.raises(DataError, match="alphabet"):
+        decode(model, ["elsewhere"])
+
+
+def test_releases_of_another_setting_are_refused():
+    uneven = sv.MarkovModel([0.98, 0.01, 0.01], np.full((3, 3), 1 / 3))
+    with pytest.raises(DataError, match="cannot have come"):
+        decode(uneven, [2], "optimal", 0.1)
+    with pytest.raises(DataError):
+        decode(PAIR, [None], "optimal", 1.0)
+    with pytest.raises(DataError, match="budget"):
+        decode(PAIR, [0] * 30, "balanced", 1.0, budget=Budget(total=0.5, when_spent="stop"))
+
+
+def test_decoding_more_helps_more_on_the_whole():
+    """Smoothing uses all releases, so its expected error is at most the filter's, and the filter's the release's."""
+    setting, users, length = stream.Setting.of(PAIR, "randomized_response", 1.0), 400, 20
+    raw, fleet, coins = PAIR.sample(length, users, seed=6), Fleet(setting, users), SeededCoins(7)
+    codes = np.stack([fleet.release(np.arange(users), raw[:, t], coins).codes for t in range(length)], axis=1)
+    wrong = [float((codes != raw).mean())]
+    wrong += [float((decode_codes(setting, codes, smooth=s).argmax(-1) != raw).mean()) for s in (False, True)]
+    assert wrong == sorted(wrong, reverse=True)
+    assert wrong[2] < wrong[0] - 0.05
+
+
+def test_counts_and_estimates():
+    laws = np.array([[[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]])
+    np.testing.assert_allclose(histogram(laws), [0.6, 0.7, 0.7])
+    model, _, _ = chain(0)
+    assert estimates(laws, "hamming", model).tolist() == [[0, 2]]
+    assert estimates(laws, "absolute", model)[0, 1] == 2
+
+
+def test_nothing_released_is_nothing_decoded():
+    assert decode(PAIR, []).shape == (0, 2)

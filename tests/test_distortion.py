@@ -1,0 +1,114 @@
+"""Distortions: each rule against its formula, guesses against brute force, refusals that say why."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_streams as ref
+from seqveil.alphabet import Alphabet, Grid
+from seqveil.distortion import absolute, euclidean, hamming, matrix, resolve, squared
+from seqveil.errors import InputError
+
+
+def every_kind(rng, n):
+    return {
+        "hamming": hamming(),
+        "absolute": absolute(rng.normal(size=n)),
+        "squared": squared(rng.normal(size=n)),
+        "euclidean": euclidean(rng.normal(size=(n, 2))),
+        "matrix": matrix(rng.random((n, n))),
+    }
+
+
+def by_formula(kind, x, y):
+    if kind.name == "hamming":
+        return float(x != y)
+    if kind.name == "matrix":
+        return kind.table[x, y]
+    if kind.name == "euclidean":
+        return math.dist(kind.points[x], kind.points[y])
+    gap = kind.points[x] - kind.points[y]
+    return gap * gap if kind.name == "squared" else abs(gap)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 7))
+def test_costs_expectations_and_guesses_equal_the_formula(seed, n):
+    rng = np.random.default_rng(seed)
+    beliefs = np.array([ref.random_belief(rng, n) for _ in range(5)])
+    for kind in every_kind(rng, n).values():
+        table = np.array([[by_formula(kind, x, y) for y in range(n)] for x in range(n)])
+        np.testing.assert_allclose(kind.matrix(n), table, atol=1e-12)
+        expected = np.array([[math.fsum(b * table[:, y]) for y in range(n)] for b in beliefs])
+        np.testing.assert_allclose(kind.expected(beliefs), expected, atol=1e-12)
+        guessed = np.take_along_axis(expected, kind.best_guess(beliefs)[:, None], 1)[:, 0]
+        np.testing.assert_allclose(guessed, expected.min(1), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [absolute, squared], ids=["absolute", "squared"])
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1.7e9])
+def test_the_best_guess_does_not_depend_on_where_zero_is(make, offset):
+    """Clock times are large numbers close together; the guess must not drown in their squares."""
+    kind = make(offset + np.arange(4.0))
+    assert kind.best_guess(np.eye(4)).tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(kind.expected(np.eye(4)), make(np.arange(4.0)).matrix(4), atol=1e-6)
+
+
+def test_expected_costs_of_a_row_do_not_depend_on_the_others():
+    rng = np.random.default_rng(1)
+    beliefs = np.array([ref.random_belief(rng, 9) for _ in range(33)])
+    for kind in every_kind(rng, 9).values():
+        together = kind.expected(beliefs)
+        for row, belief in enumerate(beliefs):
+            assert together[row].tolist() == kind.expected(belief[None])[0].tolist()
+
+
+def test_a_large_alphabet_is_summed_in_parts():
+    rng = np.random.default_rng(2)
+    kind, belief = euclidean(rng.random((2100, 2))), np.zeros((1, 2100))
+    belief[0, [3, 700, 2099]] = [0.5, 0.3, 0.2]
+    wanted = [sum(belief[0, x] * by_formula(kind, x, y) for x in (3, 700, 2099)) for y in range(0, 2100, 300)]
+    np.testing.assert_allclose(kind.expected(belief)[0, ::300], wanted, atol=1e-12)
+
+
+def test_names_take_positions_from_the_alphabet():
+    numbers, words = Alphabet([10, 20, 40]), Alphabet(["a", "b"])
+    assert resolve("absolute", numbers).between(0, 2) == 30
+    assert resolve("squared", numbers).between(0, 1) == 100
+    assert resolve("euclidean", numbers).between(1, 2) == 20
+    assert resolve("hamming", words).is_hamming
+    assert resolve([[0, 3], [1, 0]], words).between(0, 1) == 3
+    with pytest.raises(InputError, match="numbers"):
+        resolve("absolute", words)
+    with pytest.raises(InputError, match="among"):
+        resolve("cosine", words)
+
+
+def test_a_grid_is_measured_in_the_plane():
+    grid = Grid.regular(2, 2, bounds=(0, 6, 0, 8))
+    kind = resolve("euclidean", grid)
+    assert kind.between(grid.encode_one((1, 1)), grid.encode_one((5, 7))) == 5
+    with pytest.raises(InputError, match="euclidean"):
+        resolve("absolute", grid)
+
+
+@pytest.mark.parametrize("bad", [[[0, 1]], [[0, -1], [1, 0]], [[0, math.nan], [1, 0]], [[0, math.inf], [1, 0]]])
+def test_a_matrix_is_square_finite_and_not_negative(bad):
+    with pytest.raises(InputError):
+        matrix(bad)
+
+
+@pytest.mark.parametrize("bad", [[], [1.0, math.nan], [[1.0], [2.0]]])
+def test_positions_are_one_finite_number_a_symbol(bad):
+    with pytest.raises(InputError):
+        absolute(bad)
+
+
+def test_a_distortion_of_another_size_is_refused():
+    with pytest.raises(InputError, match="3 symbols"):
+        resolve(absolute([1, 2]), Alphabet([1, 2, 3]))
+    with pytest.raises(InputError, match="3 symbols"):
+        resolve(matrix(np.zeros((2, 2))), Alphabet([1, 2, 3]))

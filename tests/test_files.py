@@ -1,0 +1,520 @@
+"""Files: every format there and back, every refusal in one line without a field of the file, nothing half written."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from seqveil import files
+from seqveil.errors import DataError, InputError
+from seqveil.files import Chunk, Columns, OrderCheck, Writer, count_rows, read, reading, sorted_chunks, writing
+
+SECRET = "Zq9secret"
+FORMATS = ["csv", "tsv", "jsonl", "ndjson", "parquet"]
+AWKWARD = ["007", "å, b", 'say "hi"', "two\nlines", "tab\there", "日本", " lead", "cr\r\nlf", "'"]
+
+
+def frame_of(path, columns=None, **options):
+    """All chunks of a file as one frame, with the chunks' own numbering checked on the way."""
+    parts, row = [], 1
+    for chunk in read(path, columns, **options):
+        assert chunk.first_row == row
+        assert chunk.row(chunk.n - 1) == row + chunk.n - 1
+        row += chunk.n
+        held = {"user": chunk.users, "value": chunk.values}
+        parts.append(pl.DataFrame(held if chunk.order is None else held | {chunk.order.name: chunk.order}))
+    return pl.concat(parts)
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def refusal(path, columns=None, **options) -> str:
+    with pytest.raises(DataError) as caught:
+        list(read(path, columns, **options))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert SECRET not in message
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert message.startswith(os.path.basename(path))
+    return message
+
+
+# --- there and back
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 200_000])
+@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("values", [[*AWKWARD], [*range(-4, 5)], [0.5, -1.25, 1e-9, 3.0, 2.0, 1e20, 7.5, 8.0, 9.0]])
+def test_what_is_written_is_read_back_whatever_the_chunk(tmp_path, extension, values, chunk):
+    frame = pl.DataFrame({"user": AWKWARD, "value": values, "seq": range(9)})
+    path = tmp_path / f"data.{extension}"
+    with Writer(path) as out:
+        for start in range(0, 9, 4):
+            out.write(frame[start : start + 4])
+    assert_frame_equal(frame_of(path, chunk=chunk), frame)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("extension", ["csv", "tsv", "jsonl"])
+def test_blocks_are_cut_between_records_only(tmp_path, monkeypatch, extension, block):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block)
+    frame = pl.DataFrame({"user": AWKWARD, "value": AWKWARD[::-1], "seq": range(9)})
+    path = tmp_path / f"data.{extension}"
+    with Writer(path) as out:
+        out.write(frame)
+    assert_frame_equal(frame_of(path, chunk=2), frame)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(*[st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)] * 2), min_size=1, max_size=8
+    ),
+    extension=st.sampled_from(["csv", "tsv", "jsonl", "parquet"]),
+    chunk=st.integers(1, 9),
+)
+def test_any_text_survives(tmp_path_factory, rows, extension, chunk):
+    frame = pl.DataFrame(rows, schema={"user": pl.String, "value": pl.String}, orient="row")
+    path = tmp_path_factory.mktemp("any") / f"data.{extension}"
+    with Writer(path) as out:
+        out.write(frame)
+    assert_frame_equal(frame_of(path, chunk=chunk, value_type="text"), frame)
+
+
+@settings(max_examples=300, deadline=None)
+@given(body=st.text('ab,"\n', min_size=1, max_size=24), block=st.sampled_from([1, 5, 4096]))
+def test_a_csv_is_read_as_the_standard_library_reads_it_or_refused(tmp_path_factory, body, block):
+    path = write(tmp_path_factory.mktemp("fuzz"), "d.csv", f"user,value\n{body}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "BLOCK_BYTES", block)
+        try:
+            got = frame_of(path, value_type="text").rows()
+        except DataError:
+            return
+    with contextlib.suppress(csv.Error):  # quoted against the rules: then any reading is a guess
+        assert got == [tuple(row) for row in csv.reader(io.StringIO(body, newline=""), strict=True) if row]
+
+
+def test_windows_line_ends_byte_order_mark_and_blank_lines(tmp_path):
+    path = write(tmp_path, "data.csv", b"\xef\xbb\xbfuser, value\r\na,1\r\n\r\nb,2\r\n\r\n")
+    assert frame_of(path).rows() == [("a", 1), ("b", 2)]
+    path = write(tmp_path, "data.jsonl", '\ufeff{"user": "a", "value": 1}\r\n\r\n{"user": "b", "value": 2}')
+    assert frame_of(path).rows() == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "value_type", "expected"),
+    [
+        (["1", "-2", "+3"], "auto", [1, -2, 3]),
+        (["1", "2.5", "3e1"], "auto", [1.0, 2.5, 30.0]),
+        (["1", "x", "3"], "auto", ["1", "x", "3"]),
+        (["007", "8", "9"], "auto", ["007", "8", "9"]),
+        (["0.5", "0", "-0.25"], "auto", [0.5, 0.0, -0.25]),
+        (["12345678901234567890", "1", "2"], "auto", [12345678901234567890.0, 1.0, 2.0]),
+        (["1", "2", "3"], "text", ["1", "2", "3"]),
+        (["1", "2", "3"], "number", [1.0, 2.0, 3.0]),
+    ],
+)
+def test_value_types_of_a_csv(tmp_path, fields, value_type, expected):
+    path = write(tmp_path, "data.csv", "user,value\n" + "".join(f"u,{field}\n" for field in fields))
+    got = frame_of(path, value_type=value_type)["value"].to_list()
+    assert got == expected
+    assert list(map(type, got)) == list(map(type, expected))
+
+
+def test_json_keeps_its_own_types_and_can_be_told_otherwise(tmp_path):
+    path = write(tmp_path, "d.jsonl", '{"user": 7, "value": 1, "x": [1]}\n{"value": 2, "user": 8}\n')
+    assert frame_of(path).rows() == [(7, 1), (8, 2)]
+    assert frame_of(path, value_type="text").rows() == [(7, "1"), (8, "2")]
+    assert frame_of(path, value_type="number").schema["value"] == pl.Float64
+
+
+def test_parquet_categories_become_text(tmp_path):
+    path = tmp_path / "d.parquet"
+    pl.DataFrame({"user": [7], "value": pl.Series(["a"], dtype=pl.Categorical)}).write_parquet(path)
+    assert frame_of(path).rows() == [(7, "a")]
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_only_the_columns_asked_for_are_kept(tmp_path, extension):
+    path = tmp_path / f"d.{extension}"
+    with Writer(path) as out:
+        out.write(pl.DataFrame({"name": [SECRET], "lat": [1.5], "id": ["u"], "time": [4], "lon": [2], "seq": [9]}))
+    (chunk,) = read(path, Columns(user="id", value="lon,lat"))
+    assert isinstance(chunk.values, np.ndarray)
+    assert chunk.values.dtype == np.float64
+    assert chunk.values.tolist() == [[2.0, 1.5]]
+    assert chunk.order is not None
+    assert (chunk.order.name, chunk.order.to_list()) == ("seq", [9])
+    (chunk,) = read(path, Columns(user="id", value="lat", time="time"))
+    assert chunk.order is not None
+    assert chunk.order.to_list() == [4]
+    (chunk,) = read(path, Columns(user="id", value="seq"))
+    assert chunk.order is not None
+    assert chunk.order.name == "time"
+
+
+def test_a_chunk_shows_no_data(tmp_path):
+    (chunk,) = read(write(tmp_path, "d.csv", f"user,value\n{SECRET},{SECRET}\n"))
+    assert SECRET not in repr(chunk)
+
+
+def test_standard_input_as_a_whole_and_by_format(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"user,value\na,1\nb,2\n")))
+    assert frame_of("-", chunk=1).rows() == [("a", 1), ("b", 2)]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"user":"a","value":"x"}')))
+    assert frame_of("-", format="jsonl").rows() == [("a", "x")]
+
+
+def test_live_input_is_given_as_it_arrives():
+    program = (
+        "from seqveil.files import read\n"
+        "for chunk in read('-', live=True): print(chunk.first_row, *chunk.values.to_list(), flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for i, line in enumerate([b"user,value\na,5\n", b"a,6\n", b"a,7\n"]):
+            child.stdin.write(line)
+            child.stdin.flush()
+            assert child.stdout.readline().split() == [b"%d" % (i + 1), b"%d" % (i + 5)]
+        child.stdin.close()
+    assert child.returncode == 0
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("d.csv", "", "is empty"),
+        ("d.jsonl", "\n\n", "is empty"),
+        ("d.csv", "user,value\n", "holds no rows"),
+        ("d.csv", f"user,zone,{SECRET[:2]}\na,{SECRET},1\n", "no column 'value' (it has 'user', 'zone', 'Zq')"),
+        ("d.csv", f"{SECRET},4\n{SECRET},5\n", "no column 'user' and no column 'value' (its first line must be"),
+        ("d.jsonl", f'{{"user": "{SECRET}"}}\n', "--value-column"),
+        ("d.csv", f"user,value,value\na,{SECRET},1\n", "appears twice"),
+        ("d.csv", f"user,value\na,{SECRET}\n,{SECRET}\n", "row 2: column 'user' is empty"),
+        ("d.csv", f"user,value,x\na,{SECRET},1\n\nb,,2\n", "row 2: column 'value' is empty"),
+        ("d.jsonl", f'{{"user":"a","value":"{SECRET}"}}\n{{"user":"b"}}\n', "row 2: column 'value' is empty"),
+        ("d.jsonl", f'{{"user":"a","value":"{SECRET}"}}\n{{"user":null,"value":"b"}}\n', "row 2: column 'user' is"),
+        ("d.csv", f"user,value,seq\na,{SECRET},\n", "row 1: column 'seq' is empty"),
+        ("d.csv", f"user,value,x\na,1,2\nb,{SECRET}\n", "row 2 has 2 fields, the header 3"),
+        ("d.csv", f"user,value\na,1\n\nb,2\nb,{SECRET},3\n", "row 3 has 3 fields, the header 2"),
+        ("d.csv", f"user,value,x\na,1\nb,{SECRET},3,4\n", "row 1 has 2 fields"),
+        ("d.csv", f'user,value\na,1\nb,"{SECRET}\n', "row 2 cannot be read as CSV"),
+        ("d.csv", f'user,value\na,1\nb,"{SECRET}"x\n', "row 2 cannot be read as CSV"),
+        ("d.csv", b"user,value\na,1\n\xff,Zq9secret\n", "row 2 is not UTF-8"),
+        ("d.csv", b"\xff\xfeu\x00s\x00e\x00r\x00", "the header is not UTF-8"),
+        ("d.jsonl", f'{{"user":"a","value":1}}\n{{"user":"a","value":{SECRET}}}\n', "row 2 is not a JSON object"),
+        ("d.jsonl", f'{{"user":"a","value":1}}\n\n["{SECRET}"]\n', "row 2 is not a JSON object"),
+        ("d.jsonl", f'{{"user":"{SECRET}","value":{{"a":1}}}}\n', "must hold text or numbers"),
+        ("d.parquet", f"{SECRET}", "cannot be read as Parquet"),
+        ("d.parquet", "", "cannot be read as Parquet"),
+        ("d.csv.gz", SECRET, "expected an extension .csv"),
+        ("d", SECRET, "expected an extension .csv"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_one_line(tmp_path, name, content, expected):
+    assert expected in refusal(write(tmp_path, name, content))
+
+
+def test_a_missing_file_a_folder_and_a_pipe_of_parquet(tmp_path):
+    assert "no such file" in refusal(tmp_path / "none.csv")
+    (tmp_path / "dir.csv").mkdir()
+    assert "is a folder" in refusal(tmp_path / "dir.csv")
+    assert "cannot pass through a pipe" in refusal("-", format="parquet")
+    with pytest.raises(InputError, match="format"):
+        read(tmp_path / "none.csv", format="xlsx")
+
+
+@pytest.mark.parametrize("value", ["x,y,z", "user", ""])
+def test_column_names_must_make_sense(value):
+    with pytest.raises(InputError, match="different names"):
+        Columns(value=value)
+
+
+def test_parquet_refusals(tmp_path):
+    path = tmp_path / "d.parquet"
+    pl.DataFrame({"user": ["a", None], "value": [SECRET, SECRET]}).write_parquet(path)
+    assert "row 2: column 'user' is empty" in refusal(path)
+    pl.DataFrame({"user": [SECRET, "b"], "value": [1.0, float("nan")]}).write_parquet(path)
+    assert "row 2: column 'value' must hold finite numbers" in refusal(path)
+    pl.DataFrame({"user": [SECRET], "zone": [1]}).write_parquet(path)
+    assert "no column 'value' (it has 'user', 'zone')" in refusal(path)
+    pl.DataFrame({"user": [], "value": []}, schema={"user": pl.String, "value": pl.Int64}).write_parquet(path)
+    assert "holds no rows" in refusal(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "cannot be read as Parquet" in refusal(path)
+
+
+@pytest.mark.parametrize("field", [SECRET, "nan", "inf", "1e999"])
+def test_a_number_that_is_none_is_refused_by_row(tmp_path, field):
+    path = write(tmp_path, "d.csv", f"user,value,x,y\na,1,2,3\nb,{field},{field},4\n")
+    assert "row 2: column 'value' must hold finite numbers" in refusal(path, value_type="number")
+    assert "row 2: column 'x' must hold finite numbers" in refusal(path, Columns(value="x,y"))
+
+
+@pytest.mark.parametrize("field", [SECRET, "1.5"])
+def test_a_type_that_changes_later_is_refused_by_row(tmp_path, monkeypatch, field):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 8)
+    path = write(tmp_path, "d.csv", "user,value\na,1\na,1\na,2\na,2\n" + f"a,{field}\n")
+    assert "row 5: column 'value' must hold whole numbers" in refusal(path)
+    quoted = json.dumps(field) if field == SECRET else field
+    path = write(tmp_path, "d.jsonl", '{"user":"a","value":1}\n' * 4 + f'{{"user":"a","value":{quoted}}}\n')
+    assert "row 5 holds another type" in refusal(path)
+
+
+def test_a_quote_never_closed_does_not_swallow_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(reading, "RECORD_BYTES", 4 << 10)
+    path = write(tmp_path, "d.csv", 'user,value\na,"1\n' + f"a,{SECRET}\n" * 2000)
+    assert "never closed" in refusal(path)
+
+
+# --- order
+
+
+def order_refusal_by_hand(users, times):
+    """Row by row: the kind of the first offence and its two rows, or None."""
+    last = {}
+    for row, (user, time) in enumerate(zip(users, times, strict=True), start=1):
+        if user in last and time <= last[user][0]:
+            return ("same" if time == last[user][0] else "before", last[user][1], row)
+        last[user] = (time, row)
+    return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=14),
+    climb=st.integers(0, 2),
+    chunk=st.integers(1, 5),
+    kind=st.sampled_from(["whole", "decimal", "time"]),
+)
+def test_the_order_check_agrees_with_a_walk_through_the_rows(rows, climb, chunk, kind):
+    users = [user for user, _ in rows]
+    steps = [climb * i + step for i, (_, step) in enumerate(rows)]
+    times = {
+        "whole": pl.Series("time", steps),
+        "decimal": pl.Series("time", [step / 4 for step in steps]),
+        "time": pl.Series("time", [f"2024-01-01 00:{step // 60:02}:{step % 60:02}" for step in steps]),
+    }[kind]
+    check, expected, got = OrderCheck("d.csv"), order_refusal_by_hand(users, steps), None
+    try:
+        for start in range(0, len(rows), chunk):
+            part = pl.Series(users[start : start + chunk])
+            check.check(Chunk(part, part, times[start : start + chunk], start + 1))
+    except DataError as error:
+        got = str(error)
+    if expected is None:
+        assert got is None
+    else:
+        offence, earlier, later = expected
+        same = f"d.csv: rows {earlier} and {later} hold the same user and 'time'"
+        back = (
+            f"d.csv: row {later} lies before row {earlier} of its user by 'time'; sort the file by it, or pass --sort"
+        )
+        assert got is not None
+        assert got.startswith(same if offence == "same" else back)
+
+
+def test_times_as_text_are_compared_as_times():
+    text = ["2024-05-01", "2024-05-01T02:30+02:00", "2024-05-01T01:40:00+01:00", "2024-05-01 00:40:00.25Z"]
+    users = pl.Series(["a"] * 3)
+    OrderCheck().check(Chunk(users, users, pl.Series("time", text[1:]), 1))
+    with pytest.raises(DataError, match="row 2 lies before row 1"):
+        OrderCheck().check(Chunk(users, users, pl.Series("time", [text[2], text[0], text[1]]), 1))
+    with pytest.raises(DataError, match="row 3: column 'time' must hold numbers or ISO 8601") as caught:
+        OrderCheck().check(Chunk(users, users, pl.Series("time", [*text[:2], SECRET]), 1))
+    assert SECRET not in str(caught.value)
+
+
+def test_the_order_of_a_padded_csv_column_is_numeric(tmp_path):
+    path = write(tmp_path, "d.csv", "user,value,seq\na,x,09\na,y,10\na,z,8\n")
+    check = OrderCheck(path)
+    first, second, third = read(path, chunk=1)
+    check.check(first)
+    check.check(second)
+    with pytest.raises(DataError, match=r"^d.csv: row 3 lies before row 2"):
+        check.check(third)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), min_size=1, max_size=12), chunk=st.integers(1, 5)
+)
+def test_sorting_is_stable_and_remembers_the_rows(tmp_path_factory, rows, chunk):
+    path = tmp_path_factory.mktemp("sort") / "d.parquet"
+    users, times, places = [user for user, _ in rows], [time for _, time in rows], np.arange(len(rows))
+    pl.DataFrame({"user": users, "time": times, "x": places, "y": places + 0.5}).write_parquet(path)
+    expected = sorted(range(len(rows)), key=lambda i: rows[i][1])
+    for value in ("x", "x,y"):
+        parts = list(sorted_chunks(path, Columns(value=value), chunk))
+        assert all(part.n == chunk for part in parts[:-1])
+        assert [part.row(i) - 1 for part in parts for i in range(part.n)] == expected
+        got = np.concatenate([np.asarray(part.values) for part in parts])
+        assert (got if value == "x" else got[:, 0]).tolist() == expected
+        assert [user for part in parts for user in part.users] == [rows[i][0] for i in expected]
+
+
+def test_sorting_needs_an_order(tmp_path):
+    with pytest.raises(DataError, match="no column to sort by"):
+        list(sorted_chunks(write(tmp_path, "d.csv", "user,value\na,1\n")))
+
+
+# --- writing
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", [None, b"what was there"])
+def test_an_exception_leaves_everything_as_it_was(tmp_path, monkeypatch, extension, failure, before):
+    monkeypatch.setattr(writing, "PART_ROWS", 1)
+    path = tmp_path / f"out.{extension}"
+    if before is not None:
+        path.write_bytes(before)
+    with contextlib.suppress(failure), Writer(path) as out:
+        out.write(pl.DataFrame({"user": ["a"], "value": [1]}))
+        assert len(os.listdir(tmp_path)) == 1 + (before is not None)
+        raise failure
+    assert os.listdir(tmp_path) == ([] if before is None else [path.name])
+    assert before is None or path.read_bytes() == before
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_the_target_changes_only_at_the_end(tmp_path, extension):
+    path = write(tmp_path, f"out.{extension}", "old")
+    with Writer(path) as out:
+        out.write(pl.DataFrame({"user": ["a"], "value": [1]}))
+        assert path.read_text() == "old"
+    assert frame_of(path).rows() == [("a", 1)]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_parquet_parts_come_together_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "PART_ROWS", 10)
+    frame = pl.DataFrame({"user": [str(i) for i in range(105)], "value": range(105)})
+    with Writer(tmp_path / "out.parquet") as out:
+        for start in range(0, 105, 3):
+            out.write(frame[start : start + 3])
+    assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet"), frame)
+    assert os.listdir(tmp_path) == ["out.parquet"]
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_a_frame_with_other_columns_is_refused(tmp_path, extension):
+    with Writer(tmp_path / f"out.{extension}") as out:
+        out.write(pl.DataFrame({"user": ["a"], "value": [1]}))
+        with pytest.raises(InputError, match="columns of the first"):
+            out.write(pl.DataFrame({"user": ["a"], "other": [1]}))
+
+
+def test_writing_nothing_still_makes_a_file(tmp_path):
+    for extension in FORMATS:
+        with Writer(tmp_path / f"out.{extension}"):
+            pass
+    assert len(os.listdir(tmp_path)) == len(FORMATS)
+
+
+def test_targets_that_cannot_be(tmp_path):
+    (tmp_path / "dir.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    source = write(tmp_path, "in.csv", "user,value\na,1\n")
+    os.link(source, tmp_path / "hard.csv")
+    (tmp_path / "soft.csv").symlink_to(source)
+    for name, expected in [("none/out.csv", "does not exist"), ("dir.csv", "is a folder"), ("pipe.csv", "regular")]:
+        with pytest.raises(DataError, match=expected), Writer(tmp_path / name):
+            pass
+    for name in ("in.csv", "hard.csv", "soft.csv", "dir.csv/../in.csv"):
+        assert files.same_file(tmp_path / name, source)
+        with pytest.raises(DataError, match="read and written at once"):
+            Writer(tmp_path / name, inputs=[source])
+    assert not files.same_file(tmp_path / "new.csv", source)
+    assert not files.same_file("-", "-")
+    with pytest.raises(DataError, match="pipe"):
+        Writer("-", format="parquet")
+
+
+def test_a_link_keeps_pointing_at_its_target(tmp_path):
+    (tmp_path / "soft.csv").symlink_to(tmp_path / "real.csv")
+    with Writer(tmp_path / "soft.csv") as out:
+        out.write(pl.DataFrame({"user": ["a"], "value": [1]}))
+    assert (tmp_path / "soft.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text() == "user,value\na,1\n"
+
+
+@pytest.mark.parametrize(
+    ("format", "expected"), [(None, b"u,v\na,1\nb,2\n"), ("jsonl", b'{"u":"a","v":1}\n{"u":"b","v":2}\n')]
+)
+def test_standard_output_is_flushed_frame_by_frame(monkeypatch, format, expected):
+    class Pipe(io.BytesIO):
+        flushed = 0
+
+        def flush(self):
+            self.flushed += 1
+
+    pipe = Pipe()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+    with Writer("-", format=format) as out:
+        for i, row in enumerate([("a", 1), ("b", 2)], start=1):
+            out.write(pl.DataFrame([row], schema=["u", "v"], orient="row"))
+            assert pipe.flushed == i
+    assert pipe.getvalue() == expected
+    monkeypatch.undo()
+
+
+def test_a_side_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "side.json"
+    files.write_text(path, "é\n")
+    with pytest.raises(UnicodeEncodeError):
+        files.write_text(path, "new \udc80")
+    assert path.read_bytes() == "é\n".encode()
+    assert os.listdir(tmp_path) == ["side.json"]
+
+
+def test_metadata_lies_beside_the_file(tmp_path):
+    path = tmp_path / "out.csv"
+    assert files.load_meta(path) is None
+    files.save_meta(path, {"epsilon": 0.5, "names": ["é"]})
+    assert files.load_meta(path) == {"epsilon": 0.5, "names": ["é"]}
+    for broken in ("{", "[1]", "3"):
+        write(tmp_path, "out.csv.meta.json", broken)
+        with pytest.raises(DataError, match=r"^out.csv.meta.json: cannot be read"):
+            files.load_meta(path)
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_rows_are_counted(tmp_path, extension):
+    path = tmp_path / f"out.{extension}"
+    assert count_rows(path) is None
+    with Writer(path) as out:
+        out.write(pl.DataFrame({"user": list("abcde"), "value": range(5)}))
+    assert count_rows(path) == 5
+    if extension != "parquet":
+        path.write_bytes(path.read_bytes().rstrip())
+        assert count_rows(path) == 5
+    assert count_rows("-") is None
+
+
+def test_importing_files_does_not_import_polars():
+    program = "import sys, seqveil.files; assert 'polars' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

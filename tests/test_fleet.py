@@ -1,0 +1,230 @@
+"""Fleets and rosters: every user exactly as in a session of its own, whoever else is there or was put aside."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_streams as ref
+from seqveil import mechanisms, roster, stream
+from seqveil.accounting import Budget, Schedule
+from seqveil.coins import SeededCoins
+from seqveil.errors import BudgetSpent, InputError
+from seqveil.fleet import ARRAYS, Fleet, rounds, take
+from seqveil.leakage import Account
+from seqveil.model import MarkovModel
+from seqveil.roster import Roster
+from seqveil.session import Session
+
+SOUND = [name for name in mechanisms.names() if mechanisms.get(name).sound]
+
+
+def rows_of(state, row):
+    """One user's state as plain lists; empty places of a window are dropped."""
+    part = take(state, np.array([row]))
+    held = np.isfinite(part.window.stamps[0])
+    return (
+        [getattr(part, name).tolist() for name in ARRAYS]
+        + [getattr(part.account, f.name).tolist() for f in fields(Account)]
+        + [part.window.costs[0, held].tolist(), part.window.stamps[0, held].tolist()]
+    )
+
+
+def chain(seed=0, n=4, order=1, zeros=False):
+    return MarkovModel(*ref.random_chain(np.random.default_rng(seed), n, order, zeros), order=order)
+
+
+@pytest.mark.parametrize("name", mechanisms.names())
+@pytest.mark.parametrize(("order", "zeros"), [(1, False), (1, True), (2, False)])
+def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
+    model, users, length = chain(1, 3, order, zeros), 5, 8
+    rng = np.random.default_rng(2)
+    coins = rng.integers(0, 2**62, (length, users))
+    raw = model.sample(length, users, seed=3)
+    fleet = Fleet(stream.Setting.of(model, name, 0.8), users)
+    sessions = [Session(model, name, 0.8) for _ in range(users)]
+    for t in range(length):
+        present = np.flatnonzero(rng.random(users) < 0.8) if t else np.arange(users)
+        made = fleet.release(present, raw[present, t], ref.GivenCoins(coins[t, present]))
+        for at, user in enumerate(present):
+            sessions[user]._coins = ref.GivenCoins([coins[t, user]])
+            assert sessions[user].release(int(raw[user, t])) == made.codes[at]
+    for user in range(users):
+        assert rows_of(fleet.state, user) == rows_of(sessions[user]._state, 0)
+
+
+SPENDING = {
+    "total": {"budget": Budget(total=1.5)},
+    "stop": {"budget": Budget(total=1.0, when_spent="stop")},
+    "horizon": {"budget": Budget(total=2.0, horizon=6)},
+    "window": {"budget": Budget(per_window=1.2, releases=3)},
+    "pulsed": {"schedule": 3},
+    "driven": {"schedule": Schedule.belief_driven(0.4, 3)},
+}
+
+
+@pytest.mark.parametrize("options", SPENDING.values(), ids=SPENDING.keys())
+@pytest.mark.parametrize("name", SOUND)
+def test_a_row_evolves_as_a_session_under_every_budget(name, options):
+    """One coin a step for everyone, so that the order in which users are served does not matter."""
+    model, users, length, coin = chain(4), 6, 9, ref.OneCoin()
+    rng = np.random.default_rng(5)
+    raw = model.sample(length, users, seed=6)
+    fleet = Fleet(stream.Setting.of(model, name, 0.8, **options), users)
+    sessions = [Session(model, name, 0.8, **options) for _ in range(users)]
+    for t in range(length):
+        present = np.flatnonzero(rng.random(users) < 0.7)
+        coin.value = int(rng.integers(0, 2**62))
+        made = fleet.release(present, raw[present, t], coin)
+        for at, user in enumerate(present):
+            sessions[user]._coins = coin
+            out = sessions[user].release(int(raw[user, t]))
+            assert (stream.NOTHING if out is None else out) == made.codes[at]
+    for user in range(users):
+        assert rows_of(fleet.state, user) == rows_of(sessions[user]._state, 0)
+
+
+def test_a_fleet_grows_and_starts_anew():
+    model = chain(7)
+    setting = stream.Setting.of(model, epsilon=1.0, budget=Budget(per_window=2.0, releases=3))
+    fleet = Fleet(setting, 2)
+    fleet.release(np.array([0, 1]), np.array([0, 1]), SeededCoins(1))
+    kept = rows_of(fleet.state, 1)
+    fleet.grow(5)
+    fleet.grow(3)
+    assert len(fleet) == 5
+    fresh = rows_of(stream.State.start(setting), 0)
+    assert rows_of(fleet.state, 1) == kept != fresh
+    assert all(rows_of(fleet.state, row) == fresh for row in (2, 3, 4))
+    fleet.release(np.array([4, 1]), np.array([3, 2]), SeededCoins(2))
+    assert fleet.state.steps.tolist() == [1, 2, 0, 0, 1]
+    fleet.reset(np.array([1]))
+    assert rows_of(fleet.state, 1) == fresh
+
+
+def test_a_user_comes_once_a_call():
+    fleet = Fleet(stream.Setting.of(chain()), 3)
+    with pytest.raises(InputError, match="at most once"):
+        fleet.release(np.array([1, 1]), np.array([0, 0]), SeededCoins(1))
+
+
+def test_an_observer_reaches_the_same_state():
+    setting = stream.Setting.of(chain(8), "balanced", 0.9, budget=Budget(total=1.5, when_spent="stop"))
+    sender, receiver, coins = Fleet(setting, 4), Fleet(setting, 4), SeededCoins(3)
+    for t in range(8):
+        made = sender.release(np.arange(4), np.full(4, t % 4), coins)
+        receiver.observe(np.arange(4), made.codes)
+    assert all(rows_of(sender.state, row) == rows_of(receiver.state, row) for row in range(4))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_rounds_hold_each_user_once_in_the_order_of_events(users):
+    made = rounds(np.array(users, np.intp))
+    assert sorted(at for turn in made for at in turn.tolist()) == list(range(len(users)))
+    for turn in made:
+        assert len({users[at] for at in turn}) == len(turn)
+        assert turn.tolist() == sorted(turn.tolist())
+    place = {at: number for number, turn in enumerate(made) for at in turn.tolist()}
+    for at, user in enumerate(users):
+        assert place[at] == users[:at].count(user)
+
+
+def events_of(count, users, n, seed):
+    rng = np.random.default_rng(seed)
+    names = [f"user {u}" for u in rng.integers(0, users, count)]
+    return names, rng.integers(0, n, count), np.cumsum(rng.random(count))
+
+
+def figures(made):
+    accounts = made.accounts()
+    return [accounts.users] + [
+        getattr(accounts, name).tolist() for name in ("events", "releases", "spent", "most", "least", "leakage")
+    ]
+
+
+SETTINGS = {
+    "plain": {},
+    "total": {"budget": Budget(total=1.5, when_spent="stop")},
+    "window": {"budget": Budget(per_window=1.0, releases=3)},
+    "seconds": {"budget": Budget(per_window=1.0, seconds=2.0)},
+}
+
+
+@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_roster_that_puts_users_aside_gives_the_same_accounts(options, zeros, monkeypatch):
+    setting = stream.Setting.of(chain(9, zeros=zeros), "balanced", 0.6, **options)
+    names, codes, times = events_of(60, 6, 4, seed=10)
+    roomy = Roster(setting)
+    monkeypatch.setattr(roster, "SMALL", 0)
+    tight = Roster(setting, memory=1)
+    assert roomy._capacity is None
+    assert tight._capacity == 1
+    timed = "budget" in options and options["budget"].seconds is not None
+    one, other = SeededCoins(11), SeededCoins(11)
+    for k in range(60):  # one event a call, so that both throw the same coins
+        stamp = times[[k]] if timed else None
+        first = roomy.release(names[k : k + 1], codes[[k]], one, stamp)
+        second = tight.release(names[k : k + 1], codes[[k]], other, stamp)
+        assert [a.tolist() for a in first] == [a.tolist() for a in second]
+    assert len(tight._slot) == 1
+    assert figures(roomy) == figures(tight)
+
+
+def test_a_large_alphabet_is_put_aside_too():
+    rng = np.random.default_rng(12)
+    rows = rng.dirichlet(np.ones(700), 700)
+    setting = stream.Setting.of(MarkovModel(rows[0], rows), "balanced", 1.0)
+    roomy, tight = Roster(setting), Roster(setting, memory=1)
+    names, codes, _ = events_of(12, 3, 700, seed=13)
+    coins = SeededCoins(14)
+    released, _ = roomy.release(names, codes, coins)
+    assert tight._capacity == 1
+    tight.observe(names, released)
+    assert figures(roomy) == figures(tight)
+
+
+def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
+    """A receiver may take releases in chunks of any size, with users coming and going."""
+    setting = stream.Setting.of(chain(15), "optimal", 0.7, budget=Budget(total=2.0))
+    names, codes, _ = events_of(50, 7, 4, seed=16)
+    sender = Roster(setting)
+    released, epsilons = sender.release(names, codes, SeededCoins(17))
+    for small, memory, size in [(4096, 1 << 30, 1), (0, 1, 50), (0, 300, 7), (0, 1 << 20, 13)]:
+        monkeypatch.setattr(roster, "SMALL", small)
+        receiver = Roster(setting, memory=memory)
+        for at in range(0, 50, size):
+            seen, spent = receiver.observe(names[at : at + size], released[at : at + size])
+            assert seen.tolist() == released[at : at + size].tolist()
+            assert spent.tolist() == epsilons[at : at + size].tolist()
+        assert figures(receiver) == figures(sender)
+
+
+def test_a_chunk_that_fails_leaves_the_roster_as_it_was():
+    """The second event of ann finds the budget spent; the caller never saw the first, so it must not count."""
+    setting = stream.Setting.of(chain(18), "balanced", 1.0, budget=Budget(total=0.7, when_spent="error"))
+    ann = Roster(setting)
+    before = figures(ann)
+    with pytest.raises(BudgetSpent):
+        ann.release(["ann"] * 40, np.arange(40) % 4, SeededCoins(1))
+    assert figures(ann) == before
+    codes, epsilons = ann.release(["ann"], np.array([0]), SeededCoins(1))
+    assert codes[0] >= 0
+    assert epsilons[0] == 0.7
+
+
+def test_an_empty_chunk_is_nothing():
+    codes, epsilons = Roster(stream.Setting.of(chain())).release([], np.zeros(0, np.int64), SeededCoins(1))
+    assert codes.size == epsilons.size == 0
+
+
+@pytest.mark.parametrize("code", [-1, 4])
+def test_a_code_outside_the_alphabet_is_refused(code):
+    """-1 must not be taken for the last symbol."""
+    fleet = Fleet(stream.Setting.of(chain(), "randomized_response"), 1)
+    with pytest.raises(InputError):
+        fleet.release(np.array([0]), np.array([code]), SeededCoins(1))
+    assert fleet.state.steps.tolist() == [0]

@@ -1,0 +1,109 @@
+"""The account of a realised stream: against enumeration, from above, per user, and for good once all is told."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_streams as ref
+from seqveil import belief
+from seqveil.kernel import DENOMINATOR
+from seqveil.leakage import Account, log_lifts
+from seqveil.model import MarkovModel
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def columns_of(rng, count, n):
+    """Random releases: the weights each symbol puts on what was released."""
+    return [rng.integers(1, DENOMINATOR, n) >> rng.integers(0, 12, n) for _ in range(count)]
+
+
+def charged(model, columns):
+    """The account and the beliefs along a stream with these columns."""
+    states, account, seen = model.initial[None], Account.start(model, 1), []
+    for column in columns:
+        seen.append(belief.symbols(model, states))
+        account = account.charge(model, column[None].astype(float), seen[-1])
+        states = belief.predict(model, belief.condition(model, states, column[None].astype(float)))
+    return account, seen
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=seeds, order=st.sampled_from([1, 2]), zeros=st.booleans(), length=st.integers(1, 4))
+def test_any_columns_are_charged_what_enumeration_says(seed, order, zeros, length):
+    rng = np.random.default_rng(seed)
+    n = 2 if order == 2 else 3
+    prior, transitions = ref.random_chain(rng, n, order, zeros)
+    model, columns = MarkovModel(prior, transitions, order=order), columns_of(rng, length, n)
+    account, _ = charged(model, columns)
+    most, least = ref.sequence_leakage(ref.sequence_law(prior, transitions, length), columns)
+    assert most <= account.most[0] + 1e-13  # the model renormalises its rows, so the laws differ in the last bits
+    assert least >= account.least[0] - 1e-13
+    assert account.most[0] == pytest.approx(most, abs=1e-10)
+    assert account.least[0] == pytest.approx(least, abs=1e-10)
+    assert account.worst[0] == max(account.most[0], -account.least[0])
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=seeds, n=st.integers(1, 8))
+def test_log_lifts_enclose_the_exact_ones(seed, n):
+    rng = np.random.default_rng(seed)
+    law, column = ref.random_belief(rng, n), columns_of(rng, 1, n)[0]
+    down, up = log_lifts(column[None].astype(float), law[None])
+    marginal = sum(ref.Fraction(float(b)) * int(w) for b, w in zip(law, column, strict=True))
+    for x in range(n):
+        exact = ref.log(int(column[x]) / marginal)
+        assert down[0, x] <= exact <= up[0, x]
+        assert up[0, x] - down[0, x] < 1e-12
+
+
+def test_a_release_that_says_nothing_costs_nothing_however_often():
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    account, _ = charged(model, [np.full(2, DENOMINATOR)] * 3000)
+    assert 0 <= account.worst[0] < 1e-12
+
+
+def test_an_account_starts_at_zero():
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    assert math.copysign(1.0, Account.start(model, 1).worst[0]) == 1.0  # not -0, which a reader would see printed
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_certain_symbol_leaks_without_bound_on_the_side_it_is_told(zeros):
+    """A release only one symbol can make rules out all others: log 0, never NaN, and the other side stays exact."""
+    rows = [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]] if zeros else [[0.4, 0.3, 0.3]] * 3
+    model = MarkovModel([0.2, 0.3, 0.5], rows)
+    told = np.array([0, DENOMINATOR, 0])
+    account, _ = charged(model, [told])
+    assert account.least[0] == -math.inf
+    assert account.most[0] == pytest.approx(math.log(1 / 0.3))
+    account, _ = charged(model, [told, np.full(3, DENOMINATOR)])
+    assert account.worst[0] == math.inf
+    assert account.most[0] == pytest.approx(math.log(1 / 0.3))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_release_the_belief_ruled_out_tells_all_for_good(full):
+    rows = [[0.5, 0.5], [0.5, 0.5]] if full else [[0.5, 0.5], [0.0, 1.0]]
+    model = MarkovModel([1.0, 0.0], rows)
+    account, _ = charged(model, [np.array([0, DENOMINATOR])])
+    assert account.worst[0] == math.inf
+    account, _ = charged(model, [np.array([0, DENOMINATOR]), np.full(2, DENOMINATOR)])
+    assert account.worst[0] == math.inf
+
+
+def test_users_are_charged_apart():
+    rng = np.random.default_rng(6)
+    prior, transitions = ref.random_chain(rng, 4, zeros=True)
+    model = MarkovModel(prior, transitions)
+    columns = np.array(columns_of(rng, 5, 4), dtype=float)
+    beliefs = np.array([ref.random_belief(rng, 4) for _ in range(5)])
+    together = Account.start(model, 5).charge(model, columns, beliefs)
+    for user in range(5):
+        alone = Account.start(model, 1).charge(model, columns[[user]], beliefs[[user]])
+        part = together.take(np.array([user]))
+        for name in ("most", "least", "ahead_most", "ahead_least"):
+            assert getattr(part, name).tolist() == getattr(alone, name).tolist()

@@ -1,0 +1,164 @@
+"""Every registered mechanism under the contract checks, and checks that catch mechanisms broken on purpose."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+from seqveil import checks, mechanisms
+from seqveil.distortion import absolute, euclidean, hamming, matrix, squared
+from seqveil.errors import GuaranteeError, InputError
+from seqveil.kernel import DENOMINATOR, Kernels, usable
+from seqveil.mechanisms import Mechanism, check_epsilon, constant
+
+NAMES = mechanisms.names()
+SOUND = [name for name in NAMES if mechanisms.get(name).sound]
+ALL_EPSILONS = [1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0, 40.0]
+
+
+def costs_over(n, seed=0):
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(np.arange(2.0), np.arange(n // 2)), -1).reshape(-1, 2)
+    return [absolute(rng.random(n)), squared(rng.random(n)), euclidean(grid), matrix(rng.random((n, n)))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_contract_for_hamming(name):
+    checks.check_mechanism(mechanisms.get(name), beliefs=300, seed=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", range(4))
+def test_the_contract_for_other_distortions(name, kind):
+    costs = costs_over(6)[kind]
+    checks.check_mechanism(mechanisms.get(name), beliefs=20 if name == "optimal" else 150, distortion=costs, n=6)
+
+
+@pytest.mark.parametrize("epsilon", ALL_EPSILONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_contract_at_every_epsilon_a_session_takes(name, epsilon):
+    assert check_epsilon(epsilon) == epsilon
+    rng = np.random.default_rng(2)
+    for n in (2, 3, 12):
+        checks.check_kernels(mechanisms.get(name), checks.random_beliefs(30, n, rng), epsilon)
+
+
+@pytest.mark.parametrize("name", ["optimal"])
+def test_the_optimum_is_never_worse_than_silence(name):
+    rng = np.random.default_rng(3)
+    for costs in [hamming(), *costs_over(4)]:
+        for epsilon in (0.05, 0.5, 2.0):
+            checks.check_constant(mechanisms.get(name), checks.random_beliefs(8, 4, rng), epsilon, costs)
+
+
+def test_the_closed_form_is_sometimes_worse_than_silence_and_the_check_says_so():
+    with pytest.raises(GuaranteeError, match="worse"):
+        checks.check_constant(mechanisms.crr, np.array([[0.9, 0.1]]), 0.5)
+
+
+def test_one_symbol_leaves_nothing_to_tell():
+    for name in NAMES:
+        kernel = mechanisms.get(name).kernels(np.ones((1, 1)), 1.0).one(0)
+        assert kernel.weights.tolist() == [[DENOMINATOR]]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_an_epsilon_too_small_to_use_gives_the_constant(name):
+    assert usable(1e-12, 3) == 0.0
+    kernel = mechanisms.get(name).kernels(np.array([[0.2, 0.5, 0.3]]), 1e-12).one(0)
+    assert kernel.codes.tolist() == [1]
+
+
+def test_the_constant_is_the_best_guess():
+    beliefs = np.array([[0.4, 0.25, 0.35]])
+    assert constant(beliefs, hamming()).outputs.tolist() == [[0]]
+    assert constant(beliefs, absolute([0, 1, 2])).outputs.tolist() == [[1]]
+    assert constant(beliefs, hamming()).leakage(beliefs, whole_alphabet=True)[0] < 1e-12
+
+
+def test_large_alphabets_say_what_to_use_instead():
+    with pytest.raises(InputError, match="balanced"):
+        mechanisms.optimal.kernels(np.full((1, 3000), 1 / 3000), 8.0)
+    with pytest.raises(InputError, match="balanced"):
+        mechanisms.optimal.kernels(np.full((1, 600), 1 / 600), 1.0, absolute(np.arange(600)))
+
+
+def test_a_mechanism_is_found_by_name_or_passes_through():
+    assert mechanisms.get("crr") is mechanisms.get(mechanisms.crr)
+    with pytest.raises(InputError, match="among"):
+        mechanisms.get("magic")
+
+
+def test_the_closed_form_is_algorithm_1():
+    belief, epsilon = np.array([0.5, 0.3, 0.2]), 0.8
+    table = mechanisms.crr.kernels(belief[None], epsilon).one(0).probabilities
+    for x, y in np.ndindex(3, 3):
+        wanted = 1 - (1 - belief[x]) * math.exp(-epsilon) if x == y else belief[y] * math.exp(-epsilon)
+        assert table[x, y] == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 5, 40])
+def test_randomised_response_reaches_its_level(n):
+    kernel = mechanisms.randomized_response.kernels(np.full((1, n), 1 / n), 1.0).one(0)
+    assert ref.exact_ldp(kernel.weights) == pytest.approx(1.0, abs=1e-9)
+    assert ref.exact_ldp(kernel.weights) <= 1.0
+
+
+def test_the_repaired_form_tells_the_truth_as_often_as_it_may():
+    for belief in ([0.9, 0.1], [0.5, 0.3, 0.2], [0.97, 0.02, 0.01]):
+        kernel = mechanisms.crr_repaired.kernels(np.array([belief]), 0.5).one(0)
+        assert ref.exact_leakage(kernel.weights, belief, whole_alphabet=True) == pytest.approx(0.5, abs=1e-8)
+
+
+def broken(build, sound=True, ldp=2.0):
+    return Mechanism("broken", "", "", "", "", "", sound, ldp, build)
+
+
+def fixed_table(outputs, rows):
+    """A mechanism that gives every belief the same table."""
+
+    def build(beliefs, epsilon, distortion):
+        users, n = beliefs.shape
+        codes = np.tile(np.array(outputs, np.int64), (users, 1))
+        table = np.tile(np.array(rows(n), np.int64), (users, 1, 1))
+        return Kernels(n, codes, np.zeros_like(codes), table)
+
+    return build
+
+
+def of_the_stack(beliefs, epsilon, distortion):
+    mean = np.tile(beliefs.mean(0), (len(beliefs), 1))
+    return constant(mean, distortion)
+
+
+HALF = DENOMINATOR // 2
+BROKEN = {
+    "declared sound": replace(mechanisms.crr, sound=True, ldp=2.0),
+    "half the level declared": replace(mechanisms.crr_repaired, ldp=0.5),
+    "sound without a level": replace(mechanisms.balanced, ldp=math.inf),
+    "two outputs share a symbol": broken(fixed_table([1, 1], lambda n: [[HALF, HALF]] * n)),
+    "an output outside": broken(fixed_table([0, 99], lambda n: [[HALF, HALF]] * n)),
+    "rows fall short": broken(fixed_table([0, 1], lambda n: [[HALF, HALF - 1]] * n)),
+    "rows go over": broken(fixed_table([0, 1], lambda n: [[HALF, HALF + 1]] * n)),
+    "a negative weight": broken(fixed_table([0, 1], lambda n: [[DENOMINATOR + 5, -5]] * n), sound=False),
+    "the truth itself": broken(fixed_table([0, 1], lambda n: [[DENOMINATOR, 0]] + [[0, DENOMINATOR]] * (n - 1))),
+    "one row leaks": broken(fixed_table([0, 1], lambda n: [[HALF, HALF]] * (n - 1) + [[1, DENOMINATOR - 1]])),
+    "others in the stack matter": broken(of_the_stack),
+}
+
+
+@pytest.mark.parametrize("mechanism", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_mechanism_is_caught(mechanism):
+    with pytest.raises(GuaranteeError):
+        checks.check_mechanism(mechanism, beliefs=200, n=5)
+
+
+def test_beliefs_of_the_checks_are_laws_of_every_kind():
+    drawn = checks.random_beliefs(300, 6, np.random.default_rng(4))
+    np.testing.assert_allclose(drawn.sum(1), 1)
+    assert (drawn == 0).any()
+    assert ((drawn > 0) & (drawn < 1e-11)).any()
+    assert (drawn.max(1) > 0.95).any()
+    assert (drawn.max(1) < 0.35).any()

@@ -1,0 +1,221 @@
+"""The exact optima, Hamming in closed form and any distortion by program, against the full LP and known facts."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference
+from seqveil.errors import InputError
+from seqveil.mechanisms import _hamming, _program
+
+EPSILONS = (0.1, 0.2, 0.5, math.log(2.0), 1.0, math.log(3.0), 2.0, 3.0, 5.0)
+weights = st.one_of(
+    st.just(0.0), st.sampled_from([1e-12, 1e-6, 0.25, 0.5, 1.0]), st.floats(1e-3, 1.0), st.floats(0.9, 1.0)
+)
+
+
+@st.composite
+def beliefs(draw, largest=7):
+    values = np.array(draw(st.lists(weights, min_size=2, max_size=largest)))
+    values[draw(st.integers(0, len(values) - 1))] += 0.5
+    return values / values.sum()
+
+
+def random_belief(generator, n):
+    """From nearly certain to nearly uniform, sometimes with zeros, sometimes over thirteen decades."""
+    kind = generator.integers(6)
+    if kind < 3:
+        belief = generator.dirichlet(np.full(n, (0.1, 0.5, 5.0)[kind]))
+    elif kind == 3:
+        belief = 1.0 + 10.0 ** -generator.integers(1, 6) * generator.random(n)
+    elif kind == 4:
+        belief = generator.random(n) * (generator.random(n) < 0.5)
+        belief[0] += 0.01
+    else:
+        belief = 10.0 ** generator.uniform(-13.0, 0.0, n)
+    return belief / belief.sum()
+
+
+def hamming(belief, epsilon):
+    """The closed form for one belief: the solution, the beliefs its rows stand for."""
+    ranked = np.sort(belief)[::-1]
+    k = _hamming.columns(len(belief), epsilon)
+    rest = ranked[k:].sum()
+    solution = _hamming.solve(ranked[None, :k], np.array([rest]), epsilon, len(belief) > k)
+    return solution, np.append(ranked[:k], rest)
+
+
+def check_sound(belief, table, epsilon, tolerance=1e-12):
+    marginal = belief @ table
+    assert table.min() >= 0.0
+    np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=0.0, atol=tolerance)
+    used = marginal > 0.0
+    assert not table[:, ~used].any()
+    lifts = table[:, used] / marginal[used]
+    assert lifts.max() <= math.exp(epsilon) * (1.0 + tolerance)
+    assert lifts.min() >= math.exp(-epsilon) * (1.0 - tolerance)
+    return marginal
+
+
+def check_hamming(belief, epsilon):
+    solution, rows = hamming(belief, epsilon)
+    marginal = check_sound(rows, solution.table[0], epsilon)
+    np.testing.assert_allclose(solution.marginal[0], marginal, rtol=1e-12, atol=0.0)
+    assert solution.exact[0]
+    assert 0.0 <= solution.error[0] - solution.bound[0] <= 1e-12
+    assert solution.error[0] <= 1.0 - belief.max() + 1e-12
+    expected, _ = reference.full_lp(belief, epsilon, 1.0 - np.eye(len(belief)))
+    assert solution.error[0] == pytest.approx(expected, abs=5e-9)  # the twin is good to about 2e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(beliefs(), st.sampled_from(EPSILONS))
+def test_hamming_is_the_full_lp(belief, epsilon):
+    check_hamming(belief, epsilon)
+
+
+@pytest.mark.parametrize(("n", "count"), [(5, 100), (12, 60), (24, 12), (40, 2)])
+def test_hamming_is_the_full_lp_on_larger_alphabets(n, count):
+    generator = np.random.default_rng(n)
+    for trial in range(count):
+        check_hamming(random_belief(generator, n), EPSILONS[trial % len(EPSILONS)])
+
+
+@settings(max_examples=300, deadline=None)
+@given(beliefs(largest=60), st.floats(0.01, 8.0))
+def test_hamming_is_certified_and_sound_everywhere(belief, epsilon):
+    solution, rows = hamming(belief, epsilon)
+    check_sound(rows, solution.table[0], epsilon)
+    assert solution.exact[0]
+
+
+def test_hamming_known_values():
+    solution, _ = hamming(np.array([0.2, 0.8]), 1.0)
+    assert solution.error[0] == pytest.approx(0.1765, abs=5e-5)
+    for n in (2, 3, 4, 5, 17, 100):
+        for epsilon in EPSILONS:
+            solution, _ = hamming(np.full(n, 1.0 / n), epsilon)
+            best = min(math.exp(epsilon) / n, 1.0 - (1.0 - 1.0 / n) * math.exp(-epsilon))
+            assert solution.error[0] == pytest.approx(1.0 - best, abs=1e-12)
+
+
+def test_hamming_is_the_published_kernel_where_that_is_sound():
+    generator = np.random.default_rng(3)
+    for n, epsilon in ((2, 0.5), (3, 1.0), (5, 2.0), (17, 4.0)):
+        floor = 1.0 / (1.0 + math.exp(epsilon))
+        belief = np.sort(floor + (1.0 - n * floor) * generator.dirichlet(np.ones(n)))[::-1]
+        solution, _ = hamming(belief, epsilon)
+        published = math.exp(-epsilon) * belief - math.expm1(-epsilon) * np.eye(n)
+        np.testing.assert_allclose(solution.table[0, :n], published, rtol=0.0, atol=1e-12)
+
+
+def test_hamming_result_does_not_depend_on_company():
+    generator = np.random.default_rng(5)
+    for n, epsilon in ((17, 1.0), (40, 3.0), (4, 1.0)):
+        k = _hamming.columns(n, epsilon)
+        ranked = np.array([np.sort(random_belief(generator, n))[::-1] for _ in range(50)])
+        top, rest = np.ascontiguousarray(ranked[:, :k]), ranked[:, k:].sum(axis=1)
+        together = _hamming.solve(top, rest, epsilon, n > k)
+        for user in range(50):
+            alone = _hamming.solve(top[user : user + 1], rest[user : user + 1], epsilon, n > k)
+            for name in ("table", "marginal", "error", "bound"):
+                assert getattr(alone, name)[0].tobytes() == getattr(together, name)[user].tobytes()
+
+
+def test_hamming_merges_what_would_hardly_ever_be_released():
+    epsilon = math.log(3.0) + 2e-13  # four whole slots, and a fifth label of probability 1e-13 or so
+    solution, rows = hamming(np.full(40, 1.0 / 40.0), epsilon)
+    marginal = check_sound(rows, solution.table[0], epsilon)
+    assert solution.table.shape[2] == 5
+    np.testing.assert_allclose(marginal, [0.25, 0.25, 0.25, 0.25, 0.0], rtol=0.0, atol=1e-12)
+    assert marginal[4] == solution.marginal[0, 4] == 0.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(beliefs(largest=12), st.sampled_from([2.0, 3.0, 4.0]), st.sampled_from([-1e-13, -1e-15, 1e-15, 1e-13]))
+def test_hamming_stays_sound_where_slots_just_fit(belief, fits, nudge):
+    belief = np.round(belief * 4.0 * (1.0 + fits)) + (belief > 0.0) * 1e-14
+    belief /= belief.sum()
+    solution, rows = hamming(belief, math.log(fits) + nudge)
+    check_sound(rows, solution.table[0], math.log(fits) + nudge)
+    assert solution.error[0] - solution.bound[0] <= 1e-11
+
+
+def test_columns_survive_rounding():
+    assert [_hamming.columns(10**6, math.log(k)) for k in range(2, 200)] == list(range(3, 201))
+    assert _hamming.columns(5, 1000.0) == 5
+
+
+def distortions(generator, n):
+    place, points = np.arange(float(n)), generator.random((n, 2))
+    yield 1.0 - np.eye(n)
+    yield np.abs(np.subtract.outer(place, place))
+    yield np.subtract.outer(place, place) ** 2
+    yield np.linalg.norm(points[:, None] - points, axis=2)
+    yield generator.random((n, n + 2))
+    yield generator.integers(-1, 2, (n, max(1, n - 2))).astype(float)
+
+
+def check_program(belief, epsilon, distortion):
+    optimum = _program.solve(belief, epsilon, distortion)
+    check_sound(belief, optimum.table, epsilon)
+    spread = float(np.ptp(distortion)) or 1.0
+    cost = np.sum(belief[:, None] * optimum.table * distortion[:, optimum.outputs])
+    assert optimum.error == pytest.approx(cost, abs=1e-12 * spread)
+    assert len(set(optimum.outputs.tolist())) == len(optimum.outputs)
+    assert optimum.error <= (belief @ distortion).min() + 1e-12 * spread
+    assert optimum.bound <= optimum.error
+    return optimum, spread
+
+
+@pytest.mark.parametrize(("n", "count"), [(2, 8), (3, 8), (6, 10), (11, 4)])
+def test_program_is_the_full_lp(n, count):
+    generator = np.random.default_rng(n)
+    for trial in range(count):
+        belief, epsilon = random_belief(generator, n), EPSILONS[trial % len(EPSILONS)]
+        for distortion in distortions(generator, n):
+            optimum, spread = check_program(belief, epsilon, distortion)
+            expected, _ = reference.full_lp(belief, epsilon, distortion)
+            assert optimum.error == pytest.approx(expected, abs=1e-8 * spread)
+            assert optimum.error - optimum.bound <= 2e-8 * spread  # beliefs down to 1e-13 make it rougher than usual
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_program_closes_the_gap_when_labels_are_generated(epsilon):
+    generator = np.random.default_rng(7)
+    for distortion in distortions(generator, 64):
+        optimum, spread = check_program(generator.dirichlet(np.full(64, 0.5)), epsilon, distortion)
+        assert optimum.error - optimum.bound <= 2e-9 * spread
+
+
+def test_program_agrees_with_the_closed_form():
+    generator = np.random.default_rng(11)
+    for n in (3, 10, 60):
+        for epsilon in EPSILONS:
+            belief = generator.dirichlet(np.full(n, 0.5))
+            optimum = _program.solve(belief, epsilon, 1.0 - np.eye(n))
+            assert optimum.error == pytest.approx(hamming(belief, epsilon)[0].error[0], abs=5e-9)
+
+
+def test_program_takes_the_published_kernel_where_it_is_sound():
+    belief, epsilon = np.array([0.3, 0.4, 0.3]), 1.0
+    distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    optimum = _program.solve(belief, epsilon, distance)
+    published = math.exp(-epsilon) * belief - math.expm1(-epsilon) * np.eye(3)
+    np.testing.assert_allclose(optimum.table, published, rtol=0.0, atol=1e-15)
+    assert optimum.error - optimum.bound <= 1e-15
+
+
+def test_program_gives_symbols_of_belief_zero_their_cheapest_sound_row():
+    belief, epsilon = np.array([0.5, 0.5, 0.0]), 1.0
+    distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    table = _program.solve(belief, epsilon, distance).table
+    np.testing.assert_allclose(table[2], table[1], rtol=0.0, atol=1e-15)
+
+
+def test_program_refuses_what_it_cannot_solve():
+    with pytest.raises(InputError, match="tree"):
+        _program.solve(np.full(500, 1.0 / 500), 1.0, np.zeros((500, 500)))
