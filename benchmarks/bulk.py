@@ -38,21 +38,25 @@ def run(data: Path | None) -> list[dict[str, float]]:
     print(f"  {'n':>3}{'plain':>8}{'secure':>8}" + "".join(f"{name:>30}" for name in names))
     rows = []
     for n in (2, 4, 8, 17, 32):
-        rng = np.random.default_rng(n)
-        sticky = 0.6 * np.eye(n) + 0.4 * rng.dirichlet(np.full(n, 0.5), n) + 1e-4
-        model = MarkovModel(np.full(n, 1 / n), sticky / sticky.sum(1, keepdims=True))
-        codes = np.ascontiguousarray(model.sample(EVENTS, USERS, seed=n).T)
-        generator = np.random.default_rng(5)
-        events = USERS * EVENTS / 1e6
-        row = {"n": n, "plain": events / best(lambda: [plain(c, n, generator) for c in codes])}
-        row["secure"] = events / best(lambda: [plain_secure(c, n) for c in codes])
-        for name in names:
-            row[name] = events / best(lambda name=name: release(model, name, codes), 3)
+        row = measure(n, names)
         rows.append(row)
         cells = "".join(f"{row[k]:>12.3f} ({row[k] / row['plain']:.3f}, {row[k] / row['secure']:.3f})" for k in names)
         print(f"  {n:>3}{row['plain']:>8.1f}{row['secure']:>8.1f}{cells}")
     print("  in brackets: ratio to plain, ratio to plain with the operating system's randomness")
     return rows
+
+
+def measure(n: int, names: tuple[str, ...]) -> dict[str, float]:
+    rng = np.random.default_rng(n)
+    sticky = 0.6 * np.eye(n) + 0.4 * rng.dirichlet(np.full(n, 0.5), n) + 1e-4
+    model = MarkovModel(np.full(n, 1 / n), sticky / sticky.sum(1, keepdims=True))
+    codes = np.ascontiguousarray(model.sample(EVENTS, USERS, seed=n).T)
+    events = USERS * EVENTS / 1e6
+    row = {"n": n, "plain": events / best(lambda: [plain(c, n, rng) for c in codes])}
+    row["secure"] = events / best(lambda: [plain_secure(c, n) for c in codes])
+    for name in names:
+        row[name] = events / best(lambda name=name: release(model, name, codes), 3)
+    return row
 
 
 def release(model: MarkovModel, mechanism: str, codes: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Wrong symbols on MSNBC clicks: 1,000 held-out users of 20 and more clicks, ε = 1 per click, with and without decoder."""
+"""Wrong symbols on MSNBC: 1,000 held-out users of 20 and more clicks, ε = 1 a click, with and without decoder."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from seqveil.distortion import hamming
 from seqveil.mechanisms import optimal
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from reference import full_lp  # noqa: E402
+from reference import full_lp
 
 
 def run(data: Path | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The sixty-second tour: clicks of 300 people, a model, a plan, a release, its audit, and a picture. Run by `make demo`."""
+"""The sixty-second tour (`make demo`): clicks of 300 people, a model, a plan, a release, its audit, a picture."""
 
 from __future__ import annotations
 

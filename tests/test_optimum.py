@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from seqveil import distortion
 from seqveil.errors import InputError
-from seqveil.mechanisms import _hamming, _program
+from seqveil.mechanisms import _filling, _hamming, _program, optimal
 
 EPSILONS = (0.1, 0.2, 0.5, math.log(2.0), 1.0, math.log(3.0), 2.0, 3.0, 5.0)
 weights = st.one_of(
@@ -40,12 +41,11 @@ def random_belief(generator, n):
 
 
 def hamming(belief, epsilon):
-    """The closed form for one belief: the solution, the beliefs its rows stand for."""
-    ranked = np.sort(belief)[::-1]
-    k = _hamming.columns(len(belief), epsilon)
-    rest = ranked[k:].sum()
-    solution = _hamming.solve(ranked[None, :k], np.array([rest]), epsilon, len(belief) > k)
-    return solution, np.append(ranked[:k], rest)
+    """The closed form for one belief: its table written out (columns in order of likelihood), its error, the bound."""
+    solution = _filling.solve(belief[None], epsilon)
+    table = solution.table[0, solution.rows[0]]
+    hits = belief[solution.outputs[0]] * table[solution.outputs[0], np.arange(table.shape[1])]
+    return table, 1.0 - math.fsum(hits), solution.bound[0]
 
 
 def check_sound(belief, table, epsilon, tolerance=1e-12):
@@ -61,14 +61,12 @@ def check_sound(belief, table, epsilon, tolerance=1e-12):
 
 
 def check_hamming(belief, epsilon):
-    solution, rows = hamming(belief, epsilon)
-    marginal = check_sound(rows, solution.table[0], epsilon)
-    np.testing.assert_allclose(solution.marginal[0], marginal, rtol=1e-12, atol=0.0)
-    assert solution.exact[0]
-    assert 0.0 <= solution.error[0] - solution.bound[0] <= 1e-12
-    assert solution.error[0] <= 1.0 - belief.max() + 1e-12
+    table, error, bound = hamming(belief, epsilon)
+    check_sound(belief, table, epsilon)
+    assert abs(error - bound) <= 1e-12
+    assert error <= 1.0 - belief.max() + 1e-12
     expected, _ = reference.full_lp(belief, epsilon, 1.0 - np.eye(len(belief)))
-    assert solution.error[0] == pytest.approx(expected, abs=5e-9)  # the twin is good to about 2e-9
+    assert error == pytest.approx(expected, abs=5e-9)  # the twin is good to about 2e-9
 
 
 @settings(max_examples=150, deadline=None)
@@ -87,19 +85,19 @@ def test_hamming_is_the_full_lp_on_larger_alphabets(n, count):
 @settings(max_examples=300, deadline=None)
 @given(beliefs(largest=60), st.floats(0.01, 8.0))
 def test_hamming_is_certified_and_sound_everywhere(belief, epsilon):
-    solution, rows = hamming(belief, epsilon)
-    check_sound(rows, solution.table[0], epsilon)
-    assert solution.exact[0]
+    table, error, bound = hamming(belief, epsilon)
+    check_sound(belief, table, epsilon)
+    assert abs(error - bound) <= 1e-12
+    kernel = optimal.kernels(belief[None], epsilon)  # integers, checked against ε on the way
+    assert abs(kernel.error(belief[None], distortion.hamming())[0] - bound) <= 1e-9
 
 
 def test_hamming_known_values():
-    solution, _ = hamming(np.array([0.2, 0.8]), 1.0)
-    assert solution.error[0] == pytest.approx(0.1765, abs=5e-5)
+    assert hamming(np.array([0.2, 0.8]), 1.0)[1] == pytest.approx(0.1765, abs=5e-5)
     for n in (2, 3, 4, 5, 17, 100):
         for epsilon in EPSILONS:
-            solution, _ = hamming(np.full(n, 1.0 / n), epsilon)
             best = min(math.exp(epsilon) / n, 1.0 - (1.0 - 1.0 / n) * math.exp(-epsilon))
-            assert solution.error[0] == pytest.approx(1.0 - best, abs=1e-12)
+            assert hamming(np.full(n, 1.0 / n), epsilon)[1] == pytest.approx(1.0 - best, abs=1e-12)
 
 
 def test_hamming_is_the_published_kernel_where_that_is_sound():
@@ -107,31 +105,35 @@ def test_hamming_is_the_published_kernel_where_that_is_sound():
     for n, epsilon in ((2, 0.5), (3, 1.0), (5, 2.0), (17, 4.0)):
         floor = 1.0 / (1.0 + math.exp(epsilon))
         belief = np.sort(floor + (1.0 - n * floor) * generator.dirichlet(np.ones(n)))[::-1]
-        solution, _ = hamming(belief, epsilon)
         published = math.exp(-epsilon) * belief - math.expm1(-epsilon) * np.eye(n)
-        np.testing.assert_allclose(solution.table[0, :n], published, rtol=0.0, atol=1e-12)
+        np.testing.assert_allclose(hamming(belief, epsilon)[0], published, rtol=0.0, atol=1e-12)
 
 
 def test_hamming_result_does_not_depend_on_company():
     generator = np.random.default_rng(5)
     for n, epsilon in ((17, 1.0), (40, 3.0), (4, 1.0)):
-        k = _hamming.columns(n, epsilon)
-        ranked = np.array([np.sort(random_belief(generator, n))[::-1] for _ in range(50)])
-        top, rest = np.ascontiguousarray(ranked[:, :k]), ranked[:, k:].sum(axis=1)
-        together = _hamming.solve(top, rest, epsilon, n > k)
+        crowd = np.array([random_belief(generator, n) for _ in range(50)])
+        together = _filling.solve(crowd, epsilon)
         for user in range(50):
-            alone = _hamming.solve(top[user : user + 1], rest[user : user + 1], epsilon, n > k)
-            for name in ("table", "marginal", "error", "bound"):
+            alone = _filling.solve(crowd[user : user + 1], epsilon)
+            for name in ("outputs", "table", "rows", "bound"):
                 assert getattr(alone, name)[0].tobytes() == getattr(together, name)[user].tobytes()
 
 
-def test_hamming_merges_what_would_hardly_ever_be_released():
-    epsilon = math.log(3.0) + 2e-13  # four whole slots, and a fifth label of probability 1e-13 or so
-    solution, rows = hamming(np.full(40, 1.0 / 40.0), epsilon)
-    marginal = check_sound(rows, solution.table[0], epsilon)
-    assert solution.table.shape[2] == 5
-    np.testing.assert_allclose(marginal, [0.25, 0.25, 0.25, 0.25, 0.0], rtol=0.0, atol=1e-12)
-    assert marginal[4] == solution.marginal[0, 4] == 0.0
+def test_hamming_drops_what_would_hardly_ever_be_released():
+    epsilon = math.log(3.0) + 2e-11  # four whole slots, and a fifth label of probability 1e-11 or so
+    kernel = optimal.kernels(np.full((1, 40), 1.0 / 40.0), epsilon).one(0)
+    assert kernel.codes.size == 4
+
+
+@pytest.mark.parametrize("n", [30, 200, 3000])
+def test_hamming_tells_symbols_apart_where_it_is_free(n):
+    """Symbols that are never released still fill different slots, so a release says something about them."""
+    belief = np.sort(np.random.default_rng(n).dirichlet(np.full(n, 0.5)))[::-1]
+    solution = _filling.solve(belief[None], 1.0)
+    table = solution.table[0, solution.rows[0]]
+    assert len(np.unique(table[4:].round(9), axis=0)) > 3
+    assert solution.table.shape[1] <= 4 * 4 + 1
 
 
 @settings(max_examples=100, deadline=None)
@@ -139,9 +141,9 @@ def test_hamming_merges_what_would_hardly_ever_be_released():
 def test_hamming_stays_sound_where_slots_just_fit(belief, fits, nudge):
     belief = np.round(belief * 4.0 * (1.0 + fits)) + (belief > 0.0) * 1e-14
     belief /= belief.sum()
-    solution, rows = hamming(belief, math.log(fits) + nudge)
-    check_sound(rows, solution.table[0], math.log(fits) + nudge)
-    assert solution.error[0] - solution.bound[0] <= 1e-11
+    table, error, bound = hamming(belief, math.log(fits) + nudge)
+    check_sound(belief, table, math.log(fits) + nudge)
+    assert error - bound <= 1e-11
 
 
 def test_columns_survive_rounding():
@@ -197,7 +199,7 @@ def test_program_agrees_with_the_closed_form():
         for epsilon in EPSILONS:
             belief = generator.dirichlet(np.full(n, 0.5))
             optimum = _program.solve(belief, epsilon, 1.0 - np.eye(n))
-            assert optimum.error == pytest.approx(hamming(belief, epsilon)[0].error[0], abs=5e-9)
+            assert optimum.error == pytest.approx(hamming(belief, epsilon)[1], abs=5e-9)
 
 
 def test_program_takes_the_published_kernel_where_it_is_sound():

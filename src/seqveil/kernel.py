@@ -82,7 +82,7 @@ class Kernels:
         return len(self.outputs)
 
     def draw(self, codes: Ints, coins: Coins) -> Ints:
-        """Index of the output drawn for each symbol: exact, one coin a kernel, inverting the row's cumulative weights."""
+        """Index of the output drawn for each symbol: exact, one coin each, by inverting cumulative weights."""
         users, classes = np.arange(len(self)), self._class_of(codes)
         extra = self.extra[users, classes]
         steps = np.cumsum(extra, axis=1)
@@ -279,7 +279,7 @@ def class_masses(values: Floats, rows: Ints | None, classes: int) -> Floats:
 
 
 def grouped_sum(groups: Ints, values: Floats, count: int) -> Floats:
-    """Sum of each user's values by group: (B, ...) → (B, count). Each group is summed in order, whatever the stack is."""
+    """Sum of each user's values by group, (B, ...) → (B, count), each in order, whatever the stack is."""
     users = len(groups)
     bins = groups.reshape(users, -1) + count * np.arange(users)[:, None]
     sums = np.bincount(bins.ravel(), np.broadcast_to(values, groups.shape).ravel(), users * count)

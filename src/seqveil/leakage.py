@@ -61,8 +61,8 @@ def _rounded(column: Floats, marginal: Floats, terms: int, silent: NDArray[np.bo
 class Account:
     """Both sides of the exact leakage of what was released so far, one row a user.
 
-    `ahead_most` and `ahead_least` hold, for every state, the extremes over all sequences that can come to it next; for a
-    chain in which anything can follow anything they are one number a user. `most` and `least` are the account itself.
+    `ahead_most` and `ahead_least` hold, for every state, the extremes over all sequences that can come to it next; for
+    a chain in which anything can follow anything they are one number a user. `most` and `least` are the account itself.
     """
 
     most: Floats  # (B,) max over sequences of log posterior/prior

@@ -28,7 +28,7 @@ class Row:
 
     `error` is the expected distortion of the release as it stands, `decoded_error` after the receiver's online filter,
     `truth` the probability that the release is the truth, `constant_error` that of the best guess with no release at
-    all, `gap` how far the kernel's expected cost lies above the exact optimum for the same beliefs (None: not computed).
+    all, `gap` how far the kernel's expected cost lies above the exact optimum for the same beliefs (None: not known).
     """
 
     epsilon: float
@@ -55,8 +55,8 @@ class Plan:
         return (
             f"at ε = {epsilon:g} each release moves what anyone who knows the model believes about a user's whole "
             f"sequence by at most a factor {factor:.3g}, up or down; {self.length} releases together by at most "
-            f"e^{epsilon * self.length:g}; and whatever the truth's law is, one release tells any two symbols apart by at "
-            f"most a factor {factor**2:.3g}"
+            f"e^{epsilon * self.length:g}; and whatever the truth's law is, one release tells any two symbols apart by "
+            f"at most a factor {factor**2:.3g}"
         )
 
 

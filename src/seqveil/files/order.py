@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+
 from seqveil.errors import DataError
 from seqveil.files.reading import Chunk, Columns, FilePath, ValueType, _name, read
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
 from seqveil.errors import DataError, InputError
 
 if TYPE_CHECKING:

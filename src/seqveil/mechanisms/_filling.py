@@ -8,13 +8,43 @@ Symbols fill the slots in the order of their codes; one on the border of two slo
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.kernel import Floats, Ints
-from seqveil.mechanisms._hamming import Timetable
+from seqveil.mechanisms._hamming import Timetable, columns, timetable, top
 
 WIDE = 16  # columns from which looking slots up one user at a time is quicker than comparing them all
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Optimal kernels of B users: Q(outputs[y] | x) = table[rows[x], y]."""
+
+    outputs: Ints  # (B, K) the likeliest symbols, in that order
+    table: Floats  # (B, R, K)
+    rows: Ints  # (B, n)
+    bound: Floats  # (B,) no sound kernel errs less (the dual value)
+
+
+def solve(beliefs: Floats, epsilon: float) -> Solution:
+    """The exact optimum for Hamming distortion, sound at ε up to rounding.
+
+    >>> solution = solve(np.array([[0.2, 0.8]]), 1.0)
+    >>> solution.outputs.tolist(), solution.table[0, solution.rows[0]].round(3).tolist()
+    ([[1, 0]], [[0.269, 0.731], [0.847, 0.153]])
+    """
+    width = columns(beliefs.shape[1], epsilon)
+    outputs = top(beliefs, width)
+    likely = np.take_along_axis(beliefs, outputs, axis=1)
+    total = np.cumsum(beliefs, axis=1)[:, -1]
+    rest = np.maximum(0.0, total - np.cumsum(likely, axis=1)[:, -1]) if width < beliefs.shape[1] else 0.0 * total
+    plan = timetable(likely, rest, epsilon)
+    table, rows = tables(beliefs, outputs, plan, math.exp(-epsilon))
+    return Solution(outputs, table, rows, 1.0 - plan.value)
 
 
 def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[Floats, Ints]:
@@ -25,9 +55,8 @@ def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[F
     users, n = beliefs.shape
     labels = outputs.shape[1]
     place = _places(n, outputs, plan.labelled)
-    last = (plan.last * plan.in_last[:, :-1]).sum(1)[:, None]  # time of the last slot
     holds = _last_slot(beliefs, place, outputs, plan, a / (1.0 + a))
-    in_last = last * holds
+    in_last = plan.time * holds
     mass = np.where(place < 0, beliefs * (1.0 - in_last), 0.0)
     end = np.cumsum(mass, axis=1)
     start, borders = end - mass, np.cumsum(plan.filling, axis=1)
@@ -56,7 +85,8 @@ def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[F
     overlap = np.where(nobody_fills, plan.marginal[:, None, :], overlap)
     presence = (1.0 - in_last) * overlap / np.cumsum(overlap, axis=2)[:, :, -1:]
     presence += in_last * plan.last[:, None, :]
-    own = (slots == place) * plan.kept[:, None, :] + _labelled_in_last(plan, place) * plan.last[:, None, :]
+    left = np.take_along_axis(plan.time * plan.share, np.maximum(place[:, :, 0], 0), axis=1)[:, :, None]
+    own = (slots == place) * plan.kept[:, None, :] + left * plan.last[:, None, :]
     presence = np.where(place >= 0, own, presence)
     return a * plan.marginal[:, None, :] + (1.0 - a) * presence, rows
 
@@ -79,11 +109,6 @@ def _last_slot(beliefs: Floats, place: Ints, outputs: Ints, plan: Timetable, kap
     room = kappa - head
     share = np.where(mass > 0.0, np.clip((room - before) / np.where(mass > 0.0, mass, 1.0), 0.0, 1.0), before < room)
     return np.where(is_head | (plan.tail < kappa), 1.0, share)
-
-
-def _labelled_in_last(plan: Timetable, place: Ints) -> Floats:
-    """Time under the last label of the labelled symbols in `place` (B, R, 1)."""
-    return np.take_along_axis(plan.in_last, np.maximum(place[:, :, 0], 0), axis=1)[:, :, None]
 
 
 def _count(borders: Floats, values: Floats, side: str) -> Ints:

@@ -35,34 +35,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-
-NEGLIGIBLE = 1e-12  # a label less likely than this is merged into the most likely one
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Optimal kernels of B users over their K most likely symbols; row K of a table stands for every other symbol."""
-
-    table: Floats  # (B, K+1, K): Q(y|x)
-    marginal: Floats  # (B, K): p(y)
-    error: Floats  # (B,): probability of a wrong release
-    bound: Floats  # (B,): no sound kernel errs less (the dual value)
-    exact: NDArray[np.bool_]  # (B,): error and bound agree to 1e-12
+from seqveil.kernel import Floats, Ints
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """Who is present where: the optimum before it is written out as a table."""
+    """Who is present where: the optimum before it is written out as a table. K labels, the likeliest first."""
 
     labelled: NDArray[np.bool_]  # (B, K): symbols with a label of their own
     last: NDArray[np.bool_]  # (B, K): one-hot, the symbol z; all False where it gets no label
     kept: Floats  # (B, K): time a labelled symbol spends under its own label, 1 - tφ
+    share: Floats  # (B, K): φ, the part of z's slot for which a labelled symbol is there
     filling: Floats  # (B, K): tail mass under each label
     marginal: Floats  # (B, K)
     tail: Floats  # (B, 1): R
-    in_last: Floats  # (B, K+1): time under the label z, by row
-    value: Floats  # (B,): dual value, the best possible Pr(Y = X)
+    time: Floats  # (B, 1): t, how long z's slot lasts
+    value: Floats  # (B,): the dual value, so no sound kernel has Pr(Y = X) above it
 
 
 def columns(n: int, epsilon: float) -> int:
@@ -76,34 +64,34 @@ def columns(n: int, epsilon: float) -> int:
     return min(n, math.ceil((1.0 + math.exp(epsilon)) * (1.0 - 1e-14)))
 
 
-def solve(top: Floats, rest: Floats, epsilon: float, rest_exists: bool) -> Solution:
-    """Optimal kernels for B beliefs; see the module for the problem, the solution and the proof.
+def top(beliefs: Floats, count: int) -> Ints:
+    """Codes of the `count` likeliest symbols of each belief, likeliest first, ties by code.
 
-    *Guarantee*: every table is sound at ε up to rounding, for row K too, and its error is the least possible.
-    A user's result does not depend, bit for bit, on who else is in the call.
-
-    top: (B, K) the K largest beliefs of each user in descending order, K ≥ columns(n, epsilon).
-    rest: (B,) total belief of all other symbols.
-    rest_exists: whether there are other symbols; if not, `rest` is ignored and row K is one more sound row.
-
-    >>> solution = solve(np.array([[0.8, 0.2]]), np.zeros(1), 1.0, rest_exists=False)
-    >>> solution.error.round(4), solution.exact
-    (array([0.1765]), array([ True]))
+    >>> top(np.array([[0.1, 0.4, 0.1, 0.4]]), 3).tolist()
+    [[1, 3, 0]]
     """
-    rest = np.array(rest, dtype=np.float64) if rest_exists else np.zeros(len(top))
-    total = _sum(top) + rest
-    top, rest = top / total[:, None], rest / total
+    if count >= beliefs.shape[1] or beliefs.shape[1] <= 64:
+        return np.argsort(-beliefs, axis=1, kind="stable")[:, :count]
+    return np.stack([_top_one(belief, count) for belief in beliefs])
+
+
+def _top_one(belief: Floats, count: int) -> Ints:
+    least = np.partition(belief, belief.size - count)[belief.size - count]
+    above, level = np.flatnonzero(belief > least), np.flatnonzero(belief == least)
+    chosen = np.sort(np.concatenate([above, level[: count - above.size]]))
+    return chosen[np.argsort(-belief[chosen], kind="stable")]
+
+
+def timetable(top: Floats, rest: Floats, epsilon: float) -> Timetable:
+    """The optimal timetable for B beliefs; see the module for the problem, the solution and the proof.
+
+    `top` (B, K) holds the K ≥ columns(n, epsilon) largest beliefs in descending order, `rest` (B,) the mass of all
+    others. A user's result does not depend, bit for bit, on who else is in the call.
+
+    >>> round(1.0 - timetable(np.array([[0.8, 0.2]]), np.zeros(1), 1.0).value.item(), 4)
+    0.1765
+    """
     a, gain = math.exp(-epsilon), -math.expm1(-epsilon)
-    plan = _timetable(top, rest, a, gain)
-    table = a * plan.marginal[:, None, :] + gain * _presence(a / (1.0 + a), plan)
-    marginal = _merge_negligible(table, plan.marginal)
-    diagonal = np.arange(top.shape[1])
-    error = 1.0 - _sum(top * table[:, diagonal, diagonal])
-    bound = 1.0 - plan.value
-    return Solution(table, marginal, error, np.minimum(bound, error), np.abs(error - bound) <= 1e-12)
-
-
-def _timetable(top: Floats, rest: Floats, a: float, gain: float) -> Timetable:
     kappa = a / (1.0 + a)
     from_here = np.cumsum(np.column_stack((rest, top[:, ::-1])), axis=1)[:, ::-1]  # mass of i and all less likely
     after = from_here[:, 1:]
@@ -133,43 +121,9 @@ def _timetable(top: Floats, rest: Floats, a: float, gain: float) -> Timetable:
     kept = np.where(labelled, 1.0 - time * share, 0.0)
     filling = kept * need
     filling[:, :1] += np.where(open_last, 0.0, left)
-    thin = np.clip((kappa - head) / np.where(tail > head, tail - head, 1.0), 0.0, 1.0)  # tail rows under z if R ≥ κ
-    thin = np.where(tail < kappa, 1.0, thin)
-    in_last = time * np.column_stack((np.where(labelled, share, np.where(last, 1.0, thin)), thin))
     marginal = kept * top + filling + time * kappa * last
     value = _sum(worth) + (price * left)[:, 0]
-    return Timetable(labelled, last, kept, filling, marginal, tail, in_last, value)
-
-
-def _presence(kappa: float, plan: Timetable) -> Floats:
-    """I(y|x), (B, K+1, K): a labelled row is under its own label and z's, a tail row under z's and in the fillings."""
-    users, width = plan.kept.shape
-    own = np.zeros((users, width + 1, width))
-    diagonal = np.arange(width)
-    own[:, diagonal, diagonal] = plan.kept
-    # Where R < κ every tail row fills alike, and filling / R is accurate even if both are tiny.
-    # Where R ≥ κ, z is longer under its own label and fills less than the others.
-    filled = _sum(plan.filling)[:, None]
-    alike = (plan.tail < kappa) | ~plan.last.any(axis=1, keepdims=True)
-    unit = np.where(alike, plan.tail, filled)
-    scale = np.where(alike, 1.0, 1.0 - plan.in_last) / np.where(unit > 0.0, unit, 1.0)
-    scale[:, :width][plan.labelled] = 0.0
-    pattern = np.where(plan.tail > 0.0, plan.filling, plan.marginal)  # nobody in the tail: any sound row will do
-    own += scale[:, :, None] * pattern[:, None, :]
-    own += plan.in_last[:, :, None] * plan.last[:, None, :]
-    return own
-
-
-def _merge_negligible(table: Floats, marginal: Floats) -> Floats:
-    """Release the most likely symbol instead of a negligible one: merging two labels never raises a lift. In place."""
-    small = (marginal > 0.0) & (marginal < NEGLIGIBLE)
-    small[:, 0] = False
-    for user in np.flatnonzero(small.any(axis=1)):
-        for label in np.flatnonzero(small[user]):
-            table[user, :, 0] += table[user, :, label]
-            marginal[user, 0] += marginal[user, label]
-            table[user, :, label] = marginal[user, label] = 0.0
-    return marginal
+    return Timetable(labelled, last, kept, share, filling, marginal, tail, time, value)
 
 
 def _sum(values: Floats) -> Floats:

@@ -76,9 +76,10 @@ def _labels(beliefs: Floats, order: Ints, cells: Ints, distortion: Distortion) -
     count = int(cells.max()) + 1
     outputs = np.zeros((users, count), np.int64)
     if distortion.is_hamming:
-        # places are in order of likelihood and the last write wins: the first that starts in a cell is its likeliest
-        outputs[np.arange(users)[:, None], cells[:, ::-1, 0]] = order[:, ::-1]
-        return outputs
+        # places are in order of likelihood: the first that starts in a cell is its likeliest symbol
+        first = np.full((users, count), n - 1)
+        np.minimum.at(first, (np.arange(users)[:, None], cells[:, :, 0]), np.arange(n))
+        return np.take_along_axis(order, first, axis=1)
     for user in range(users):
         for cell in np.unique(cells[user, :, 0]):
             starts = np.flatnonzero(cells[user, :, 0] == cell)

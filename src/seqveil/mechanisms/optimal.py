@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from seqveil.distortion import Distortion
 from seqveil.errors import InputError
-from seqveil.kernel import Floats, Ints, Kernels, usable
-from seqveil.mechanisms import _hamming
+from seqveil.kernel import Floats, Kernels, usable
+from seqveil.mechanisms import _filling, _program
 from seqveil.mechanisms._base import Mechanism, stack
+from seqveil.mechanisms._hamming import columns
 
 WIDEST = 1024  # outputs a table may have: 8 MB of weights
 
@@ -16,13 +15,15 @@ WIDEST = 1024  # outputs a table may have: 8 MB of weights
 def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     """min Σ β(x) Q(y|x) D(x, y) over row-stochastic Q with e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y) for every x and y.
 
-    Hamming: an optimum releases only the ⌈1+e^ε⌉ likeliest symbols and treats all others alike, so the table has that
-    many columns and one row more, whatever n is. Any other distortion: a linear program with a certified gap.
+    Hamming: an optimum releases only the ⌈1+e^ε⌉ likeliest symbols, in closed form (`_hamming` has the proof); among
+    all optima we take one that tells the other symbols apart as far as that is free (`_filling`). Any other distortion:
+    a linear program with a certified gap.
 
     *Guarantee*: ε-SIP on both sides, 2ε-LDP without trusting the model; never worse than the best constant release.
 
-    >>> kernel = MECHANISM.kernels(np.array([[0.2, 0.8]]), 1.0).one(0)
+    >>> import numpy as np
     >>> from seqveil.distortion import hamming
+    >>> kernel = MECHANISM.kernels(np.array([[0.2, 0.8]]), 1.0).one(0)
     >>> round(kernel.error([0.2, 0.8], hamming()), 4)
     0.1765
 
@@ -36,39 +37,17 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
 
 
 def _likeliest(beliefs: Floats, epsilon: float, aim: float) -> Kernels:
-    users, n = beliefs.shape
-    columns = _hamming.columns(n, aim)
-    if columns > WIDEST:
+    needed = columns(beliefs.shape[1], aim)
+    if needed > WIDEST:
         raise InputError(
-            f"the optimum for ε={epsilon:g} over {n} symbols needs a table of {columns} columns, more than {WIDEST}; "
-            'use mechanism="balanced" or a smaller epsilon'
+            f"the optimum for ε={epsilon:g} over {beliefs.shape[1]} symbols needs a table of {needed} columns, more "
+            f'than {WIDEST}; use mechanism="balanced" or a smaller epsilon'
         )
-    outputs = top(beliefs, columns)
-    likely = np.take_along_axis(beliefs, outputs, axis=1)
-    rest = np.maximum(0.0, beliefs.sum(1) - likely.sum(1)) if columns < n else np.zeros(users)
-    tables = _hamming.solve(likely, rest, aim, columns < n).table
-    rows = np.full((users, n), columns, np.int64)
-    np.put_along_axis(rows, outputs, np.broadcast_to(np.arange(columns), outputs.shape), axis=1)
-    return Kernels.from_tables(outputs, tables, rows, beliefs, epsilon)
-
-
-def top(beliefs: Floats, count: int) -> Ints:
-    """Codes of the `count` likeliest symbols of each belief, likeliest first, ties by code."""
-    if count >= beliefs.shape[1] or beliefs.shape[1] <= 64:
-        return np.argsort(-beliefs, axis=1, kind="stable")[:, :count]
-    return np.stack([_top_one(belief, count) for belief in beliefs])
-
-
-def _top_one(belief: Floats, count: int) -> Ints:
-    least = np.partition(belief, belief.size - count)[belief.size - count]
-    above, level = np.flatnonzero(belief > least), np.flatnonzero(belief == least)
-    chosen = np.sort(np.concatenate([above, level[: count - above.size]]))
-    return chosen[np.argsort(-belief[chosen], kind="stable")]
+    found = _filling.solve(beliefs, aim)
+    return Kernels.from_tables(found.outputs, found.table, found.rows, beliefs, epsilon)
 
 
 def _linear(belief: Floats, epsilon: float, aim: float, costs: Floats) -> Kernels:
-    from seqveil.mechanisms import _program
-
     found = _program.solve(belief, aim, costs)
     return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None], epsilon)
 

@@ -1,0 +1,162 @@
+"""The audit against brute force over all sequences, and against what tampering does."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqveil import Budget, MarkovModel, Schedule, Session, Setting
+from seqveil.audit import Audit
+from seqveil.errors import DataError
+from seqveil.stream import NOTHING
+
+
+def random_model(rng, n, zeros):
+    prior, moves = rng.dirichlet(np.ones(n)), rng.dirichlet(np.full(n, 0.7), size=n)
+    if zeros:
+        moves[rng.random((n, n)) < 0.3] = 0.0
+        np.fill_diagonal(moves, np.maximum(moves.diagonal(), 0.1))
+        moves /= moves.sum(1, keepdims=True)
+    return prior, moves, MarkovModel(prior, moves)
+
+
+def released_with_kernels(session, raw):
+    """Releases of a session and, for each, Q(release | x) over the alphabet."""
+    released, columns = [], []
+    for x in raw:
+        kernel = session.kernel()
+        released.append(session.release(x))
+        columns.append(kernel.probabilities[:, list(kernel.outputs).index(released[-1])])
+    return np.array(released), columns
+
+
+def sides(prior, moves, columns):
+    """The largest and least log Pr(x | releases) / Pr(x), by Bayes over all sequences."""
+    n, length = len(prior), len(columns)
+    laws, likelihoods = [], []
+    for x in itertools.product(range(n), repeat=length):
+        laws.append(prior[x[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(x)))
+        likelihoods.append(math.prod(columns[k][x[k]] for k in range(length)))
+    law, likelihood = np.array(laws), np.array(likelihoods)
+    ratio = likelihood[law > 0] / (law @ likelihood)
+    return math.log(ratio.max()), math.log(ratio.min())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(2, 4),
+    length=st.integers(1, 4),
+    epsilon=st.sampled_from([0.2, 1.0, 2.5]),
+    mechanism=st.sampled_from(["optimal", "balanced", "randomized_response", "crr_repaired"]),
+    period=st.sampled_from([1, 2]),
+    zeros=st.booleans(),
+)
+def test_leakage_is_that_of_brute_force(seed, n, length, epsilon, mechanism, period, zeros):
+    prior, moves, model = random_model(np.random.default_rng(seed), n, zeros)
+    session = Session(model, mechanism, epsilon, seed=seed, schedule=period)
+    raw = model.sample(length, 1, seed)[0].tolist()
+    released, columns = released_with_kernels(session, raw)
+    audit = Audit(session.setting)
+    used = audit.take(["u"] * length, released)
+    report = audit.report()
+    most, least = sides(prior, moves, columns)
+    assert report.most == pytest.approx(most, abs=1e-9)
+    assert report.least == pytest.approx(least, abs=1e-9)
+    assert report.leakage == session.leakage
+    assert report.composition == pytest.approx(used.sum())
+    assert report.held == (used == 0).sum()
+    assert report.passed
+
+
+def releases_of(model, raw, **options):
+    session = Session(model, seed=11, **options)
+    return session, np.array([NOTHING if (y := session.release(x)) is None else y for x in raw])
+
+
+MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
+RAW = MODEL.sample(40, 1, 2)[0].tolist()
+
+
+def test_the_worst_user_is_the_worst_and_users_do_not_mix():
+    session, released = releases_of(MODEL, RAW, epsilon=0.8)
+    audit = Audit(session.setting)
+    users = ["long"] * 40
+    audit.take([*users, "short"], np.append(released, released[0]))
+    report = audit.report()
+    assert report.worst_user == "long"
+    assert report.leakage == session.leakage
+    assert (report.users, report.releases) == (2, 41)
+    assert report.composed.releases == 40
+    assert report.ldp == pytest.approx(2 * 0.8 * 40)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 40])
+def test_it_does_not_matter_how_the_releases_are_cut(pieces):
+    session, released = releases_of(MODEL, RAW, epsilon=0.8, budget=Budget(per_window=2.0, releases=5))
+    audit = Audit(session.setting)
+    for part in np.array_split(np.arange(40), pieces):
+        audit.take(["u"] * part.size, released[part])
+    assert audit.report().leakage == session.leakage
+    assert audit.report().window is True
+    assert 0 < audit.report().worst_window <= 2.0
+
+
+def test_an_unsound_mechanism_is_found_out():
+    session, released = releases_of(MODEL, RAW, mechanism="crr", epsilon=0.3)
+    audit = Audit(session.setting)
+    audit.take(["u"] * 40, released)
+    report = audit.report()
+    assert not report.each_release
+    assert not report.passed
+    assert report.worst_release > 0.3
+    assert math.isinf(report.ldp)
+    assert report.composed is None
+
+
+def test_claimed_epsilons_are_compared():
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=Schedule(2))
+    right = np.where(np.arange(40) % 2 == 0, 2.0, 0.0)
+    wrong = right.copy()
+    wrong[7] = 0.5
+    for claimed, verdict in ((right, True), (wrong, False), (None, None), (np.full(40, np.nan), True)):
+        audit = Audit(session.setting)
+        audit.take(["u"] * 40, released, epsilons=claimed)
+        assert audit.report().epsilons is verdict
+    audit = Audit(session.setting)
+    audit.take(["u"], released[:1], epsilons=right[:1] + 1)
+    audit.take(["u"] * 39, released[1:], epsilons=right[1:])  # a later good part does not heal it
+    assert audit.report().epsilons is False
+
+
+def test_impossible_releases_are_refused():
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, schedule=Schedule(2))
+    impossible = released.copy()
+    impossible[1] = (released[1] + 1) % 3  # between pulses only the best guess can come
+    with pytest.raises(DataError, match="cannot have come from"):
+        Audit(session.setting).take(["u"] * 40, impossible)
+    budget = Budget(total=2.0, when_spent="stop")
+    session, released = releases_of(MODEL, RAW, epsilon=1.0, budget=budget)
+    assert (released == NOTHING).any()
+    more = np.where(released == NOTHING, 0, released)
+    with pytest.raises(DataError, match="budget allows none"):
+        Audit(session.setting).take(["u"] * 40, more)
+
+
+def test_a_file_that_is_not_the_one_written_fails():
+    session, released = releases_of(MODEL, RAW, epsilon=1.0)
+    audit = Audit(session.setting)
+    audit.take(["u"] * 40, released)
+    assert audit.report(unchanged=None).passed
+    assert audit.report(unchanged=True).passed
+    assert not audit.report(unchanged=False).passed
+
+
+def test_a_wide_release_does_not_pass_for_a_narrow_one():
+    """At small ε only the likeliest symbols can be released at all, so a freer stream gives itself away."""
+    _, released = releases_of(MODEL, RAW, epsilon=5.0)
+    with pytest.raises(DataError, match="cannot have come from"):
+        Audit(Setting.of(MODEL, epsilon=0.1)).take(["u"] * 40, released)

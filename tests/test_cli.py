@@ -1,0 +1,453 @@
+"""The real commands: the whole chain on every format, what they refuse, and what they leave behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+import typer
+
+from seqveil import cli, mechanisms
+from seqveil.cli import app, main
+
+COMMANDS = ("fit", "plan", "release", "audit", "decode", "mechanisms")
+SECRET = "zq-secret-77"
+
+
+class Run:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def seqveil(capfd):
+    def run(*args):
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return Run(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Streams of 12 users, one of them with a single event: text, numbers and points that move together."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for user in range(12):
+        x = int(rng.integers(4))
+        for seq in range(1 if user == 0 else int(rng.integers(2, 15))):
+            x = int(rng.integers(4)) if rng.random() < 0.3 else x
+            rows.append((f"0{user}", seq, "abcd"[x], x * 2.5 + rng.random(), x % 2 + rng.random(), SECRET))
+    order = rng.permutation(len(rows))
+    rows = sorted((rows[k] for k in order), key=lambda row: row[1])
+    table = pl.DataFrame(rows, schema=["user", "seq", "word", "x", "y", "note"], orient="row")
+    return {
+        "text": table.select("user", "seq", value="word", note="note"),
+        "numbers": table.select("user", "seq", value="x", note="note"),
+        "points": table.select("user", "seq", "x", "y", "note"),
+    }
+
+
+@pytest.fixture
+def words(frames, tmp_path):
+    path = tmp_path / "words.csv"
+    frames["text"].write_csv(path)
+    return path
+
+
+@pytest.fixture
+def model(seqveil, words):
+    path = words.with_name("words.model")
+    assert seqveil("fit", words, "-o", path, "--smoothing", 1).code == 0
+    return path
+
+
+def write(frame, path):
+    {".csv": frame.write_csv, ".jsonl": frame.write_ndjson, ".parquet": frame.write_parquet}[path.suffix](path)
+
+
+def read(path):
+    return {".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}[path.suffix](path)
+
+
+CHAINS = {
+    "text": ("text", (), ()),
+    "bins": ("numbers", ("--bins", 2.5), ()),
+    "levels": ("numbers", ("--levels", 5), ()),
+    "grid": ("points", ("--grid", "3x2"), ("--value-column", "x,y")),
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("kind", CHAINS)
+def test_the_whole_chain(seqveil, frames, tmp_path, kind, suffix):
+    kept, cut, columns = CHAINS[kind]
+    data, chain, out, back = (tmp_path / f"{name}{suffix}" for name in ("data", "model", "released", "decoded"))
+    chain = chain.with_suffix(".model")
+    write(frames[kept], data)
+    fitted = seqveil("fit", data, "-o", chain, "--smoothing", 0.5, *cut, *columns, "--json").json
+    assert fitted["events"] == frames[kept].height
+    assert fitted["users"] == 12
+    assert fitted["private"] is False
+    plan = seqveil("plan", chain, "--epsilon", "0.5,2", "--length", 6, "--users", 10, "--json").json
+    assert [row["epsilon"] for row in plan["rows"] if row["mechanism"] == "optimal"] == [0.5, 2.0]
+    account = seqveil("release", data, "-m", chain, "-e", 1, "--out", out, *columns, "--json").json
+    report = seqveil("audit", out, "--model", chain, "--json")
+    assert report.code == 0
+    assert report.json["passed"] is True
+    for name in ("users", "releases", "leakage", "composition", "ldp", "held"):
+        assert report.json[name] == pytest.approx(account[name], rel=1e-12)
+    assert seqveil("decode", out, "-m", chain, "--out", back).code == 0
+    raw, released, decoded = frames[kept], read(out), read(back)
+    names = ["x", "y"] if kind == "grid" else ["value"]
+    assert released.columns == ["user", "seq", *names, "epsilon"]
+    assert decoded.columns == ["user", "seq", *names, "confidence"]
+    assert released["seq"].to_list() == decoded["seq"].to_list() == raw["seq"].to_list()
+    assert set(released["epsilon"]) == {1.0}
+    assert decoded["confidence"].is_between(0, 1).all()
+    everything = "".join(path.read_text(errors="replace") for path in tmp_path.glob("released*"))
+    assert SECRET not in everything  # other columns are dropped
+
+
+def test_plan_takes_data_too_and_draws(seqveil, words, tmp_path):
+    options = ("--epsilon", "0.5,1", "--length", 8, "--users", 10, "--smoothing", 1)
+    said = seqveil("plan", words, *options, "--find-period", "--plot", tmp_path / "plan.png")
+    assert said.code == 0, said.err
+    assert "randomized_response" in said.out
+    assert "at most a factor" in said.out
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert seqveil("plan", words, *options, "--plot", tmp_path / "plan.doc").code == 2
+
+
+def test_release_says_what_it_promises(seqveil, words, model, tmp_path):
+    said = seqveil("release", words, "-m", model, "-e", 1, "-o", tmp_path / "r.csv")
+    assert said.out == ""
+    assert "a factor e^1 = 2.72, up or down" in said.err
+    assert "warning" not in said.err
+    pulsed = seqveil("release", words, "-m", model, "-e", 1, "--every", 3, "--budget", 4, "-o", tmp_path / "r.csv")
+    assert "e^3 = 20.1" in pulsed.err
+    assert "together by at most a factor e^4" in pulsed.err
+    assert "held at the best guess" in pulsed.err
+
+
+def test_an_unsound_mechanism_is_named_and_fails_its_audit(seqveil, words, model, tmp_path):
+    out = tmp_path / "r.csv"
+    said = seqveil("release", words, "-m", model, "-e", 0.3, "--mechanism", "crr", "-o", out)
+    assert said.code == 0
+    assert 'warning    mechanism "crr" does not keep to its ε' in said.err
+    report = seqveil("audit", out, "-m", model, "--json")
+    assert report.code == 1
+    assert report.json["checks"]["each_release"] is False
+    assert report.json["worst_release"] > 0.3
+    assert report.json["ldp"] == "inf"
+    assert "BROKEN" in seqveil("audit", out, "-m", model).out
+    assert seqveil("release", words, "-m", model, "-e", 0.3, "--mechanism", "crr", "--budget", 3, "-o", out).code == 2
+
+
+def test_a_seed_repeats_and_is_marked(seqveil, words, model, tmp_path):
+    def release(name, *more):
+        said = seqveil("release", words, "-m", model, "-e", 0.7, "-o", tmp_path / name, "--json", *more)
+        return said.json, (tmp_path / name).read_text(), json.loads((tmp_path / f"{name}.meta.json").read_text())
+
+    one, two, free, other = (
+        release("1.csv", "--seed", 7),
+        release("2.csv", "--seed", 7),
+        release("3.csv"),
+        release("4.csv"),
+    )
+    assert one[1] == two[1]
+    assert len({one[1], free[1], other[1]}) == 3  # over 60 symbols: a coincidence is out of reach
+    assert one[0]["private"] is False
+    assert "NOT private" in one[0]["warnings"][0]
+    assert (one[2]["seed"], one[2]["private"]) == (7, False)
+    assert (free[2]["seed"], free[2]["private"]) == (None, True)
+
+
+def test_budgets_reach_the_side_file_and_the_audit(seqveil, words, model, tmp_path):
+    out = tmp_path / "r.csv"
+    window = ("--window", 1.5, "--window-releases", 4, "--when-spent", "stop")
+    account = seqveil("release", words, "-m", model, "-e", 1, "--budget", 3, *window, "-o", out, "--json").json
+    assert account["stopped"] > 0
+    assert account["releases"] == read(out).height == account["events"] - account["stopped"]
+    report = seqveil("audit", out, "-m", model, "--json").json
+    assert report["checks"]["total"] is True
+    assert report["checks"]["window"] is True
+    assert report["worst_window"] <= 1.5
+    assert report["leakage"] == pytest.approx(account["leakage"], rel=1e-12)
+    spread = seqveil("release", words, "-m", model, "--budget", 3, "--horizon", 10, "-o", out, "--json").json
+    assert spread["leakage"] <= 3
+    spent = seqveil("release", words, "-m", model, "-e", 1, "--budget", 2, "--when-spent", "error", "-o", out)
+    assert spent.code == 1
+    assert spent.err.startswith("error: the budget is spent")
+
+
+@pytest.mark.parametrize("column", ["value", "epsilon"])
+def test_audit_sees_a_changed_row(seqveil, words, model, tmp_path, column):
+    out = tmp_path / "r.csv"
+    seqveil("release", words, "-m", model, "-e", 1, "-o", out)
+    frame = read(out)
+    first = frame[column][0]
+    other = {"value": "b" if first == "a" else "a", "epsilon": 0.25}[column]
+    changed = [other, *frame[column].to_list()[1:]]
+    frame.with_columns(pl.Series(column, changed)).write_csv(out)
+    report = seqveil("audit", out, "-m", model, "--json")
+    assert report.code in (1, 2)  # 2 where the value cannot have been released at all
+    if report.code == 1:
+        assert report.json["checks"]["unchanged"] is False
+        assert column == "value" or report.json["checks"]["epsilons"] is False
+    else:
+        assert "cannot have come from" in report.err
+
+
+def test_audit_needs_the_right_model_and_setting(seqveil, words, model, tmp_path):
+    out, other = tmp_path / "r.csv", tmp_path / "other.model"
+    seqveil("release", words, "-m", model, "-e", 1, "-o", out)
+    seqveil("fit", words, "-o", other, "--smoothing", 2)
+    wrong = seqveil("audit", out, "-m", other)
+    assert wrong.code == 2
+    assert "the model is not the one the release was made with" in wrong.err
+    assert seqveil("audit", out, "-m", model, "--epsilon", 2).code == 2  # the side file says 1
+    (tmp_path / "r.csv.meta.json").rename(tmp_path / "side.json")
+    alone = seqveil("audit", out, "-m", model)
+    assert alone.code == 2
+    assert "no side file" in alone.err
+    assert seqveil("audit", out, "-m", model, "--meta", tmp_path / "side.json").code == 0
+    assert seqveil("audit", out, "-m", model, "--epsilon", 1).code == 0
+    assert seqveil("audit", out, "-m", model, "--epsilon", 2, "--json").code in (1, 2)  # the ε column says 1
+
+
+def test_decode_online_and_histogram(seqveil, words, model, tmp_path):
+    out, back, counts = (tmp_path / name for name in ("r.csv", "d.csv", "h.csv"))
+    seqveil("release", words, "-m", model, "-e", 1, "-o", out)
+    said = seqveil("decode", out, "-m", model, "-o", back, "--online", "--histogram", counts, "--json")
+    assert said.json["rows"] == read(out).height
+    histogram = read(counts)
+    assert histogram.columns == ["value", "expected"]
+    assert histogram["expected"].sum() == pytest.approx(read(out).height)
+
+
+def bad_cases(tmp_path, words, model):
+    """Commands that must be refused, each with what its one line must say."""
+    files = {
+        "empty.csv": "",
+        "header.csv": "user,value\n",
+        "names.csv": f"user,what\nu1,{SECRET}\n",
+        "unknown.csv": f"user,value\nu1,a\nu1,{SECRET}\n",
+        "ragged.csv": f"user,value\nu1,a\nu1,a,{SECRET}\n",
+        "twice.csv": "user,seq,value\nu1,0,a\nu1,1,b\nu1,1,b\n",
+        "back.csv": "user,seq,value\nu1,5,a\nu1,1,b\n",
+        "gap.csv": f"user,value\nu1,\n{SECRET},a\n",
+        "broken.jsonl": '{"user": "u1", "value": "a"}\n{"user": "' + SECRET + "\n",
+        "not.parquet": SECRET,
+        "not.model": SECRET,
+        "epsilon.csv": "user,epsilon\nu1,a\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cut.model").write_bytes(model.read_bytes()[:-200])
+
+    def release(data, *more, chain=model, epsilon=1):
+        return ("release", tmp_path / data, "-m", chain, "-e", epsilon, "-o", tmp_path / "out.csv", *more)
+
+    return {
+        "epsilon 0": (release(words, epsilon=0), "epsilon"),
+        "epsilon negative": (release(words, epsilon=-1), "epsilon"),
+        "epsilon inf": (release(words, epsilon="inf"), "epsilon"),
+        "epsilon nan": (release(words, epsilon="nan"), "epsilon"),
+        "epsilon text": (release(words, epsilon="much"), "epsilon"),
+        "plan epsilon": (("plan", model, "--epsilon", "1,many"), "epsilon"),
+        "mechanism": (release(words, "--mechanism", "magic"), "randomized_response"),
+        "distortion": (release(words, "--distortion", "absolute"), "hamming"),
+        "policy": (release(words, "--when-spent", "shrug"), "when_spent"),
+        "window": (release(words, "--window", 2), "window"),
+        "seed": (release(words, "--seed", -4), "seed"),
+        "nearest text": (release(words, "--on-unknown", "nearest"), "on_unknown"),
+        "option": (release(words, "--colour"), "--colour"),
+        "missing file": (release("none.csv"), "no such file"),
+        "extension": (release("not.model"), "extension"),
+        "empty": (release("empty.csv"), "empty"),
+        "no rows": (release("header.csv"), "no rows"),
+        "columns": (release("names.csv"), "'what'"),
+        "unknown value": (release("unknown.csv"), "row 2"),
+        "ragged": (release("ragged.csv"), "row 2"),
+        "twice": (release("twice.csv"), "rows 2 and 3"),
+        "back": (release("back.csv"), "--sort"),
+        "gap": (release("gap.csv"), "row 1"),
+        "broken json": (release("broken.jsonl"), "row 2"),
+        "not parquet": (release("not.parquet"), "Parquet"),
+        "not a model": (release(words, chain=tmp_path / "not.model"), "not a seqveil model"),
+        "cut model": (release(words, chain=tmp_path / "cut.model"), "cut.model"),
+        "no model": (release(words, chain=tmp_path / "none.model"), "none.model"),
+        "two columns": (release(words, "--value-column", "value,note"), "column"),
+        "taken name": (release("epsilon.csv", "--value-column", "epsilon"), "epsilon"),
+        "no folder": (("release", words, "-m", model, "-e", 1, "-o", tmp_path / "none" / "o.csv"), "folder"),
+        "onto itself": (("release", words, "-m", model, "-e", 1, "-o", words), "words.csv"),
+        "onto the model": (("release", words, "-m", model, "-e", 1, "-o", model, "--format", "csv"), "words.model"),
+        "seconds": (release("header2.csv", "--window", 1, "--window-seconds", 60), "time"),
+        "fit cuts": (("fit", words, "-o", tmp_path / "o.model", "--bins", 1, "--levels", 2), "bins"),
+        "fit grid": (("fit", words, "-o", tmp_path / "o.model", "--grid", "3by3"), "grid"),
+        "fit bins of text": (("fit", words, "-o", tmp_path / "o.model", "--bins", 1), "row 1"),
+        "fit prior": (("fit", words, "-o", tmp_path / "o.model", "--prior", "mine"), "prior"),
+        "fit order": (("fit", words, "-o", tmp_path / "o.model", "--order", 0), "order"),
+        "fit onto data": (("fit", words, "-o", words), "words.csv"),
+        "fit folder": (("fit", words, "-o", tmp_path / "none" / "o.model"), "folder"),
+        "decode pipe": (("decode", "-", "-m", model, "-e", 1, "-o", tmp_path / "out.csv"), "pipe"),
+    }
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(seqveil, words, model, tmp_path):
+    (tmp_path / "header2.csv").write_text("user,value\nu1,a\n")
+    cases = bad_cases(tmp_path, words, model)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name, (args, expected) in cases.items():
+        said = seqveil(*args)
+        assert said.code == 2, (name, said.err)
+        assert said.out == "", name
+        assert said.err.count("\n") == 1, (name, said.err)
+        assert said.err.startswith("error: "), name
+        assert expected in said.err, (name, said.err)
+        assert SECRET not in said.err, name
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_unexpected_error_shows_no_data(capfd):
+    assert cli._report(RuntimeError(SECRET)) == 1
+    said = capfd.readouterr().err
+    assert said == "internal error: RuntimeError (no data shown); run with --debug for the traceback\n"
+    for error in (MemoryError(SECRET), OSError(28, "No space left on device", f"/{SECRET}/out.csv")):
+        assert cli._report(error) == 2
+    said = capfd.readouterr().err
+    assert SECRET not in said
+    assert "No space left on device: out.csv" in said
+
+
+def test_debug_shows_the_traceback(seqveil, tmp_path, monkeypatch):
+    args = ("fit", tmp_path / "none.csv", "-o", tmp_path / "o.model")
+    assert "Traceback" not in seqveil(*args).err
+    assert "Traceback" in seqveil(*args, "--debug").err
+    monkeypatch.setenv("SEQVEIL_DEBUG", "1")
+    assert "Traceback" in seqveil(*args).err
+
+
+def test_unsorted_files_can_be_sorted(seqveil, frames, model, tmp_path):
+    data, out = tmp_path / "shuffled.csv", tmp_path / "r.csv"
+    frames["text"].sample(fraction=1, shuffle=True, seed=3).write_csv(data)
+    args = ("release", data, "-m", model, "-e", 1, "-o", out)
+    assert seqveil(*args).code == 2
+    assert seqveil(*args, "--sort").code == 0
+    assert read(out)["seq"].is_sorted()
+    assert seqveil("audit", out, "-m", model).code == 0
+    assert seqveil("fit", data, "-o", tmp_path / "s.model", "--sort").code == 0
+
+
+def test_mechanisms_are_those_of_the_registry(seqveil):
+    listed = seqveil("mechanisms", "--json").json
+    assert [each["name"] for each in listed] == mechanisms.names()
+    text = seqveil("mechanisms").out
+    assert all(name in text for name in mechanisms.names())
+    assert "NO" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_mentions_every_option(seqveil, command):
+    said = seqveil(command, "--help")
+    assert said.code == 0
+    for parameter in typer.main.get_command(app).commands[command].params:
+        for spelling in parameter.opts if parameter.param_type_name == "option" else ():
+            assert spelling in said.out
+    assert f"Example: seqveil {command}" in said.out
+    assert command in seqveil("--help").out
+
+
+def test_version_and_no_command(seqveil):
+    assert seqveil("--version").out.startswith("seqveil ")
+    assert seqveil("nonsense").code == 2
+
+
+# The rest runs the command in a process of its own.
+
+PROGRAM = [sys.executable, "-m", "seqveil"]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "large.csv"
+    rows = np.arange(500_000)
+    users, values = (
+        pl.Series("user", rows % 900).cast(pl.String),
+        pl.Series("value", list("abcd")).gather(rows // 900 % 4),
+    )
+    pl.DataFrame([users, values]).write_csv(path)
+    return path
+
+
+def test_help_is_quick_because_it_loads_little(tmp_path):
+    check = (
+        "import sys; from seqveil.cli import main; main(['release', '--help']); "
+        "print([name for name in ('scipy', 'polars', 'matplotlib', 'highspy') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "[]"
+
+
+def test_pipes_in_and_out(words, model, tmp_path):
+    args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--meta", tmp_path / "side.json", "--json"]
+    said = subprocess.run(args, input=words.read_bytes(), capture_output=True, check=True)
+    lines = said.stdout.decode().splitlines()
+    assert lines[0] == "user,seq,value,epsilon"
+    assert len(lines) == len(words.read_text().splitlines())
+    assert json.loads(said.stderr)["releases"] == len(lines) - 1
+    (tmp_path / "r.csv").write_bytes(said.stdout)
+    assert main(["audit", str(tmp_path / "r.csv"), "-m", str(model), "--meta", str(tmp_path / "side.json")]) == 0
+
+
+def test_a_stream_is_released_as_it_arrives(model):
+    args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--format", "csv"]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"user,value\nu1,a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"user,value,epsilon\n"
+        assert process.stdout.readline().startswith(b"u1,")  # before the input has ended
+        process.communicate()
+        assert process.returncode == 0
+
+
+def test_a_reader_that_leaves_is_no_error(large, model):
+    args = [*PROGRAM, "release", large, "-m", model, "-e", "1", "--out", "-"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"user,value,epsilon\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+def started(folder, process):
+    """Wait until rows lie in the hidden file beside the output."""
+    while process.poll() is None:
+        if any(part.stat().st_size for part in folder.glob(".out.csv.part-*") if part.is_file()):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(large, model, tmp_path, number):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    args = [*PROGRAM, "release", large, "-m", model, "-e", "1", "--out", folder / "out.csv"]
+    with subprocess.Popen(args, stderr=subprocess.PIPE) as process:
+        assert started(folder, process)
+        process.send_signal(number)
+        assert process.stderr.read().decode() == "interrupted; nothing was written\n"
+        assert process.wait() == 1
+    assert os.listdir(folder) == []

@@ -1,0 +1,274 @@
+"""Files through the pure step: the same streams, accounts and estimates as one user at a time, in any chunking."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil import Budget, MarkovModel, Schedule, Setting, decode, stream
+from seqveil.alphabet import Bins, Grid
+from seqveil.errors import DataError, InputError
+from seqveil.flow import Columns, Source, audit_file, decode_file, fit_file, release_file
+from seqveil.flow.meta import Digest
+from seqveil.flow.rows import seconds
+
+WORDS = ["bed", "kitchen", "office"]
+
+
+def model_of(names=WORDS):
+    n = len(names)
+    moves = np.full((n, n), 0.3 / (n - 1))
+    np.fill_diagonal(moves, 0.7)
+    return MarkovModel(np.full(n, 1 / n), moves, alphabet=names)
+
+
+def streams(model, users=15, longest=20, seed=3):
+    """A frame of streams in order of time, with times that are unevenly spaced."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for user in range(users):
+        length = 1 + user * (longest - 1) // max(1, users - 1)
+        codes, at = model.sample(length, 1, seed + user)[0], np.cumsum(rng.exponential(10.0, length)).round(3)
+        rows += [(f"u{user}", float(t), value) for t, value in zip(at, model.alphabet.decode(codes), strict=True)]
+    frame = pl.DataFrame(rows, schema=["user", "time", "value"], orient="row")
+    return frame.sort("time", maintain_order=True)
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.csv"
+    streams(model_of()).write_csv(path)
+    return path
+
+
+SETTINGS = {
+    "plain": {"epsilon": 1.0},
+    "pulsed": {"epsilon": 0.5, "schedule": 4},
+    "by belief": {"epsilon": 0.4, "schedule": Schedule(4, 0.3)},
+    "order two budgets": {"epsilon": 1.0, "budget": Budget(total=6.0, per_window=2.0, releases=4)},
+    "total hold": {"epsilon": 1.0, "budget": Budget(total=3.0)},
+    "total stop": {"epsilon": 1.0, "budget": Budget(total=3.0, when_spent="stop")},
+    "horizon": {"epsilon": None, "budget": Budget(total=4.0, horizon=6, when_spent="stop")},
+    "pulsed stop": {"epsilon": 1.0, "schedule": 2, "budget": Budget(total=5.0, when_spent="stop")},
+    "window stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, releases=5, when_spent="stop")},
+    "seconds hold": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0)},
+    "seconds stop": {"epsilon": 1.0, "budget": Budget(per_window=2.0, seconds=60.0, when_spent="stop")},
+    "crr": {"epsilon": 1.0, "mechanism": "crr"},
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):
+    model, out = model_of(), tmp_path / f"out.{suffix}"
+    setting = Setting.of(model, **SETTINGS[name])
+    account = release_file(data, setting, out, seed=4, chunk=17)
+    report = audit_file(out, model, chunk=23)
+    assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
+    assert report.composition == pytest.approx(account.composition, rel=1e-12)
+    assert (report.releases, report.held) == (account.releases, account.held)
+    assert report.epsilons is True
+    assert report.unchanged is True
+    assert report.passed is setting.mechanism.sound
+    assert (account.stopped > 0) is (setting.budget.when_spent == "stop")
+    decoded = decode_file(out, model, tmp_path / "decoded.csv", chunk=11)
+    assert decoded.rows == account.releases
+    assert decoded.histogram.sum() == pytest.approx(account.releases)
+
+
+def observed_alone(setting, frame):
+    """Leakage of each user, one stream at a time."""
+    out = {}
+    for (user,), rows in frame.group_by("user", maintain_order=True):
+        state = stream.State.start(setting)
+        for code in setting.model.alphabet.encode(rows["value"]):
+            _, state = stream.observe(setting, state, np.array([code]))
+        out[user] = float(state.account.worst[0])
+    return out
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
+    setting, out = Setting.of(model_of(), epsilon=0.8, schedule=2), tmp_path / "out.csv"
+    account = release_file(data, setting, out, chunk=chunk)
+    alone = observed_alone(setting, pl.read_csv(out))
+    assert account.leakage == max(alone.values())
+    assert account.users == len(alone) == 15
+    report = audit_file(out, setting.model)
+    assert report.leakage == alone[report.worst_user] == max(alone.values())
+
+
+@pytest.mark.parametrize("when_spent", ["hold", "stop"])
+def test_users_put_aside_come_back_as_they_were(tmp_path, when_spent):
+    n = 180
+    moves = 0.8 * np.eye(n) + 0.1 * np.roll(np.eye(n), 1, 0) + 0.1 * np.roll(np.eye(n), -1, 0)
+    model = MarkovModel(np.full(n, 1 / n), moves)
+    data, out = tmp_path / "data.csv", tmp_path / "out.csv"
+    streams(model, users=12, longest=8).write_csv(data)
+    budget = Budget(total=7.0, per_window=3.0, seconds=40.0, when_spent=when_spent)
+    setting = Setting.of(model, "balanced", 1.5, budget=budget)
+    few = 3 * 4 * 3 * 8 * n  # room for three users
+    account = release_file(data, setting, out, seed=1, chunk=13, memory=few)
+    crowded, roomy = (audit_file(out, model, memory=memory, chunk=9) for memory in (few, 1 << 30))
+    assert crowded == roomy
+    assert roomy.passed
+    assert roomy.leakage == pytest.approx(account.leakage, rel=1e-12)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_estimates_are_those_of_single_streams(data, tmp_path, online):
+    model, out, back = model_of(), tmp_path / "out.csv", tmp_path / "back.csv"
+    release_file(data, Setting.of(model, epsilon=0.7), out)
+    decode_file(out, model, back, online=online, chunk=19)
+    released, decoded = pl.read_csv(out), pl.read_csv(back)
+    assert decoded["user"].to_list() == released["user"].to_list()
+    expected = np.zeros(len(WORDS))
+    for (user,), rows in released.group_by("user"):
+        laws = decode(model, rows["value"].to_list(), epsilon=0.7, smooth=not online)
+        mine = decoded.filter(pl.col("user") == user)
+        assert mine["value"].to_list() == [WORDS[k] for k in laws.argmax(1)]
+        assert mine["confidence"].to_numpy() == pytest.approx(laws.max(1), abs=1e-6)
+        expected += laws.sum(0)
+    again = decode_file(out, model, back, online=online, histogram=tmp_path / "h.csv")
+    assert again.histogram == pytest.approx(expected)
+    assert pl.read_csv(tmp_path / "h.csv")["expected"].to_numpy() == pytest.approx(expected)
+
+
+def test_rows_stay_in_order_and_other_columns_go(data, tmp_path):
+    frame = pl.read_csv(data).with_columns(note=pl.lit("private"))
+    frame.write_csv(data)
+    out = tmp_path / "out.parquet"
+    release_file(data, Setting.of(model_of(), epsilon=1.0), out, chunk=10)
+    released = pl.read_parquet(out)
+    assert released.columns == ["user", "time", "value", "epsilon"]
+    assert released.select("user", "time").equals(frame.select("user", "time"))
+    assert set(released["value"]) <= set(WORDS)
+    side = json.loads((tmp_path / "out.parquet.meta.json").read_text())
+    assert side["model"] == model_of().fingerprint
+    assert (side["events"], side["users"], side["private"]) == (frame.height, 15, True)
+
+
+def test_large_epsilon_releases_the_truth_and_small_ones_do_not(data, tmp_path):
+    raw, out = pl.read_csv(data), tmp_path / "out.csv"
+    shares = []
+    for epsilon in (0.05, 15.0):
+        release_file(data, Setting.of(model_of(), epsilon=epsilon), out, seed=2)
+        shares.append((pl.read_csv(out)["value"] == raw["value"]).mean())
+    assert shares[1] > 0.99
+    assert shares[0] < 0.9
+
+
+def test_an_unknown_value_is_named_by_its_row_and_nothing_is_left(tmp_path):
+    data = tmp_path / "data.csv"
+    data.write_text("user,value\n" + "u,bed\n" * 30 + "u,attic\n")
+    with pytest.raises(DataError, match=r"data\.csv: row 31: .*3 symbols") as caught:
+        release_file(data, Setting.of(model_of(), epsilon=1.0), tmp_path / "out.csv", chunk=8)
+    assert "attic" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_a_release_without_its_event_column_cannot_be_followed(data, tmp_path):
+    model, out = model_of(), tmp_path / "out.csv"
+    budget = Budget(total=3.0, when_spent="stop")
+    release_file(data, Setting.of(model, epsilon=1.0, budget=budget), out)
+    pl.read_csv(out).drop("event").write_csv(out)
+    with pytest.raises(DataError, match="event"):
+        audit_file(out, model)
+
+
+@pytest.mark.parametrize("wrong", [-1, 0.5, 10**9])
+def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
+    model, out = model_of(), tmp_path / "out.csv"
+    budget = Budget(total=3.0, when_spent="stop")
+    release_file(data, Setting.of(model, epsilon=1.0, budget=budget), out)
+    frame = pl.read_csv(out)
+    events = pl.Series("event", [*frame["event"].to_list()[:-1], float(wrong)], dtype=pl.Float64)
+    frame.with_columns(events).write_csv(out)
+    with pytest.raises(DataError, match=f"row {frame.height}: column 'event'"):
+        audit_file(out, model)
+
+
+@pytest.mark.parametrize("chunk", [5, 1000])
+def test_a_file_fits_as_its_frame_does(data, chunk):
+    for options in ({"smoothing": 0.0}, {"smoothing": 2.0, "prior": "uniform"}, {"order": 2, "smoothing": 0.5}):
+        fitted = fit_file(data, chunk=chunk, **options)
+        assert fitted.model.fingerprint == MarkovModel.fit(pl.read_csv(data), **options).fingerprint
+        assert (fitted.events, fitted.users) == (pl.read_csv(data).height, 15)
+
+
+def numbers_file(tmp_path, values):
+    path = tmp_path / "numbers.csv"
+    pl.DataFrame({"user": [f"u{k % 3}" for k in range(len(values))], "value": values}).write_csv(path)
+    return path
+
+
+def test_bins_of_a_width_have_round_edges_and_hold_all(tmp_path):
+    rng = np.random.default_rng(1)
+    for width in (0.1, 0.3, 7.0):
+        values = (rng.integers(-50, 50, 200) * width).tolist()  # numbers that lie on edges
+        alphabet = fit_file(numbers_file(tmp_path, values), bins=width, chunk=33).model.alphabet
+        assert isinstance(alphabet, Bins)
+        assert alphabet.edges / width == pytest.approx(np.round(alphabet.edges / width), abs=1e-6)
+        alphabet.encode(values)
+    assert fit_file(numbers_file(tmp_path, [5.0, 5.0]), bins=2.0).model.n == 1
+
+
+def test_levels_are_about_equal(tmp_path):
+    values = np.random.default_rng(1).lognormal(size=1000)
+    alphabet = fit_file(numbers_file(tmp_path, values), levels=5, chunk=100).model.alphabet
+    counts = np.bincount(alphabet.encode(values), minlength=5)
+    assert counts.min() > 180
+
+
+def test_a_grid_covers_its_points(tmp_path):
+    points = np.random.default_rng(1).normal(size=(300, 2))
+    path = tmp_path / "points.csv"
+    pl.DataFrame({"user": ["u"] * 300, "x": points[:, 0], "y": points[:, 1]}).write_csv(path)
+    columns = Columns(value="x,y")
+    alphabet = fit_file(path, grid="4x3", columns=columns, chunk=50, on_unknown="nearest").model.alphabet
+    assert isinstance(alphabet, Grid)
+    assert (alphabet.n, alphabet.on_unknown) == (12, "nearest")
+    for wrong in ({"grid": "4x3"}, {"columns": columns}, {"columns": columns, "grid": "0x3"}):
+        with pytest.raises(InputError, match="grid"):
+            fit_file(path, **wrong)
+
+
+def test_codes_read_as_text_or_numbers_alike(tmp_path):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["007", "42"])
+    data = tmp_path / "data.csv"
+    data.write_text("user,value\nu,42\nu,007\nu,42\n")
+    release_file(data, Setting.of(model, epsilon=1.0), tmp_path / "out.csv")
+    assert audit_file(tmp_path / "out.csv", model).passed
+    numbers = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=[7, 42])
+    release_file(data, Setting.of(numbers, epsilon=1.0), tmp_path / "out.jsonl")
+    assert set(pl.read_ndjson(tmp_path / "out.jsonl")["value"]) <= {7, 42}
+
+
+def test_times_of_every_kind_are_seconds(tmp_path):
+    stamps = ["2024-05-01T10:00:00", "2024-05-01T10:01:00.5"]
+    kinds = {
+        "text.csv": pl.Series("time", stamps),
+        "typed.parquet": pl.Series("time", stamps).str.to_datetime(time_unit="ms"),
+        "number.csv": pl.Series("time", [0.0, 60.5]),
+    }
+    for name, column in kinds.items():
+        frame = pl.DataFrame([pl.Series("user", ["u", "u"]), column, pl.Series("value", ["bed", "bed"])])
+        path = tmp_path / name
+        frame.write_parquet(path) if path.suffix == ".parquet" else frame.write_csv(path)
+        (chunk,) = Source(path).chunks()
+        at = seconds(chunk, name)
+        assert at[1] - at[0] == pytest.approx(60.5)
+
+
+def test_the_digest_follows_content_and_nothing_else():
+    def digest(*parts):
+        made = Digest()
+        for users, codes, epsilons in parts:
+            made.add(pl.Series(users), np.array(codes), np.array(epsilons))
+        return made.hex()
+
+    whole = digest((["a", "bc"], [0, 1], [1.0, 1.0]))
+    assert whole == digest((["a"], [0], [1.0]), (["bc"], [1], [1.0]))
+    others = [(["ab", "c"], [0, 1], [1.0, 1.0]), (["a", "bc"], [1, 0], [1.0, 1.0]), (["a", "bc"], [0, 1], [1.0, 0.5])]
+    assert whole not in [digest(other) for other in others]
