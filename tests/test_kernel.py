@@ -162,11 +162,12 @@ def test_system_coins_draw_by_the_weights(name):
 
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(2, 8), epsilon=st.sampled_from(EPSILONS))
-def test_from_tables_repairs_whatever_a_solver_left(seed, n, epsilon):
+def test_made_sound_repairs_whatever_a_solver_left(seed, n, epsilon):
     rng = np.random.default_rng(seed)
     tables = rng.dirichlet(np.full(n, 0.2), size=(1, n)) + rng.normal(0, 1e-9, (1, n, n))
     belief = ref.random_belief(rng, n)
-    kernel = Kernels.from_tables(np.arange(n)[None], tables, None, belief[None], epsilon).one(0)
+    kernel = Kernels.from_tables(np.arange(n)[None], tables, None, belief[None])
+    kernel = kernel.made_sound(belief[None], epsilon, 2 * epsilon).one(0)
     assert (kernel.weights.sum(1) == DENOMINATOR).all()
     assert ref.exact_leakage(kernel.weights, belief, whole_alphabet=True) <= epsilon
 
@@ -181,14 +182,14 @@ def test_rows_of_probabilities_become_rows_that_sum_exactly(seed, count):
     np.testing.assert_allclose(weights / DENOMINATOR, tables, atol=count * 2.0**-52)
 
 
-def test_verify_raises_where_a_lift_or_the_ldp_level_passes():
+def test_made_sound_raises_where_a_lift_or_the_ldp_level_passes():
     belief = np.array([[0.5, 0.5]])
     kernels = mechanisms.randomized_response.kernels(belief, 1.0)
-    kernels.verify(belief, 1.0, 1.0)
+    assert kernels.made_sound(belief, 1.0, 1.0) is kernels
     with pytest.raises(GuaranteeError, match="nothing was"):
-        kernels.verify(belief, 0.5, 1.0)
+        kernels.made_sound(belief, 0.5, 1.0)
     with pytest.raises(GuaranteeError):
-        kernels.verify(belief, 1.0, 0.9)
+        kernels.made_sound(belief, 1.0, 0.9)
 
 
 def test_a_full_disclosure_leaks_without_bound():

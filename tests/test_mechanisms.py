@@ -15,7 +15,7 @@ from seqveil.mechanisms import Mechanism, check_epsilon, constant
 
 NAMES = mechanisms.names()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
-ALL_EPSILONS = [1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0, 40.0]
+ALL_EPSILONS = [1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0, 8.0, 10.0, 15.0, 16.0]
 
 
 def costs_over(n, seed=0):
@@ -144,9 +144,17 @@ BROKEN = {
     "rows go over": broken(fixed_table([0, 1], lambda n: [[HALF, HALF + 1]] * n)),
     "a negative weight": broken(fixed_table([0, 1], lambda n: [[DENOMINATOR + 5, -5]] * n), sound=False),
     "the truth itself": broken(fixed_table([0, 1], lambda n: [[DENOMINATOR, 0]] + [[0, DENOMINATOR]] * (n - 1))),
-    "one row leaks": broken(fixed_table([0, 1], lambda n: [[HALF, HALF]] * (n - 1) + [[1, DENOMINATOR - 1]])),
     "others in the stack matter": broken(of_the_stack),
 }
+
+
+def test_a_table_that_leaks_is_mixed_until_it_does_not():
+    """Repair by mixing makes whatever a solver returns sound, a leaking row as well as a residue beside a zero."""
+    leaking = broken(fixed_table([0, 1], lambda n: [[HALF, HALF]] * (n - 1) + [[1, DENOMINATOR - 1]]))
+    checks.check_mechanism(leaking, beliefs=50)
+    belief = np.full((1, 4), 0.25)
+    assert leaking.build(belief, 1.0, None).leakage(belief)[0] > 10
+    assert 0.9 < leaking.kernels(belief, 1.0).leakage(belief)[0] <= 1.0
 
 
 @pytest.mark.parametrize("mechanism", BROKEN.values(), ids=BROKEN.keys())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from seqveil import distortion
+from seqveil.distortion import hamming as hamming_distortion
 from seqveil.errors import InputError
 from seqveil.mechanisms import _filling, _hamming, _program, optimal
 
@@ -89,7 +89,7 @@ def test_hamming_is_certified_and_sound_everywhere(belief, epsilon):
     check_sound(belief, table, epsilon)
     assert abs(error - bound) <= 1e-12
     kernel = optimal.kernels(belief[None], epsilon)  # integers, checked against ε on the way
-    assert abs(kernel.error(belief[None], distortion.hamming())[0] - bound) <= 1e-9
+    assert abs(kernel.error(belief[None], hamming_distortion())[0] - bound) <= 1e-9
 
 
 def test_hamming_known_values():
@@ -219,5 +219,5 @@ def test_program_gives_symbols_of_belief_zero_their_cheapest_sound_row():
 
 
 def test_program_refuses_what_it_cannot_solve():
-    with pytest.raises(InputError, match="tree"):
+    with pytest.raises(InputError, match="balanced"):
         _program.solve(np.full(500, 1.0 / 500), 1.0, np.zeros((500, 500)))

@@ -177,13 +177,14 @@ class Budget:
         """Length of the window, in releases or seconds; none where there is no window."""
         return self.releases if self.releases is not None else self.seconds
 
-    def allow(self, wanted: Floats, steps: Ints, spent: Floats, in_window: Floats) -> Floats:
-        """The ε each user may spend now: what is wanted, cut to what is left."""
+    def allow(self, wanted: Floats, steps: Ints, spent: Floats, in_window: Floats, period: int = 1) -> Floats:
+        """The ε each user may spend now: what is wanted, cut to what is left (shared out over the pulses to come)."""
         allowed = wanted
         if self.total is not None:
             left = np.maximum(0.0, self.total - spent)
             if self.horizon is not None:
-                left = np.where(steps < self.horizon, left / np.maximum(1, self.horizon - steps), 0.0)
+                pulses = -(-(self.horizon - steps) // period)
+                left = np.where(steps < self.horizon, left / np.maximum(1, pulses), 0.0)
             allowed = np.minimum(allowed, left)
         if self.per_window is not None:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
@@ -226,6 +227,10 @@ class Window:
         """Sum of the costs stamped after now - span."""
         if span is None:
             return np.zeros(len(now))
+        if (now < self.stamps.max(1, initial=-np.inf)).any() or not np.isfinite(now).all():
+            raise InputError(
+                "expected the times of a user's releases to be finite and never to go back; sort the events"
+            )
         return np.where(self.stamps > (now - span)[:, None], self.costs, 0.0).sum(1)
 
     def push(self, now: Floats, cost: Floats, span: float | None) -> Window:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqveil.kernel import Floats, grouped_sum
+from seqveil.kernel import Floats, Ints, grouped_sum
 from seqveil.model import MarkovModel
 
 
@@ -15,7 +15,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
     return ahead
 
 
-def condition(model: MarkovModel, states: Floats, column: Floats) -> tuple[Floats, Floats]:
+def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
     """Law of the state after a release, post(s) ∝ states(s) · Q(y | newest symbol of s), and the marginal (B,) of y.
 
     `column` (B, n) may be Q(y|·), its integer weights or the lifts: only proportions matter. A release that the belief
@@ -31,7 +31,7 @@ def condition(model: MarkovModel, states: Floats, column: Floats) -> tuple[Float
     marginal = post.sum(-1)
     total = marginal[:, None]
     if not marginal.all():
-        post = np.where(total > 0, post, weights)
+        post = np.where(total > 0, post, weights.astype(np.float64))
         total = post.sum(-1, keepdims=True)
     post /= total
     return post, marginal

@@ -20,6 +20,8 @@ from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Mechanism
 from seqveil.model import MarkovModel
 
+TINY = 1e-300
+
 
 def decode(
     model: MarkovModel,
@@ -46,6 +48,8 @@ def decode(
     Reference: theory §9.
     """
     setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget)
+    if not len(released):
+        return np.zeros((0, model.n))
     stamps = None if times is None else np.asarray(times, np.float64)[None, :]
     return decode_codes(setting, encode_released(model, released)[None, :], stamps, smooth)[0]
 
@@ -83,9 +87,12 @@ def _smooth(model: MarkovModel, filtered: Floats, columns: Floats) -> None:
     later = np.ones(filtered.shape[1:])
     for t in range(len(filtered) - 2, -1, -1):
         ahead = later * columns[t + 1][:, model.newest]
-        later = _pull(model, ahead / ahead.max(1, keepdims=True))
+        later = _pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
         law = filtered[t] * later
-        filtered[t] = law / law.sum(1, keepdims=True)
+        total = law.sum(1, keepdims=True)
+        # a release the model rules out (an unsound mechanism's) says nothing about what came before it
+        later = np.where(total > 0, later, 1.0)
+        filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
 
 
 def _pull(model: MarkovModel, values: Floats) -> Floats:

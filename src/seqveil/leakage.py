@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.kernel import Floats, Ints, outward, slack
+from seqveil.kernel import UNIT, Floats, Ints, outward, slack
 
 
 class Chain(Protocol):
@@ -30,27 +30,28 @@ class Chain(Protocol):
     def spread(self, values: Floats, largest: bool) -> Floats: ...
 
 
-def log_lifts(column: Floats, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
+def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
     """Logs of the lifts of a released output, rounded down and up: two (B, n) arrays.
 
-    `column` (B, n) holds Q(y|x) or its weights, `marginal` (B,) their mean under the belief, a sum of `terms` products.
+    `column` (B, n) holds the weights of Q(y|x), `marginal` (B,) their mean under the belief, a sum of `terms` products.
     A release that is equally likely whatever the truth is has lift 1 exactly.
     """
     return _rounded(column, marginal, terms, (column == column[:, :1]).all(1))
 
 
-def extremes(column: Floats, marginal: Floats, possible: NDArray[np.bool_], terms: int) -> tuple[Floats, Floats]:
+def extremes(column: Ints, marginal: Floats, possible: NDArray[np.bool_], terms: int) -> tuple[Floats, Floats]:
     """Logs of the least and largest lift over the possible symbols, rounded outward: two (B,) arrays."""
     if possible.all():
         low, high = column.min(1), column.max(1)
     else:
-        low, high = np.where(possible, column, np.inf).min(1), np.where(possible, column, -np.inf).max(1)
+        low = np.where(possible, column, np.iinfo(np.int64).max).min(1)
+        high = np.where(possible, column, 0).max(1)
     down, _ = _rounded(low[:, None], marginal, terms, low == high)
     _, up = _rounded(high[:, None], marginal, terms, low == high)
     return down[:, 0], up[:, 0]
 
 
-def _rounded(column: Floats, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.nan_to_num(np.log(column / marginal[:, None]), nan=0.0, posinf=np.inf, neginf=-np.inf)
     down, up = outward(logs, slack(terms), -1), outward(logs, slack(terms), +1)
@@ -78,7 +79,7 @@ class Account:
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
 
-    def charge(self, chain: Chain, column: Floats, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
+    def charge(self, chain: Chain, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 
         `possible` (B, n) are the symbols of positive belief.
@@ -120,4 +121,6 @@ def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
 def _add(total: Floats, cost: Floats, towards: float) -> Floats:
     """total + cost, rounded outward; exact where the cost is 0."""
     with np.errstate(invalid="ignore"):
-        return np.where(cost == 0, total, np.nextafter(total + cost, towards))
+        sums = total + cost
+        moved = sums + np.copysign(2 * UNIT, towards) * np.abs(sums)
+    return np.where((cost == 0) | np.isinf(sums), sums, moved)

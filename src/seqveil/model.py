@@ -163,14 +163,17 @@ class MarkovModel:
         flat = rows.reshape(-1, self.size)
         out = np.full(flat.shape, nothing)
         sources, begins, targets, restarting, restart = self._sources
+        todo = np.arange(len(flat))
+        if len(restarting):
+            best = pick.reduce(flat[:, restarting], axis=1)
+            out[:, restart] = best[:, None]
+            if len(restart) == self.size:  # where a state that may go anywhere holds the extreme, it is everyone's
+                todo = np.flatnonzero(best != pick.reduce(flat, axis=1))
         step = max(1, _CHUNK // max(1, len(sources)))
-        for low in range(0, len(flat), step):
-            part = flat[low : low + step]
-            if len(targets):
-                out[low : low + step, targets] = pick.reduceat(part[:, sources], begins, axis=1)
-            if len(restarting):
-                best = pick.reduce(part[:, restarting], axis=1)
-                out[low : low + step, restart] = pick(out[low : low + step, restart], best[:, None])
+        for low in range(0, len(todo) if len(targets) else 0, step):
+            part = todo[low : low + step, None]
+            found = pick.reduceat(flat[part, sources], begins, axis=1)
+            out[part, targets] = pick(out[part, targets], found)
         return out.reshape(rows.shape)
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,15 @@ class Roster:
         return Accounts(list(self._index), events.astype(np.int64), releases, spent, most, least)
 
     def _play(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
+        """All events or none: an error puts everything back, since nobody has seen what was drawn."""
+        saved = self._save()
+        try:
+            return self._play_all(users, play, times)
+        except BaseException:
+            self._restore(saved)
+            raise
+
+    def _play_all(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
         ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
         self._make_room(len(self._index))
         codes, epsilons = np.empty(ids.size, np.int64), np.empty(ids.size)
@@ -96,11 +106,26 @@ class Roster:
             events = np.flatnonzero(np.isin(ids, members)) if members.size < len(self._index) else np.arange(ids.size)
             for turn in fleet.rounds(ids[events]):
                 at = events[turn]
-                rows = np.array([self._slot[user] for user in ids[at].tolist()], np.intp)
-                made = play(rows, at)
+                made = play(self._rows(ids[at]), at)
                 codes[at], epsilons[at] = made.codes, made.epsilons
             self._note(members, ids[events], codes[events], None if times is None else times[events])
         return codes, epsilons
+
+    def _rows(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
+        return np.array([self._slot[user] for user in ids.tolist()], np.intp)
+
+    def _save(self) -> tuple[object, ...]:
+        state = fleet.take(self._live.state, np.arange(len(self._live)))
+        told = [(len(codes), len(times)) for codes, times in self._history]
+        return len(self._index), state, dict(self._slot), told, self._releases.copy(), self._standing.copy()
+
+    def _restore(self, saved: tuple[Any, ...]) -> None:
+        known, self._live.state, self._slot, told, self._releases, self._standing = saved
+        for user in list(self._index)[known:]:
+            del self._index[user]
+        self._history = self._history[: len(told)]
+        for (codes, times), (events, stamps) in zip(self._history, told, strict=True):
+            del codes[events:], times[stamps:]
 
     def _make_room(self, users: int) -> None:
         if users > len(self._releases):
@@ -148,8 +173,7 @@ class Roster:
             self._live.observe(np.array([row], np.intp), np.array([code], np.int64), stamp)
 
     def _note(self, members: NDArray[np.intp], ids: NDArray[np.intp], codes: Ints, times: Floats | None) -> None:
-        rows = np.array([self._slot[user] for user in members.tolist()], np.intp)
-        state = self._live.state
+        rows, state = self._rows(members), self._live.state
         account = state.account
         self._standing[members] = np.column_stack(
             [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows]]

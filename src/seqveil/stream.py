@@ -52,15 +52,15 @@ class Setting:
         """A checked setting from what a person types: names, a period, a total."""
         chosen = mechanisms.get(mechanism)
         purse = budget if isinstance(budget, Budget) else Budget(total=budget)
-        if epsilon is None and purse.total is not None and purse.horizon is not None:
-            epsilon = purse.total  # the horizon spreads it
-        if epsilon is None:
-            raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
         if purse.limited and not chosen.sound:
             raise InputError(
                 f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
             )
         plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
+        if epsilon is None and purse.total is not None and purse.horizon is not None:
+            epsilon = min(purse.total, mechanisms.LARGEST / plan.period)  # the horizon spreads it
+        if epsilon is None:
+            raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
         rate = mechanisms.check_epsilon(epsilon)
         mechanisms.check_epsilon(rate * plan.period, "epsilon × period")
         return cls(model, chosen, rate, resolve(distortion, model.alphabet), plan, purse)
@@ -105,7 +105,7 @@ class Released:
 
     codes: Ints  # (B,) NOTHING where nothing was released
     epsilons: Floats  # (B,)
-    columns: Floats  # (B, n) Q(released | x) · 2**62; ones where nothing was released
+    columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
 
 
@@ -117,6 +117,8 @@ def step(
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed.
     """
+    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
+        raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
     return _advance(setting, state, lambda kernels, part: kernels.draw(codes[part], coins), times)
 
 
@@ -155,7 +157,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
         guess = setting.distortion.expected(beliefs).min(1)
     wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
     recent = state.window.within(_now(setting, state, times), setting.budget.span)
-    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent)
+    pulse = setting.schedule.period if setting.schedule.threshold is None else 1
+    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
     gone = (wanted > 0) & (allowed < GONE)
     return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
 
@@ -171,7 +174,7 @@ def _advance(setting: Setting, state: State, choose: Choose, times: Floats | Non
     silent = gone & (setting.budget.when_spent == "stop")
     model = setting.model
     beliefs = belief.symbols(model, state.states)
-    codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n))
+    codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
     for epsilon in np.unique(epsilons[~silent]):
         for part in _parts(np.flatnonzero((epsilons == epsilon) & ~silent), model.n, float(epsilon)):
             built = kernels(setting, beliefs[part], float(epsilon))

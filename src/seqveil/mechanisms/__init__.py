@@ -8,7 +8,7 @@ from seqveil.mechanisms import crr as _crr
 from seqveil.mechanisms import crr_repaired as _crr_repaired
 from seqveil.mechanisms import optimal as _optimal
 from seqveil.mechanisms import randomized_response as _randomized_response
-from seqveil.mechanisms._base import Mechanism, check_epsilon, constant
+from seqveil.mechanisms._base import LARGEST, Mechanism, check_epsilon, constant
 
 optimal = _optimal.MECHANISM
 balanced = _balanced.MECHANISM
@@ -38,6 +38,7 @@ def get(mechanism: str | Mechanism) -> Mechanism:
 
 
 __all__ = [
+    "LARGEST",
     "Mechanism",
     "balanced",
     "check_epsilon",

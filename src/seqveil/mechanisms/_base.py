@@ -12,6 +12,8 @@ from seqveil.distortion import Distortion, hamming
 from seqveil.errors import InputError
 from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
 
+LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
+
 Build = Callable[[Floats, float, Distortion], Kernels]
 
 
@@ -39,9 +41,7 @@ class Mechanism:
         if usable(epsilon, beliefs.shape[1]) == 0.0 or beliefs.shape[1] == 1:
             return constant(beliefs, costs)
         built = self.build(beliefs, epsilon, costs)
-        if self.sound:
-            built.verify(beliefs, epsilon, self.ldp * epsilon)
-        return built
+        return built.made_sound(beliefs, epsilon, self.ldp * epsilon) if self.sound else built
 
 
 def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
@@ -95,13 +95,12 @@ def stack(kernels: list[Kernels]) -> Kernels:
 
 def check_epsilon(epsilon: float, what: str = "epsilon") -> float:
     """ε as a float, or one clear line."""
-    try:
-        value = float(epsilon)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        shown = value if isinstance(epsilon, (int, float)) else type(epsilon).__name__
+    number = isinstance(epsilon, (int, float, np.integer, np.floating)) and not isinstance(epsilon, bool)
+    if not number or not (epsilon > 0 and math.isfinite(epsilon)):
+        shown = epsilon if number else type(epsilon).__name__
         raise InputError(f"expected {what} to be a finite number above 0, got {shown}; try 1.0")
-    if value > 40:
-        raise InputError(f"{what}={value:g} is no protection (a factor e^{value:g}); expected at most 40")
-    return value
+    if epsilon > LARGEST:
+        raise InputError(
+            f"expected {what} of at most {LARGEST:g}, got {float(epsilon):g}: beyond it nothing is protected"
+        )
+    return float(epsilon)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms._hamming import Timetable, columns, timetable, top
 
-WIDE = 16  # columns from which looking slots up one user at a time is quicker than comparing them all
+NARROW = 64  # symbols up to which comparing all with all borders is quicker than a search for each user
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[F
     end = np.cumsum(mass, axis=1)
     start, borders = end - mass, np.cumsum(plan.filling, axis=1)
     final = (borders < borders[:, -1:]).sum(1)[:, None]
-    first = np.minimum(_count(borders, start, "right"), final)
-    past = np.maximum(np.minimum(_count(borders, end, "left"), final), first)
+    first = np.minimum(_count(borders, start, at_them=True), final)
+    past = np.maximum(np.minimum(_count(borders, end, at_them=False), final), first)
     whole = (first == past) & ((holds == 0.0) | (holds == 1.0))
 
     classes = min(n, 4 * labels + 1)
@@ -111,12 +111,13 @@ def _last_slot(beliefs: Floats, place: Ints, outputs: Ints, plan: Timetable, kap
     return np.where(is_head | (plan.tail < kappa), 1.0, share)
 
 
-def _count(borders: Floats, values: Floats, side: str) -> Ints:
-    """How many borders lie below each value ("right": at or below)."""
-    if borders.shape[1] <= WIDE:
-        below = (
-            borders[:, None, :] <= values[:, :, None] if side == "right" else borders[:, None, :] < values[:, :, None]
-        )
-        return below.sum(2)
-    found = [np.searchsorted(row, wanted, side) for row, wanted in zip(borders, values, strict=True)]  # type: ignore[call-overload]
-    return np.stack(found)
+def _count(borders: Floats, values: Floats, at_them: bool) -> Ints:
+    """How many borders lie below each value, or at it where `at_them`; both ascend along a row."""
+    if values.shape[1] <= NARROW:
+        lower, upper = borders[:, None, :], values[:, :, None]
+        return ((lower <= upper) if at_them else (lower < upper)).sum(2)
+    found = np.empty(values.shape, np.int64)
+    for user, row in enumerate(values):
+        passed = np.searchsorted(row, borders[user], "left" if at_them else "right")
+        found[user] = np.cumsum(np.bincount(passed, minlength=row.size + 1)[: row.size])
+    return found

@@ -67,7 +67,7 @@ def solve(belief: Floats, epsilon: float, distortion: Floats) -> Optimum:
     if distortion.size > CELLS_AT_MOST:
         raise InputError(
             f"the exact optimum takes at most {CELLS_AT_MOST} cells (symbols × outputs), got {distortion.shape[0]} × "
-            f'{distortion.shape[1]}; use mechanism="tree" or mechanism="balanced" for alphabets this large'
+            f'{distortion.shape[1]}; use mechanism="balanced" for alphabets this large'
         )
     kinds, kind_of = np.unique(distortion, axis=0, return_inverse=True)
     kind_of = kind_of.reshape(-1)

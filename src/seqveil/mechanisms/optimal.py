@@ -33,7 +33,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     if distortion.is_hamming:
         return _likeliest(beliefs, epsilon, aim)
     costs = distortion.matrix(beliefs.shape[1])
-    return stack([_linear(belief, epsilon, aim, costs) for belief in beliefs])
+    return stack([_linear(belief, aim, costs) for belief in beliefs])
 
 
 def _likeliest(beliefs: Floats, epsilon: float, aim: float) -> Kernels:
@@ -44,12 +44,12 @@ def _likeliest(beliefs: Floats, epsilon: float, aim: float) -> Kernels:
             f'than {WIDEST}; use mechanism="balanced" or a smaller epsilon'
         )
     found = _filling.solve(beliefs, aim)
-    return Kernels.from_tables(found.outputs, found.table, found.rows, beliefs, epsilon)
+    return Kernels.from_tables(found.outputs, found.table, found.rows, beliefs)
 
 
-def _linear(belief: Floats, epsilon: float, aim: float, costs: Floats) -> Kernels:
+def _linear(belief: Floats, aim: float, costs: Floats) -> Kernels:
     found = _program.solve(belief, aim, costs)
-    return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None], epsilon)
+    return Kernels.from_tables(found.outputs[None, :], found.table[None], None, belief[None])
 
 
 MECHANISM = Mechanism(
