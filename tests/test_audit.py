@@ -89,6 +89,7 @@ def test_the_worst_user_is_the_worst_and_users_do_not_mix():
     report = audit.report()
     assert report.worst_user == "long"
     assert report.leakage == session.leakage
+    assert (report.most, report.least) == (session.standing().most, session.standing().least)
     assert (report.users, report.releases) == (2, 41)
     assert report.composed.releases == 40
     assert report.ldp == pytest.approx(2 * 0.8 * 40)

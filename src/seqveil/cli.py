@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import Annotated, NoReturn
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -22,6 +19,7 @@ from seqveil import __version__
 from seqveil.commands.audit import audit
 from seqveil.commands.decode import decode
 from seqveil.commands.fit import fit
+from seqveil.commands.interrupt import Interrupted, interruptible
 from seqveil.commands.mechanisms import mechanisms
 from seqveil.commands.plan import plan
 from seqveil.commands.release import release
@@ -40,10 +38,6 @@ app = typer.Typer(
 )
 for command in (fit, plan, release, audit, decode, mechanisms):
     app.command()(command)
-
-
-class Interrupted(BaseException):
-    """Somebody asked the run to end (Ctrl-C or SIGTERM)."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -70,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [arg for arg in given if arg != "--debug"]
     debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
     try:
-        with _interruptible():
+        with interruptible():
             code = _run(args)
     except (Interrupted, KeyboardInterrupt):
         code = _fail("interrupted; rows already on standard output stand" if _piped(args) else _NOTHING, FAILED, "")
@@ -118,24 +112,6 @@ def _fail(text: str, code: int, before: str = "error: ") -> int:
 
 def _piped(args: list[str]) -> bool:
     return "--out=-" in args or any(name in ("--out", "-o") and to == "-" for name, to in itertools.pairwise(args))
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM as one exception that unwinds every open file, and nothing else catches."""
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise Interrupted
-
-    try:
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever runs it owns the signals
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _flush(code: int) -> int:

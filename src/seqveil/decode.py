@@ -41,7 +41,7 @@ def decode(
     made (None) is stepped over.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> laws = decode(model, [0, 0, 1, 0, 0], epsilon=1.0)
+    >>> laws = decode(model, [0, 0, 1, 0, 0], "randomized_response", epsilon=1.0)
     >>> laws.argmax(1).tolist()
     [0, 0, 0, 0, 0]
 

@@ -297,7 +297,7 @@ def grouped_sum(groups: Ints, values: Floats, count: int) -> Floats:
 
 def to_weights(tables: Floats) -> Ints:
     """Rows of probabilities (..., K) as integers that sum to 2**62; what rounding leaves goes to the largest entry."""
-    weights = np.floor(tables * float(DENOMINATOR)).astype(np.int64)
+    weights = (tables * float(DENOMINATOR)).astype(np.int64)
     largest = weights.argmax(-1)[..., None]
     rest = DENOMINATOR - weights.sum(-1, keepdims=True)
     np.put_along_axis(weights, largest, np.take_along_axis(weights, largest, -1) + rest, -1)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from seqveil.commands import interrupt
 from seqveil.flow.rows import Progress
 
 WIDE = 160  # columns of a table that goes to a file or a pipe
@@ -52,21 +53,26 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 @contextmanager
-def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress | None]:
-    """A bar over the rows of a file, on standard error and only where that is a terminal."""
+def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
+    """A bar over the rows of a file, on standard error and only where that is a terminal; looks for interruptions."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda count: interrupt.check()
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from seqveil.files import count_rows
 
     rows = None if str(path) == "-" else _rows(path, count_rows)
-    parts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} rows"))
-    with Progress(*parts, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    parts = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TextColumn("{task.completed:,.0f} rows"))
+    with bars.Progress(*parts, bars.TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None if rows is None else rows * passes)
-        yield lambda count: bar.advance(task, count)
+
+        def advance(count: int) -> None:
+            interrupt.check()
+            bar.advance(task, count)
+
+        yield advance
 
 
 def _rows(path: str | Path, count: Any) -> int | None:

@@ -55,7 +55,7 @@ def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
 
 def parts(law: Floats, total: Ints) -> Ints:
     """Integers proportional to each row of `law` that sum to its total; what rounding leaves goes to the largest."""
-    shares = np.floor(law * total[:, None].astype(np.float64)).astype(np.int64)
+    shares = (law * total[:, None].astype(np.float64)).astype(np.int64)
     shares[np.arange(len(law)), shares.argmax(1)] += total - shares.sum(1)
     return shares
 
