@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own help: `python scripts/cli_reference.py`. A test checks that it is current."""
+"""Write docs/cli.md from the commands' own help (`python scripts/cli_reference.py`); a test checks it is current."""
 
 from __future__ import annotations
 

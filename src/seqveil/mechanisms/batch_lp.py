@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from seqveil.coins import Coins
+from seqveil.distortion import Distortion
 from seqveil.errors import InputError
 from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
 from seqveil.mechanisms import _filling, _program
@@ -49,12 +50,20 @@ def codebook(batch: Batch) -> Codebook:
     if closed_form:
         labels, kernels = _closed_form(found, aim)
     else:
-        costs = lambda labels: found.costs(labels, batch.distortion)  # noqa: E731
-        guesses = lambda weights: batch.distortion.best_guess(found.laws(weights))  # noqa: E731
-        optimum, labels = with_best_labels(found.belief, aim, first_labels(found), costs, guesses)
-        places = np.arange(len(labels))[None]
-        kernels = Kernels.from_tables(places, optimum.table[None], None, belief)
+        labels, kernels = _program_over(found, batch.distortion, aim)
     return Codebook(found, labels, kernels.made_sound(belief, limit, 2 * limit), batch.distortion)
+
+
+def _program_over(found: Support, distortion: Distortion, aim: float) -> tuple[Ints, Kernels]:
+    def costs(labels: Ints) -> Floats:
+        return found.costs(labels, distortion)
+
+    def guesses(weights: Floats) -> Ints:
+        return distortion.best_guess(found.laws(weights))
+
+    optimum, labels = with_best_labels(found.belief, aim, first_labels(found), costs, guesses)
+    places = np.arange(len(labels))[None]
+    return labels, Kernels.from_tables(places, optimum.table[None], None, found.belief[None])
 
 
 def with_best_labels(
