@@ -435,7 +435,9 @@ def test_a_reader_that_never_came_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as gone:
-        said = subprocess.run([*PROGRAM, "mechanisms"], stdout=gone, stderr=subprocess.PIPE, check=False)
+        buffered = os.environ | {"PYTHONUNBUFFERED": ""}  # so that it shows only when the output is flushed
+        args = [*PROGRAM, "mechanisms", "--json"]
+        said = subprocess.run(args, stdout=gone, stderr=subprocess.PIPE, check=False, env=buffered)
     assert (said.returncode, said.stderr) == (1, b"")
 
 

@@ -36,6 +36,9 @@ class Search:
     told: float
     root: Floats  # (w, n) laws of the symbols before the release
 
+    def child(self, node: Node, split: Split, side: int) -> Node:
+        return node.child(split, side)
+
     def choose(self, node: Node) -> Split | None:
         if cells(node.mass, self.least) < 2:
             return None
@@ -197,3 +200,7 @@ def exact_candidates(search: Search, node: Node) -> Candidates | None:
     mixed = search.told * sides + (1 - search.told) * weight[:, :, None, None] * search.root
     before = float(least_cost(search.distortion, search.told * total + (1 - search.told) * m * search.root))
     return Candidates(search, node, position, left, mass, least_cost(search.distortion, mixed), before)
+
+
+def guess(distortion: Distortion, laws: Floats) -> Ints:
+    return distortion.best_guess(laws)

@@ -1,0 +1,255 @@
+"""Tree-quantised release: tell the soft cell of the whole batch, and never let a cell get too small.
+
+Cells are the leaves of a public binary tree of soft boxes over X^w, grown only where a release walks (`_boxes`,
+`_splits`). With f_y(o) the share of batch o in cell y, q_y the probability that a fresh draw ends in y, and
+m_y = E f_y under the belief,
+
+    a(y|o) = (1-λ) q_y + λ f_y(o),      p(y) = (1-λ) q_y + λ m_y.
+
+The tree is grown on a window of the chain that leaves out τ of the belief. Cell masses under the window are at least κ,
+so q_y ≥ κ and κ ≤ m_y ≤ q_y + τ.
+
+*Guarantee*: with κ = 1/(1+e^ε) and λ = (e^ε-1) / (e^ε+τ/κ) every lift a(y|o)/p(y) is within [e^-ε, e^ε], for every
+batch o, in or out of the support. Lower side: (1-λ)q/p ≥ (1-λ)κ/((1-λ)κ + λ(κ+τ)) = e^-ε. Upper side:
+((1-λ)q+λ)/p ≤ (1-λ) + λ/κ ≤ e^ε, as λ ≤ 1-e^-ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the truth's law is.
+In LDP mode κ = 1/M and λ = (e^ε-1)κ/(1+(e^ε-1)κ): largest over least weight is 1 + λ/((1-λ)q_y) ≤ e^ε for any q_y ≥ κ.
+
+Every draw is one comparison of integers: told or fresh, then left or right. The number of questions depends on the
+release, which is public, and so does the run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from seqveil.coins import Coins
+from seqveil.errors import DataError, GuaranteeError
+from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
+from seqveil.mechanisms._batch import Batch, BatchMechanism
+from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
+from seqveil.mechanisms._splits import Search, guess
+
+ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
+SPARE = 5e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
+LEAVES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The public tree of one batch: how much is told, and how it is split."""
+
+    batch: Batch
+    told: int  # λ out of 2**62
+    search: Search
+
+    def walk(self, decide: Callable[[int, Split], int]) -> tuple[Node, float]:
+        """The leaf reached when `decide` answers each question, and the chance of a fresh draw ending there."""
+        node, chance = self.search.window.root, 1.0
+        while self.told and (split := self.search.choose(node)) is not None:
+            side = decide(len(node.path), split)
+            chance *= (DENOMINATOR - split.fresh if side else split.fresh) / float(DENOMINATOR)
+            node = self.search.child(node, split, side)
+        return node, chance
+
+    def everything(self) -> list[tuple[Node, float]]:
+        """Every leaf with the chance of a fresh draw ending there."""
+        found, todo = [], [(self.search.window.root, 1.0)]
+        while todo:
+            node, chance = todo.pop()
+            split = self.search.choose(node) if self.told else None
+            if split is None:
+                found.append((node, chance))
+                continue
+            for side, weight in ((1, DENOMINATOR - split.fresh), (0, split.fresh)):
+                todo.append((self.search.child(node, split, side), chance * weight / float(DENOMINATOR)))
+        return found
+
+
+def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
+    """The tree of a batch; `least` grows it to smaller cells than a release may use, for `leaves` only."""
+    model, length = batch.model, batch.length
+    aim = usable(batch.epsilon, model.size * length)
+    laws = forward(model, batch.states, length, {})
+    window = open_window(model, laws, SPARE + 0.01 * math.exp(-aim))
+    if ldp:
+        kappa = 1.0 / (1.5 * math.exp(aim / 2) + 1.0)
+        share = math.expm1(aim) * kappa / (1.0 + math.expm1(aim) * kappa)
+    else:
+        kappa = 1.0 / (1.0 + math.exp(aim))
+        share = math.expm1(aim) / (math.exp(aim) + window.lost / kappa)
+    root = np.stack([window.root.symbol_law(position) for position in range(length)])
+    search = Search(model, window, batch.distortion, (least or kappa) * ROOM, share, root)
+    return Tree(batch, int(share * DENOMINATOR), search)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeRelease:
+    """One batch as it was made public; see `Sent`."""
+
+    batch: Batch
+    path: tuple[int, ...]
+    codes: Ints
+    posterior: Floats
+    least: float
+    most: float
+    told: float  # λ
+    fresh: float  # q_y
+    mass: float  # m_y
+    box: Box
+
+    @property
+    def marginal(self) -> float:
+        """p(y): how likely this release was before it was made."""
+        return (1.0 - self.told) * self.fresh + self.told * self.mass
+
+    def lift(self, codes: Ints) -> float:
+        """a(y|o)/p(y) for any batch o."""
+        inside = math.prod(float(weights[codes[position]]) for position, weights in self.box.items())
+        return ((1.0 - self.told) * self.fresh + self.told * inside) / self.marginal
+
+    def smooth(self, later: Floats) -> tuple[Floats, Floats]:
+        model, length = self.batch.model, self.batch.length
+        laws, likelihood = np.zeros((length, model.n)), np.zeros(model.size)
+        for share, box in (((1.0 - self.told) * self.fresh, {}), (self.told, self.box)):
+            ahead = forward(model, self.batch.states, length, box)
+            behind = backward(model, later, length, box)
+            for position in range(length):
+                joint = ahead[position] * behind[position] * share
+                laws[position] += np.bincount(model.newest, joint, model.n)
+            likelihood += share * behind[0] * (box[0][model.newest] if 0 in box else 1.0)
+        return laws / laws.sum(1, keepdims=True), likelihood / self.marginal
+
+
+def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
+    """Everything that follows from the leaf, exactly, and the check of the promise."""
+    batch, told = tree.batch, tree.told / float(DENOMINATOR)
+    root = forward(batch.model, batch.states, batch.length, {})[-1]
+    last = forward(batch.model, batch.states, batch.length, leaf.box)[-1] if leaf.box else root
+    mass = float(last.sum())
+    marginal = (1.0 - told) * chance + told * mass
+    posterior = (1.0 - told) * chance * root + told * last
+    least = most = 0.0
+    if leaf.path:
+        inside = [math.prod(float(pick(weights)) for weights in leaf.box.values()) for pick in (np.min, np.max)]
+        terms = slack(batch.model.size * batch.length)
+        low, high = (((1.0 - told) * chance + told * value) / marginal for value in inside)
+        least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
+    if not (most <= batch.epsilon and -least <= batch.epsilon):
+        raise GuaranteeError(
+            f"a batch for ε={batch.epsilon:g} came out with log lifts {least:.12g} to {most:.12g}; "
+            "nothing was released; please report the model"
+        )
+    codes = _reproduce(tree, leaf, chance)
+    posterior /= posterior.sum()
+    return TreeRelease(batch, leaf.path, codes, posterior, least, most, told, chance, mass, leaf.box)
+
+
+def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
+    """Best estimate of each symbol under the window's law of the batch given the release."""
+    told, search = tree.told / float(DENOMINATOR), tree.search
+    laws = np.stack([leaf.symbol_law(position) for position in range(tree.batch.length)])
+    return guess(search.distortion, told * laws + (1.0 - told) * chance * search.root)
+
+
+def draw(batch: Batch, codes: Ints, coins: Coins, ldp: bool = False) -> TreeRelease:
+    """Release a batch: exact integer coins, one for told or fresh and one a question."""
+    tree = plant(batch, ldp)
+    told = bool(coins.draw(1)[0] < tree.told)
+
+    def decide(level: int, split: Split) -> int:
+        weight = split.left[codes[split.position]] if told else split.fresh
+        return int(coins.draw(1)[0] >= weight)
+
+    return _release(tree, *tree.walk(decide))
+
+
+def read(batch: Batch, path: tuple[int, ...], ldp: bool = False) -> TreeRelease:
+    """What `draw` returned, from the path alone."""
+    tree = plant(batch, ldp)
+    if any(side not in (0, 1) for side in path):
+        raise DataError("expected a path of zeros and ones; the record is damaged or of another mechanism")
+
+    def decide(level: int, split: Split) -> int:
+        if level >= len(path):
+            raise DataError(f"a path of {len(path)} steps ends inside the tree; model, ε or history must differ")
+        return int(path[level])
+
+    leaf, chance = tree.walk(decide)
+    if len(leaf.path) != len(path):
+        raise DataError(f"a path of {len(path)} steps leads past a leaf; model, ε or history must differ")
+    return _release(tree, leaf, chance)
+
+
+def expected(batch: Batch, ldp: bool = False) -> float | None:
+    """Expected distortion of the whole batch, summed over positions; None where the tree has too many leaves."""
+    tree = plant(batch, ldp)
+    if 1.0 / tree.search.least > LEAVES:
+        return None
+    told, columns = tree.told / float(DENOMINATOR), np.arange(batch.model.n)
+    root = _symbol_laws(batch, {})
+    total = 0.0
+    for leaf, chance in tree.everything():
+        laws = told * _symbol_laws(batch, leaf.box) + (1.0 - told) * chance * root
+        codes = _reproduce(tree, leaf, chance)
+        total += float(sum((laws[t] * batch.distortion.between(columns, code)).sum() for t, code in enumerate(codes)))
+    return total
+
+
+def _symbol_laws(batch: Batch, box: Box) -> Floats:
+    """E[f; symbol] at every position over the whole chain: (w, n)."""
+    model, length = batch.model, batch.length
+    joint = forward(model, batch.states, length, box) * backward(model, np.ones(model.size), length, box)
+    return np.stack([np.bincount(model.newest, row, model.n) for row in joint])
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A cell of a tree grown further than a release may go, for programs over cells."""
+
+    path: tuple[int, ...]
+    box: Box
+    laws: Floats  # (w, n) E[f; symbol] at every position
+
+    @cached_property
+    def mass(self) -> float:
+        return float(self.laws[0].sum())
+
+
+def leaves(batch: Batch, least_mass: float) -> list[Leaf]:
+    """Soft cells of mass at least `least_mass` each, Σ f ≡ 1, with exact masses and laws."""
+    grown = plant(batch, least=least_mass).everything()
+    return [Leaf(node.path, node.box, _symbol_laws(batch, node.box)) for node, _ in grown]
+
+
+TREE = BatchMechanism(
+    name="tree",
+    summary="true cell of the batch in a public tree, no cell below 1/(1+e^ε)",
+    guarantee="ε-SIP per batch, both sides",
+    trusts="model for ε-SIP; nothing for 2ε-LDP",
+    cost="O(ε·w·transitions), whatever n^w is",
+    reference="batched design, tree-quantised release",
+    sound=True,
+    ldp=2.0,
+    draw=draw,
+    read=read,
+    expected=expected,
+)
+
+TREE_LDP = BatchMechanism(
+    name="tree_ldp",
+    summary="true cell of the batch in a public tree, told less often",
+    guarantee="ε-LDP per batch",
+    trusts="nothing; the model only helps utility",
+    cost="O(ε·w·transitions), whatever n^w is",
+    reference="batched design, LDP mode",
+    sound=True,
+    ldp=1.0,
+    draw=partial(draw, ldp=True),
+    read=partial(read, ldp=True),
+    expected=partial(expected, ldp=True),
+)
