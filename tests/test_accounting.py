@@ -19,7 +19,7 @@ from seqveil.fleet import Fleet
 from seqveil.model import MarkovModel
 from seqveil.stream import Setting
 
-SOUND = [name for name in mechanisms.names() if mechanisms.get(name).sound]
+SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 POWERS = [-8.0, -3.0, -1.5, -1.0, 0.0, 0.01, 0.5, 1.0, 4.0, 20.0]
 EPSILONS = [0.05, 0.3, 1.0, 2.5]
 

@@ -1,5 +1,6 @@
 """The exact optimum over batches against enumeration, the full LP and the symbol-by-symbol optimum."""
 
+import importlib
 import math
 
 import numpy as np
@@ -12,9 +13,12 @@ from seqveil.coins import SeededCoins
 from seqveil.distortion import absolute, hamming
 from seqveil.errors import InputError
 from seqveil.kernel import DENOMINATOR
-from seqveil.mechanisms import _support, batch_lp, optimal
+from seqveil.mechanisms import _support, optimal
 from seqveil.mechanisms._batch import Batch
 from seqveil.model import Counts, MarkovModel
+
+# the modules; the package may give these names to the mechanisms in them
+batch_lp = importlib.import_module("seqveil.mechanisms.batch_lp")
 
 
 def table_of(batch):

@@ -69,7 +69,7 @@ def test_several_streams_are_decoded_as_each_alone():
         np.testing.assert_allclose(together[user], decode(model, codes[user].tolist(), "optimal", 1.0), atol=1e-13)
 
 
-@pytest.mark.parametrize("name", mechanisms.names())
+@pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize("smooth", [False, True])
 def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])

@@ -18,7 +18,7 @@ from seqveil.model import MarkovModel
 from seqveil.roster import Roster
 from seqveil.session import Session
 
-SOUND = [name for name in mechanisms.names() if mechanisms.get(name).sound]
+SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 
 
 def rows_of(state, row):
@@ -36,7 +36,7 @@ def chain(seed=0, n=4, order=1, zeros=False):
     return MarkovModel(*ref.random_chain(np.random.default_rng(seed), n, order, zeros), order=order)
 
 
-@pytest.mark.parametrize("name", mechanisms.names())
+@pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize(("order", "zeros"), [(1, False), (1, True), (2, False)])
 def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
     model, users, length = chain(1, 3, order, zeros), 5, 8

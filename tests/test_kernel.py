@@ -16,7 +16,7 @@ from seqveil.coins import SystemCoins
 from seqveil.errors import GuaranteeError, InputError
 from seqveil.kernel import DENOMINATOR, Kernel, Kernels, to_weights
 
-NAMES = mechanisms.names()
+NAMES = mechanisms.instantaneous()
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 4.0]
 seeds = st.integers(0, 2**32 - 1)
 

@@ -13,7 +13,7 @@ from seqveil.errors import GuaranteeError, InputError
 from seqveil.kernel import DENOMINATOR, Kernels, usable
 from seqveil.mechanisms import Mechanism, check_epsilon, constant
 
-NAMES = mechanisms.names()
+NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
 ALL_EPSILONS = [1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0, 8.0, 10.0, 15.0, 16.0]
 

@@ -15,7 +15,7 @@ from seqveil.accounting import Budget, Schedule
 from seqveil.errors import BudgetSpent, InputError, UnknownSymbol
 from seqveil.kernel import DENOMINATOR
 
-NAMES = mechanisms.names()
+NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
 PAIR = ([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 ROUND = ([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])

@@ -18,7 +18,7 @@ from seqveil.model import MarkovModel
 from seqveil.session import Session
 from seqveil.stream import Setting
 
-SOUND = [name for name in mechanisms.names() if mechanisms.get(name).sound]
+SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 CHAINS = [(1, False), (1, True), (2, False), (2, True)]  # order, whether some transitions are impossible
 
 
@@ -212,7 +212,7 @@ def model_of(order, zeros, n=3, seed=0):
 
 
 @pytest.mark.parametrize(("order", "zeros"), CHAINS)
-@pytest.mark.parametrize("name", mechanisms.names())
+@pytest.mark.parametrize("name", mechanisms.instantaneous())
 def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, zeros, name):
     """Every release path of a small chain: the filter against Bayes, the max-plus account against enumeration."""
     n, length = (2, 4) if order == 2 else (3, 3)
@@ -252,7 +252,7 @@ def test_fact_7_the_budget_filter_holds_on_every_path(name, zeros, horizon, sche
 def test_fact_9_the_decoder_equals_bayes_over_all_sequences(order, zeros, smooth):
     n, length = (2, 5) if order == 2 else (3, 4)
     model, prior, transitions = model_of(order, zeros, n, seed=13)
-    for name, epsilon in itertools.product(mechanisms.names(), (0.5, 1.5)):
+    for name, epsilon in itertools.product(mechanisms.instantaneous(), (0.5, 1.5)):
         session, columns, released = Session(model, name, epsilon, seed=2), [], []
         for x in model.sample(length, seed=4)[0].tolist():
             kernel = session.kernel()

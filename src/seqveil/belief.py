@@ -42,3 +42,10 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
     if model.size == model.n:
         return states
     return grouped_sum(np.broadcast_to(model.newest, states.shape), states, model.n)
+
+
+def pull(model: MarkovModel, values: Floats) -> Floats:
+    """Σ_s' P(s'|s) values(s') for every state s: the way back that `predict` is the way forward of. (B, S) → (B, S)."""
+    jump = (values[:, model.base_state] * model.base).sum(1)
+    onward: Floats = (model.chain @ values.T).T
+    return onward + model.backoff * jump[:, None]

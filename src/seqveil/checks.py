@@ -1,7 +1,7 @@
 """Contract checks that run over every registered mechanism; use them on one of your own before you register it.
 
 >>> from seqveil import mechanisms
->>> for name in mechanisms.names():
+>>> for name in mechanisms.instantaneous():
 ...     check_mechanism(mechanisms.get(name), beliefs=50)
 """
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import belief, stream
+from seqveil import batches, belief, stream
 from seqveil.accounting import Budget, Schedule
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import DataError, UnknownSymbol
 from seqveil.kernel import Floats, Ints
-from seqveil.mechanisms import Mechanism
+from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
 TINY = 1e-300
@@ -26,19 +26,22 @@ TINY = 1e-300
 def decode(
     model: MarkovModel,
     released: Sequence[Any],
-    mechanism: str | Mechanism = "optimal",
+    mechanism: str | Mechanism | BatchMechanism = "optimal",
     epsilon: float | None = 0.5,
     distortion: str | Distortion = "hamming",
+    batch: int = 1,
     *,
     schedule: Schedule | int | None = None,
     budget: Budget | float | None = None,
     times: Sequence[float] | None = None,
+    length: int | None = None,
     smooth: bool = True,
 ) -> Floats:
     """Law of every symbol given the releases: T × n. The other arguments are those the stream was released with.
 
     `smooth=False` uses the releases up to each symbol only (online), `smooth=True` all of them. A release that was not
-    made (None) is stepped over.
+    made (None) is stepped over. For batches `released` holds their paths, and `length` the number of symbols where the
+    last batch is a short one.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> laws = decode(model, [0, 0, 1, 0, 0], "randomized_response", epsilon=1.0)
@@ -47,9 +50,13 @@ def decode(
 
     Reference: theory §9.
     """
-    setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget)
+    if batch != 1 and mechanism == "optimal":
+        mechanism = "auto"  # as a session does
+    setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
     if not len(released):
         return np.zeros((0, model.n))
+    if setting.in_batches:
+        return decode_paths(setting, released, length or batch * len(released), times, smooth)
     stamps = None if times is None else np.asarray(times, np.float64)[None, :]
     return decode_codes(setting, encode_released(model, released)[None, :], stamps, smooth)[0]
 
@@ -65,6 +72,29 @@ def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
             "a released value is not in the model's alphabet; check that the model is the release's"
         ) from None
     return codes
+
+
+def decode_paths(
+    setting: stream.Setting,
+    paths: Sequence[tuple[int, ...] | None],
+    length: int,
+    times: Sequence[float] | None = None,
+    smooth: bool = True,
+) -> Floats:
+    """Laws (T, n) of the symbols behind a stream of batches."""
+    size = setting.batch
+    if not (len(paths) - 1) * size < length <= len(paths) * size:
+        raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
+    state, sent = stream.State.start(setting), []
+    for k, path in enumerate(paths):
+        stamp = None if times is None else times[k]
+        one, state = batches.observe(setting, state, path, min(size, length - k * size), stamp)
+        if one is None:
+            raise DataError(
+                "a stream in which batches were left out cannot be decoded as a whole; decode up to the gap"
+            )
+        sent.append(one)
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
 
 
 def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
@@ -87,19 +117,12 @@ def _smooth(model: MarkovModel, filtered: Floats, columns: Floats) -> None:
     later = np.ones(filtered.shape[1:])
     for t in range(len(filtered) - 2, -1, -1):
         ahead = later * columns[t + 1][:, model.newest]
-        later = _pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
+        later = belief.pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
         law = filtered[t] * later
         total = law.sum(1, keepdims=True)
         # a release the model rules out (an unsound mechanism's) says nothing about what came before it
         later = np.where(total > 0, later, 1.0)
         filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
-
-
-def _pull(model: MarkovModel, values: Floats) -> Floats:
-    """Σ_s' P(s'|s) values(s') for every state s, one row a user."""
-    jump = (values[:, model.base_state] * model.base).sum(1)
-    onward: Floats = (model.chain @ values.T).T
-    return onward + model.backoff * jump[:, None]
 
 
 def estimates(laws: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:

@@ -104,6 +104,15 @@ class Account:
             np.where(told_all[:, None], self.ahead_least, ahead_least),
         )
 
+    def charge_batch(self, most: Floats, least: Floats) -> Account:
+        """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
+
+        From above: whichever sequence came before is taken to go on with the batch that was moved furthest.
+        """
+        up, down = _add(self.ahead_most.max(1), most, np.inf), _add(self.ahead_least.min(1), least, -np.inf)
+        wide = (len(up), self.ahead_most.shape[1])
+        return Account(up, down, np.broadcast_to(up[:, None], wide).copy(), np.broadcast_to(down[:, None], wide).copy())
+
     @property
     def worst(self) -> Floats:
         """SIL of what was released: the larger side, one number a user."""

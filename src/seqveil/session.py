@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import belief, stream
+from seqveil import batches, belief, stream
 from seqveil.accounting import Budget, Composition, Schedule, compose
 from seqveil.coins import coins
 from seqveil.distortion import Distortion
 from seqveil.errors import InputError
-from seqveil.kernel import Floats, Kernel
-from seqveil.mechanisms import Mechanism
+from seqveil.kernel import Floats, Ints, Kernel
+from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
 
@@ -39,21 +39,26 @@ class Session:
     [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
     2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget.
 
-    Parameters: the model; the mechanism's name; ε per release (on average, where a schedule pulses it); the distortion;
-    `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for research only: a seeded session is
-    marked not private.
+    Parameters: the model; the mechanism's name; ε per release, or per batch (on average, where a schedule pulses it);
+    the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
+    default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for
+    research only: a seeded session is marked not private.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
     >>> released = [session.release(x) for x in [0, 0, 0, 1, 1]]
     >>> session.leakage <= 5.0, session.private
     (True, False)
+
+    >>> session = Session(model, epsilon=5.0, batch=5, seed=1)
+    >>> session.release_batch([0, 0, 0, 1, 1])
+    [0, 0, 0, 1, 1]
     """
 
     def __init__(
         self,
         model: MarkovModel,
-        mechanism: str | Mechanism = "optimal",
+        mechanism: str | Mechanism | BatchMechanism = "optimal",
         epsilon: float | None = 0.5,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
@@ -62,12 +67,14 @@ class Session:
         *,
         schedule: Schedule | int | None = None,
     ) -> None:
-        if batch != 1:
-            raise InputError(f"expected batch=1, got {batch}; this version releases one symbol at a time")
-        self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget)
+        if batch != 1 and mechanism == "optimal":
+            mechanism = "auto"  # the default of batches
+        self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)
         self._released = 0
+        self._paths: list[tuple[int, ...] | None] = []
+        self._waiting: list[int] = []
 
     @property
     def setting(self) -> stream.Setting:
@@ -90,6 +97,11 @@ class Session:
         """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
         return float(self._state.account.worst[0])
 
+    @property
+    def paths(self) -> list[tuple[int, ...] | None]:
+        """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
+        return list(self._paths)
+
     def kernel(self, time: float | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
@@ -98,6 +110,11 @@ class Session:
 
     def release(self, symbol: Any, time: float | None = None) -> Any:
         """The released symbol; None where the budget is spent and its policy is "stop"."""
+        if self._setting.in_batches:
+            if self._setting.batch > 1:
+                raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
+            made = self.release_batch([symbol], time)
+            return None if made is None else made[0]
         code = self._setting.model.alphabet.encode_one(symbol)
         released, self._state = stream.step(
             self._setting, self._state, np.array([code], np.int64), self._coins, _row(time)
@@ -108,11 +125,45 @@ class Session:
         self._released += 1
         return self._setting.model.alphabet.decode_one(out)
 
-    def release_batch(self, symbols: Sequence[Any]) -> list[Any]:
-        """Release a batch; with batch=1, exactly one symbol."""
-        if len(symbols) != 1:
-            raise InputError(f"expected a batch of 1 symbol, got {len(symbols)}; release them one by one")
-        return [self.release(symbols[0])]
+    def release_batch(self, symbols: Sequence[Any], time: float | None = None) -> list[Any] | None:
+        """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
+
+        What is published is the path (`paths`); the reproduction is the best estimate that follows from it.
+        """
+        if len(symbols) != self._setting.batch:
+            raise InputError(
+                f"expected a batch of {self._setting.batch} symbols, got {len(symbols)}; push symbols one by one and "
+                "flush at the end for a short last batch"
+            )
+        if not self._setting.in_batches:
+            made = self.release(symbols[0], time)
+            return None if made is None else [made]
+        return self._send(self._setting.model.alphabet.encode(symbols), time)
+
+    def push(self, symbol: Any, time: float | None = None) -> list[Any] | None:
+        """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then."""
+        self._waiting.append(self._setting.model.alphabet.encode_one(symbol))
+        return self.flush(time) if len(self._waiting) == self._setting.batch else []
+
+    def flush(self, time: float | None = None) -> list[Any] | None:
+        """Release the symbols that wait as a short batch: the end of the stream."""
+        if not self._waiting:
+            return []
+        codes = np.array(self._waiting, np.int64)
+        if self._setting.in_batches:
+            made = self._send(codes, time)
+        else:
+            made = [self.release(self._setting.model.alphabet.decode_one(int(code)), time) for code in codes]
+        self._waiting = []
+        return made
+
+    def _send(self, codes: Ints, time: float | None) -> list[Any] | None:
+        sent, self._state = batches.step(self._setting, self._state, codes, self._coins, time)
+        self._paths.append(None if sent is None else sent.path)
+        if sent is None:
+            return None
+        self._released += codes.size
+        return self._setting.model.alphabet.decode(sent.codes)
 
     def standing(self) -> Standing:
         """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""

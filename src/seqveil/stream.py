@@ -20,7 +20,7 @@ from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.kernel import Floats, Ints, Kernels
 from seqveil.leakage import Account, extremes
-from seqveil.mechanisms import Mechanism
+from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
@@ -33,24 +33,28 @@ class Setting:
     """Everything public about a stream's release but the releases themselves."""
 
     model: MarkovModel
-    mechanism: Mechanism
+    mechanism: Mechanism | BatchMechanism
     epsilon: float
     distortion: Distortion
     schedule: Schedule = field(default_factory=Schedule)
     budget: Budget = field(default_factory=Budget)
+    batch: int = 1
 
     @classmethod
     def of(
         cls,
         model: MarkovModel,
-        mechanism: str | Mechanism = "optimal",
+        mechanism: str | Mechanism | BatchMechanism = "optimal",
         epsilon: float | None = 0.5,
         distortion: str | Distortion = "hamming",
         schedule: Schedule | int | None = None,
         budget: Budget | float | None = None,
+        batch: int = 1,
     ) -> Setting:
-        """A checked setting from what a person types: names, a period, a total."""
-        chosen = mechanisms.get(mechanism)
+        """A checked setting from what a person types: names, a period, a total, a batch size."""
+        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
+            raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
+        chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
         purse = budget if isinstance(budget, Budget) else Budget(total=budget)
         if purse.limited and not chosen.sound:
             raise InputError(
@@ -63,7 +67,12 @@ class Setting:
             raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
         rate = mechanisms.check_epsilon(epsilon)
         mechanisms.check_epsilon(rate * plan.period, "epsilon × period")
-        return cls(model, chosen, rate, resolve(distortion, model.alphabet), plan, purse)
+        return cls(model, chosen, rate, resolve(distortion, model.alphabet), plan, purse, int(batch))
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether releases are batches (of one symbol, perhaps), published as paths."""
+        return isinstance(self.mechanism, BatchMechanism)
 
     def describe(self) -> dict[str, object]:
         """The public parameters a receiver needs besides the model, as plain values."""
@@ -72,6 +81,7 @@ class Setting:
             "mechanism": self.mechanism.name,
             "epsilon": self.epsilon,
             "distortion": self.distortion.name,
+            "batch": self.batch,
             "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
             "budget": {f.name: getattr(self.budget, f.name) for f in fields(Budget)},
         }
@@ -144,7 +154,7 @@ def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
     """The kernels for these beliefs at one ε; 0 gives the best guess, which leaks nothing."""
     if epsilon < GONE:
         return mechanisms.constant(beliefs, setting.distortion)
-    return setting.mechanism.kernels(beliefs, epsilon, setting.distortion)
+    return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
 
 
 def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:

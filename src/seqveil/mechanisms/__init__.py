@@ -3,50 +3,112 @@
 from __future__ import annotations
 
 from seqveil.errors import InputError
+from seqveil.mechanisms import auto as _auto
 from seqveil.mechanisms import balanced as _balanced
+from seqveil.mechanisms import batch_descent as _batch_descent
+from seqveil.mechanisms import batch_lp as _batch_lp
 from seqveil.mechanisms import crr as _crr
 from seqveil.mechanisms import crr_repaired as _crr_repaired
 from seqveil.mechanisms import optimal as _optimal
 from seqveil.mechanisms import randomized_response as _randomized_response
+from seqveil.mechanisms import tree as _tree
+from seqveil.mechanisms import tree_refined as _tree_refined
 from seqveil.mechanisms._base import LARGEST, Mechanism, check_epsilon, constant
+from seqveil.mechanisms._batch import Batch, BatchMechanism, Sent
 
 optimal = _optimal.MECHANISM
 balanced = _balanced.MECHANISM
 crr_repaired = _crr_repaired.MECHANISM
 randomized_response = _randomized_response.MECHANISM
 crr = _crr.MECHANISM
+auto = _auto.MECHANISM
+tree = _tree.TREE
+tree_refined = _tree_refined.MECHANISM
+tree_ldp = _tree.TREE_LDP
+batch_lp = _batch_lp.MECHANISM
+batch_descent = _batch_descent.MECHANISM
 
-_REGISTRY = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
+_ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
+_BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
 
 
 def names() -> list[str]:
-    """Names of all registered mechanisms.
+    """Names of all registered mechanisms: those that release one symbol at a time, then those that release batches.
 
-    >>> names()
+    >>> len(names()) == len(instantaneous()) + len(batched())
+    True
+    """
+    return instantaneous() + batched()
+
+
+def instantaneous() -> list[str]:
+    """Names of the mechanisms that release one symbol at a time.
+
+    >>> instantaneous()
     ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
     """
-    return list(_REGISTRY)
+    return list(_ONE_BY_ONE)
 
 
-def get(mechanism: str | Mechanism) -> Mechanism:
-    """A mechanism by name; an object passes through."""
-    if isinstance(mechanism, Mechanism):
+def batched() -> list[str]:
+    """Names of the mechanisms that release w symbols at a time (w = 1 included).
+
+    >>> batched()
+    ['auto', 'tree', 'tree_refined', 'tree_ldp', 'batch_lp', 'batch_descent']
+    """
+    return list(_BATCHED)
+
+
+def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
+    """A mechanism of either kind by name; an object passes through."""
+    if not isinstance(mechanism, str):
         return mechanism
-    if mechanism not in _REGISTRY:
-        raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
-    return _REGISTRY[mechanism]
+    if mechanism in _ONE_BY_ONE:
+        return _ONE_BY_ONE[mechanism]
+    if mechanism in _BATCHED:
+        return _BATCHED[mechanism]
+    raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
+
+
+def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
+    """A mechanism that releases one symbol at a time."""
+    found = find(mechanism)
+    if isinstance(found, Mechanism):
+        return found
+    raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
+
+
+def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
+    """A mechanism that releases batches."""
+    found = find(mechanism)
+    if isinstance(found, BatchMechanism):
+        return found
+    raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
 
 
 __all__ = [
     "LARGEST",
+    "Batch",
+    "BatchMechanism",
     "Mechanism",
+    "Sent",
+    "auto",
     "balanced",
+    "batch_descent",
+    "batch_lp",
+    "batched",
     "check_epsilon",
     "constant",
     "crr",
     "crr_repaired",
+    "find",
     "get",
+    "get_batched",
+    "instantaneous",
     "names",
     "optimal",
     "randomized_response",
+    "tree",
+    "tree_ldp",
+    "tree_refined",
 ]

@@ -54,8 +54,11 @@ def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
 
 
 def parts(law: Floats, total: Ints) -> Ints:
-    """Integers proportional to each row of `law` that sum to its total; what rounding leaves goes to the largest."""
-    shares = (law * total[:, None].astype(np.float64)).astype(np.int64)
+    """Integers proportional to each row of `law` that sum to its total, rounded up at the cost of the largest.
+
+    What has a positive probability keeps a positive weight, so that it never comes to tell more than it should.
+    """
+    shares = np.ceil(law * total[:, None].astype(np.float64)).astype(np.int64)
     shares[np.arange(len(law)), shares.argmax(1)] += total - shares.sum(1)
     return shares
 

@@ -170,13 +170,13 @@ def exact_candidates(search: Search, node: Node) -> Candidates | None:
             ks = c[1:-1] * K / m
             ks = np.unique(np.concatenate((np.floor(ks), np.ceil(ks), [K // 2, (K + 1) // 2])))
             if K <= WIDE:
-              for k in ks:
-                if 1 <= k <= K - 1:
-                    target = m * k / K
-                    j = int(np.clip(np.searchsorted(c, target, side="right") - 1, 0, n - 1))
-                    if g[j] > 0:
-                        js.append(j)
-                        th.append(min(1.0, (target - c[j]) / g[j]))
+                for k in ks:
+                    if 1 <= k <= K - 1:
+                        target = m * k / K
+                        j = int(np.clip(np.searchsorted(c, target, side="right") - 1, 0, n - 1))
+                        if g[j] > 0:
+                            js.append(j)
+                            th.append(min(1.0, (target - c[j]) / g[j]))
             js, th = np.array(js), np.array(th)
             ml = c[js] + th * np.append(g, 0)[js]
             ok = (ml >= lim) & (m - ml >= lim)

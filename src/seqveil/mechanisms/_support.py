@@ -19,7 +19,7 @@ import numpy as np
 
 from seqveil.coins import Coins
 from seqveil.distortion import Distortion
-from seqveil.errors import InputError
+from seqveil.errors import DataError, InputError
 from seqveil.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels
 from seqveil.mechanisms._batch import Batch
 from seqveil.model import MarkovModel
@@ -106,7 +106,7 @@ class Codebook:
         """The release with this path; one the kernel never makes is refused."""
         count = len(self.labels)
         if len(path) != 1 or not 0 <= path[0] < count or not self.kernels.extremes()[1][0, path[0]]:
-            raise InputError(
+            raise DataError(
                 f"expected a path of one output below {count} that can be released, got {path}; "
                 "read with the model, ε, batch length and past paths it was released with"
             )

@@ -10,14 +10,13 @@ import numpy as np
 
 from seqveil import belief as filtering
 from seqveil.coins import Coins
-from seqveil.distortion import Distortion
-from seqveil.errors import InputError
+from seqveil.errors import DataError
 from seqveil.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
-from seqveil.mechanisms import tree
 from seqveil.mechanisms._base import parts
 from seqveil.mechanisms._batch import Batch, BatchMechanism, Sent
 from seqveil.mechanisms._support import remembered
 from seqveil.mechanisms.batch_lp import with_best_labels
+from seqveil.mechanisms.tree import TREE, leaves
 
 FINER = 4  # leaves of mass κ/4: the program joins them into cells of mass κ again, and chooses which
 MOST_LEAVES = 400
@@ -67,10 +66,11 @@ class Leaves:
 
     @cached_property
     def laws(self) -> Floats:
-        """Law of each symbol inside each leaf, (M, w, n)."""
+        """Law of each symbol inside each leaf, (M, w, n); of the whole batch for a leaf that cannot occur."""
         model = self.batch.model
         states = self.ahead * self.behind(np.ones(model.size))
         symbols = np.stack([filtering.symbols(model, law) for law in states], axis=1)
+        symbols = np.where(self.mass[:, None, None] > 0, symbols, symbols.sum(0))
         return symbols / symbols.sum(2, keepdims=True)
 
     def shares(self, codes: Ints) -> Ints:
@@ -113,7 +113,7 @@ class Refined:
     def read(self, path: tuple[int, ...]) -> RefinedSent:
         count = len(self.labels)
         if len(path) != 1 or not 0 <= path[0] < count or not self.kernels.extremes()[1][0, path[0]]:
-            raise InputError(
+            raise DataError(
                 f"expected a path of one output below {count} that can be released, got {path}; "
                 "read with the model, ε, batch length and past paths it was released with"
             )
@@ -179,28 +179,28 @@ class RefinedSent:
         return laws / laws.sum(1, keepdims=True), self.lifts @ first
 
 
-def refine(leaves: Leaves) -> Refined:
+def refine(fine: Leaves) -> Refined:
     """The kernel on leaves of least expected cost, sound at ε, with the best reproduction for each output.
 
-        minimise Σ m_ℓ Q(r|ℓ) E[D(O, r) | ℓ]   over row-stochastic Q with  e^-ε p(r) ≤ Q(r|ℓ) ≤ e^ε p(r)
+    minimise Σ m_ℓ Q(r|ℓ) E[D(O, r) | ℓ]   over row-stochastic Q with  e^-ε p(r) ≤ Q(r|ℓ) ≤ e^ε p(r)
     """
-    mass, limit = leaves.mass, leaves.batch.epsilon - leaves.drift
+    mass, limit = fine.mass, fine.batch.epsilon - fine.drift
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:
-        label, table = leaves.guesses(mass[None]), np.ones((1, len(mass), 1))
+        label, table = fine.guesses(mass[None]), np.ones((1, len(mass), 1))
     else:
-        optimum, label = with_best_labels(mass, aim, _first_labels(leaves), leaves.costs, leaves.guesses)
+        optimum, label = with_best_labels(mass, aim, _first_labels(fine), fine.costs, fine.guesses)
         table = optimum.table[None]
     kernels = Kernels.from_tables(np.arange(len(label))[None], table, None, mass[None])
-    return Refined(leaves, label, kernels.made_sound(mass[None], limit, 2 * limit))
+    return Refined(fine, label, kernels.made_sound(mass[None], limit, 2 * limit))
 
 
-def _first_labels(leaves: Leaves) -> Ints:
+def _first_labels(fine: Leaves) -> Ints:
     """Every batch where they are few, else the best reproduction of each leaf and of all together."""
-    count, length, n = leaves.weights.shape
-    if length * math.log(n) <= math.log(MOST_LABELS / count):
+    count, length, n = fine.weights.shape
+    if n**length * count <= MOST_LABELS:
         return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)
-    return np.unique(leaves.guesses(np.vstack((np.eye(count), leaves.mass))), axis=0)
+    return np.unique(fine.guesses(np.vstack((np.eye(count), fine.mass))), axis=0)
 
 
 @remembered
@@ -214,31 +214,36 @@ def plan(batch: Batch) -> Refined | None:
     if fine > least or batch.length * batch.model.size / fine > MOST_NUMBERS:
         return None
     refined = refine(Leaves(batch, grow(batch, fine)))
-    alone = tree.MECHANISM.expected(batch)
+    alone = TREE.expected(batch)
     return refined if alone is None or refined.expected <= alone else None
 
 
 def grow(batch: Batch, least_mass: float) -> Floats:
     """Leaves of the tree-quantised release of at least that mass, written out: (M, w, n)."""
-    return tree.leaves(batch, least_mass)
+    found = leaves(batch, least_mass)
+    weights = np.ones((len(found), batch.length, batch.model.n))
+    for weight, leaf in zip(weights, found, strict=True):
+        for position, shares in leaf.box.items():
+            weight[position] = shares
+    return weights
 
 
 def draw(batch: Batch, codes: Ints, coins: Coins) -> Sent:
     """Release one batch."""
     refined = plan(batch)
-    return tree.MECHANISM.draw(batch, codes, coins) if refined is None else refined.draw(codes, coins)
+    return TREE.draw(batch, codes, coins) if refined is None else refined.draw(codes, coins)
 
 
 def read(batch: Batch, path: tuple[int, ...]) -> Sent:
     """The release with this path, as anyone with the model reads it."""
     refined = plan(batch)
-    return tree.MECHANISM.read(batch, path) if refined is None else refined.read(path)
+    return TREE.read(batch, path) if refined is None else refined.read(path)
 
 
 def expected(batch: Batch) -> float | None:
     """Expected cost of the whole batch under the belief."""
     refined = plan(batch)
-    return tree.MECHANISM.expected(batch) if refined is None else refined.expected
+    return TREE.expected(batch) if refined is None else refined.expected
 
 
 MECHANISM = BatchMechanism(

@@ -1,0 +1,102 @@
+"""Batched mechanisms beside the exact optimum where X^w is small enough for it; every cost by enumeration."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from seqveil.distortion import Distortion, absolute, hamming
+from seqveil.mechanisms import optimal
+from seqveil.mechanisms._batch import Batch
+from seqveil.mechanisms._support import Support, support
+from seqveil.mechanisms.batch_descent import MECHANISM as BATCH_DESCENT
+from seqveil.mechanisms.batch_lp import LARGEST
+from seqveil.mechanisms.batch_lp import MECHANISM as BATCH_LP
+from seqveil.mechanisms.tree import TREE
+from seqveil.mechanisms.tree_refined import MECHANISM as TREE_REFINED
+from seqveil.model import MarkovModel
+
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
+SHAPES = ((2, 2), (2, 4), (2, 6), (3, 2), (3, 3), (4, 2), (5, 2), (5, 3))
+STAYING = {"weak": 0.2, "strong": 0.8}
+
+
+def run(data: Path | None) -> dict[str, object]:
+    return {"ratios": ratios(), "binary": binary()}
+
+
+def cases() -> Iterator[tuple[str, MarkovModel, int, Distortion]]:
+    """Random chains that stay with probability .2 or .8 and else jump by a random law; Hamming and absolute."""
+    rng = np.random.default_rng(6)
+    for n, length in SHAPES:
+        for strength, stay in STAYING.items():
+            jump = rng.dirichlet(np.full(n, 2.0), n)
+            model = MarkovModel(rng.dirichlet(np.full(n, 5.0)), stay * np.eye(n) + (1.0 - stay) * jump)
+            yield strength, model, length, hamming()
+            if n > 2:
+                yield strength, model, length, absolute(np.arange(n))
+
+
+def contenders() -> dict[str, Callable[[Batch], float | None]]:
+    return {
+        "tree_refined": TREE_REFINED.expected,
+        "tree": TREE.expected,
+        "optimal ε/w + decoder": symbol_by_symbol,
+        "batch_descent": BATCH_DESCENT.expected,
+    }
+
+
+def ratios() -> dict[str, dict[str, float]]:
+    """Geometric mean over the cases, and the worst, of expected cost over the optimum's, by ε."""
+    chosen, table, worst_below = list(cases()), {}, 1.0
+    print(f"{len(chosen) * len(EPSILONS)} cases; geometric mean (worst) of expected cost over the exact optimum")
+    print(f"  {'ε':>4}" + "".join(f"{name:>24}" for name in contenders()) + f"{'LP seconds':>14}")
+    for epsilon in EPSILONS:
+        logs: dict[str, list[float]] = {name: [] for name in contenders()}
+        spent = 0.0
+        for _, model, length, distortion in chosen:
+            batch = Batch(model, model.initial, length, epsilon, distortion)
+            start = time.perf_counter()
+            exact = BATCH_LP.expected(batch)
+            spent += time.perf_counter() - start
+            for name, cost in contenders().items():
+                logs[name].append(math.log((cost(batch) or math.inf) / exact))
+        row = {name: math.exp(float(np.mean(found))) for name, found in logs.items()}
+        worst = {name: math.exp(max(found)) for name, found in logs.items()}
+        worst_below = min(worst_below, math.exp(min(min(found) for found in logs.values())))
+        table[f"{epsilon:g}"] = row | {f"{name}, worst": value for name, value in worst.items()}
+        shown = "".join(f"{row[name]:>15.3f} ({worst[name]:.2f})".rjust(24) for name in row)
+        print(f"  {epsilon:>4g}{shown}{spent:>14.1f}", flush=True)
+    print(f"  least ratio of all: {worst_below:.9f} (below 1 the optimum would not be one)")
+    return table
+
+
+def binary() -> dict[str, float]:
+    """A sticky binary chain, six symbols a batch, ε = 5: expected wrong symbols, per symbol."""
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    batch = Batch(model, model.initial, 6, 5.0, hamming())
+    costs = {"batch_lp": BATCH_LP.expected(batch) / 6}
+    costs |= {name: float(cost(batch) or math.nan) / 6 for name, cost in contenders().items()}
+    print("binary chain that stays with .9, w=6, ε=5, wrong per symbol: ", end="")
+    print(", ".join(f"{name} {value:.4f}" for name, value in costs.items()))
+    return costs
+
+
+def symbol_by_symbol(batch: Batch) -> float:
+    """Expected cost of w releases by `optimal` at ε/w each, every symbol guessed from all of them in the end."""
+    found = support(batch, LARGEST)
+    return _guessed(batch, found, found.belief, 0)
+
+
+def _guessed(batch: Batch, found: Support, weights: np.ndarray, position: int) -> float:
+    """`weights` (N,): probability of each possible batch together with the releases before `position`."""
+    if position == batch.length:
+        return float(batch.distortion.expected(found.laws(weights[None])[0]).min(-1).sum())
+    law = np.bincount(found.batches[:, position], weights, batch.model.n)
+    kernel = optimal.kernels((law / law.sum())[None], batch.epsilon / batch.length, batch.distortion).one(0)
+    chances = kernel.probabilities[found.batches[:, position]]
+    return sum(_guessed(batch, found, weights * chance, position + 1) for chance in chances.T)

@@ -1,0 +1,113 @@
+"""One batch as a pure step, and the paths that are published for it.
+
+The release is the path; the reproduction, the next belief and the account all follow from it, so a receiver who has the
+model and the paths has everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from seqveil import belief, mechanisms
+from seqveil.accounting import GONE
+from seqveil.coins import Coins
+from seqveil.errors import BudgetSpent, DataError, InputError
+from seqveil.kernel import Floats, Ints
+from seqveil.mechanisms import Batch, BatchMechanism, Sent
+from seqveil.stream import Setting, State, allowance
+
+
+def step(
+    setting: Setting, state: State, codes: Ints, coins: Coins, time: float | None = None
+) -> tuple[Sent | None, State]:
+    """Release one user's batch and charge it; the batch may be shorter than the setting's, at the end of a stream.
+
+    Nothing is sent (None) where the budget is spent and its policy is to stop.
+
+    *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
+    support, and a budget is never passed.
+    """
+    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
+        raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
+    return _advance(setting, state, codes.size, lambda mechanism, batch: mechanism.draw(batch, codes, coins), time)
+
+
+def observe(
+    setting: Setting, state: State, path: tuple[int, ...] | None, length: int, time: float | None = None
+) -> tuple[Sent | None, State]:
+    """The same step as a receiver sees it: the path (None: nothing was sent) is given, nothing private is needed."""
+    sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), time)
+    if (sent is None) != (path is None):
+        raise DataError(
+            "a batch stands where the budget allows none, or is missing; check epsilon, schedule and budget"
+        )
+    return sent, after
+
+
+def encode_path(path: tuple[int, ...]) -> str:
+    """A path as short text: turns left and right as one hexadecimal number, anything else as numbers.
+
+    >>> encode_path((0, 1, 1)), encode_path((12,)), encode_path(())
+    ('xb', '12', 'x1')
+    >>> [decode_path(text) for text in ("xb", "12", "x1")]
+    [(0, 1, 1), (12,), ()]
+    """
+    if len(path) != 1 and all(turn in (0, 1) for turn in path):
+        return f"x{int('1' + ''.join(map(str, path)), 2):x}"
+    return ".".join(map(str, path))
+
+
+def decode_path(text: str) -> tuple[int, ...]:
+    """The path behind the text."""
+    try:
+        if text.startswith("x"):
+            return tuple(int(turn) for turn in bin(int(text[1:], 16))[3:])
+        return tuple(int(part) for part in text.split("."))
+    except ValueError:
+        raise DataError("expected a path as `release` writes it; the path column has been changed") from None
+
+
+def smooth(setting: Setting, sent: list[Sent]) -> Floats:
+    """Laws of all symbols given all batches of a stream, (T, n): forward–backward over the batches."""
+    model, later, laws = setting.model, np.ones(setting.model.size), []
+    for each in reversed(sent):
+        law, first = each.smooth(later)
+        laws.append(law)
+        later = belief.pull(model, (first / first.max())[None, :])[0]
+    return np.concatenate(laws[::-1])
+
+
+def filtered(setting: Setting, sent: list[Sent]) -> Floats:
+    """Laws of all symbols, each given the batches up to its own."""
+    ones = np.ones(setting.model.size)
+    return np.concatenate([each.smooth(ones)[0] for each in sent])
+
+
+def _advance(
+    setting: Setting, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], time: float | None
+) -> tuple[Sent | None, State]:
+    if not 1 <= length <= setting.batch:
+        raise InputError(f"expected a batch of {setting.batch} symbols (fewer only at the end), got {length}")
+    now = state.steps.astype(np.float64) if time is None else np.array([time])
+    epsilons, gone, saved = allowance(setting, state, None if time is None else now)
+    if gone[0] and setting.budget.when_spent == "error":
+        raise BudgetSpent(f"the budget is spent ({setting.budget.describe()}); nothing was released")
+    if gone[0] and setting.budget.when_spent == "stop":
+        states = state.states
+        for _ in range(length):
+            states = belief.predict(setting.model, states)
+        return None, replace(state, states=states, steps=state.steps + 1, saved=saved)
+    batch = Batch(setting.model, state.states[0], length, float(epsilons[0]), setting.distortion)
+    # a batch that may cost nothing is the tree's constant release
+    mechanism = mechanisms.tree if batch.epsilon < GONE else mechanisms.get_batched(setting.mechanism)
+    sent = send(mechanism, batch)
+    most, least = np.array([sent.most]), np.array([sent.least])
+    window = state.window
+    if setting.budget.span is not None:
+        window = window.push(now, np.maximum(most, -least), setting.budget.span)
+    states = belief.predict(setting.model, sent.posterior[None, :])
+    account = state.account.charge_batch(most, least)
+    return sent, State(states, state.steps + 1, state.spent + batch.epsilon, saved, account, window)
