@@ -262,12 +262,6 @@ def test_other_settings_are_refused_in_one_line(wrong):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("batch", [2, 0, -1, "x"])
-def test_batches_are_refused_clearly(batch):
-    with pytest.raises(InputError, match="batch=1"):
-        sv.Session(sv.MarkovModel(*PAIR), batch=batch)
-
-
 @pytest.mark.parametrize("symbols", [[], [0, 1]])
 def test_a_batch_of_another_length_is_refused(symbols):
     with pytest.raises(InputError, match="batch of 1"):

@@ -54,6 +54,9 @@ class Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size."""
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
+        costs = resolve(distortion, model.alphabet)
+        if mechanism == "auto" and batch == 1:
+            mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
         chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
         purse = budget if isinstance(budget, Budget) else Budget(total=budget)
         if purse.limited and not chosen.sound:
@@ -67,7 +70,7 @@ class Setting:
             raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
         rate = mechanisms.check_epsilon(epsilon)
         mechanisms.check_epsilon(rate * plan.period, "epsilon × period")
-        return cls(model, chosen, rate, resolve(distortion, model.alphabet), plan, purse, int(batch))
+        return cls(model, chosen, rate, costs, plan, purse, int(batch))
 
     @property
     def in_batches(self) -> bool:

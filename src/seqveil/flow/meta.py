@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
+BATCH, PATH = "batch", "path"  # and those of a release in batches
+SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
 
 Meta = dict[str, Any]
 
@@ -32,13 +34,18 @@ Meta = dict[str, Any]
 class Digest:
     """A digest of the rows released (who, what, at which ε), so that an audit sees whether they were changed since.
 
+    For batches it covers their numbers and paths too.
+
     It follows the content, not the file: the same rows in another format have the same digest.
     """
 
     def __init__(self) -> None:
         self._parts = [hashlib.sha256() for _ in range(4)]
+        self._paths: Any = None
 
-    def add(self, users: pl.Series, codes: Ints, epsilons: Floats) -> None:
+    def add(
+        self, users: pl.Series, codes: Ints, epsilons: Floats, batches: Iterable[tuple[int, str]] | None = None
+    ) -> None:
         import polars as pl
 
         names = users.cast(pl.String)
@@ -46,8 +53,13 @@ class Digest:
         content = ("".join(names.to_list()).encode(), _bytes(lengths, "<i8"), _bytes(codes, "<i8"))
         for part, data in zip(self._parts, (*content, _bytes(epsilons, "<f8")), strict=True):
             part.update(data)
+        if batches is not None:
+            self._paths = self._paths or hashlib.sha256()
+            self._paths.update("".join(f"{number} {path}\n" for number, path in batches).encode())
 
     def hex(self) -> str:
+        if self._paths is not None:
+            return hashlib.sha256(b"".join(part.digest() for part in (*self._parts, self._paths))).hexdigest()
         return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
 
 
@@ -114,10 +126,11 @@ def stored_setting(meta: Meta, model: MarkovModel) -> Setting:
     try:
         saved = meta["setting"]
         schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
-        return Setting.of(model, saved["mechanism"], saved["epsilon"], saved["distortion"], schedule, budget)
+        named = (saved["mechanism"], saved["epsilon"], saved["distortion"])
+        return Setting.of(model, *named, schedule, budget, saved.get("batch", 1))
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise DataError("the side file lacks a part of the setting; release the data again") from None
 
 

@@ -1,22 +1,26 @@
-"""Release a file of many users' streams, row by row in the order of the file."""
+"""Release a file of many users' streams: row by row in the order of the file, or batch by batch as they fill."""
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from seqveil._symbols import OnUnknown
-from seqveil.coins import coins
+from seqveil.coins import Coins, coins
 from seqveil.errors import InputError
 from seqveil.files import Chunk, Columns, Writer
+from seqveil.flow import batched
 from seqveil.flow import meta as side
-from seqveil.flow.meta import EPSILON, EVENT
-from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, Table, seconds
+from seqveil.flow.batched import Batcher
+from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds
 from seqveil.kernel import Floats, Ints
-from seqveil.roster import Roster
+from seqveil.roster import Accounts, Roster
 from seqveil.stream import NOTHING, Setting
 
 MEMORY = 1 << 30
@@ -24,19 +28,24 @@ MEMORY = 1 << 30
 
 @dataclass(frozen=True)
 class Released:
-    """The account of a released file. Public: it holds nothing but counts and what the releases imply."""
+    """The account of a released file. Public: it holds nothing but counts and what the releases imply.
+
+    A release is one symbol, or one batch.
+    """
 
     events: int
     users: int
     releases: int
-    held: int  # releases at ε = 0: the best guess, which leaks nothing
+    held: int  # releases that are the best guess, which leaks nothing: at ε = 0, or a batch whose ε buys no cell
     stopped: int  # events that the policy "stop" left out
-    leakage: float  # exact, of the user with the most
+    leakage: float  # of the user with the most: exact, or, for batches, from above
     composition: float  # Σε of the user with the most
     ldp: float  # without any model, of the user with the most
     private: bool
     guarantee: str
     warnings: tuple[str, ...]
+    batch: int = 1
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
 
 
 def release_file(
@@ -56,40 +65,65 @@ def release_file(
     memory: int = MEMORY,
     progress: Progress | None = None,
 ) -> Released:
-    """Release every row of a file and write user, order, released value and the ε it used, in the same order.
+    """Release every row of a file and write user, order, released value and the ε it used.
+
+    One by one the rows keep their order. In batches (a setting with a batched mechanism) the rows of a batch are
+    written together when it is full, short last batches at the end; a batch's first row carries its ε and its path
+    (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`).
 
     *Guarantee*: each user's stream is released as by a `Session` of its own; other columns of the file are dropped; the
     output and its side file (`OUT.meta.json`, or `meta`) appear whole or not at all, except on standard output.
 
     Parameters: `on_unknown` overrides the model's policy for values outside its alphabet; `seed` is for research and
-    marks the release as not private; `inputs` are further files that `out` must not replace. With a budget whose policy
-    is "stop" the rows left out are told by a column `event`, each user's count of events before the row.
+    marks the release as not private; `inputs` are further files that `out` must not replace; `memory` bounds what the
+    states of users may take. With a budget whose policy is "stop" the rows left out are told by a column `event`, each
+    user's count of events before the row, or by a gap in `batch`.
     """
-    source = Source(data, columns or Columns(), format, sort, chunk)
+    pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
+    source = Source(data, columns or Columns(), format, sort, pace)
     model = setting.model
     alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
-    roster, purse = Roster(setting, memory), coins(seed)
-    table, digest, counter = Table(alphabet, source.columns), side.Digest(), _Counter() if gaps(setting) else None
-    held = stopped = 0
-    order: str | None = None
+    releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
+    table, digest, order = Table(alphabet, source.columns), side.Digest(), None
     _refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
+
+        def write(rows: Rows) -> None:
+            writer.write(table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more}))
+            paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
+            digest.add(rows.users, rows.codes, rows.epsilons, paths)
+
         for part, codes in source.coded(alphabet, progress):
-            times = seconds(part, source.name) if setting.budget.seconds is not None else None
-            users = part.users.to_list()
-            released, epsilons = roster.release(users, codes, purse, times)
-            made = np.flatnonzero(released != NOTHING)
-            more: dict[str, Floats | Ints] = {EPSILON: epsilons[made]}
-            if counter is not None:
-                more[EVENT] = counter.number(users)[made]
-            writer.write(table.frame(part, released[made], more, made))
-            digest.add(part.users.gather(made), released[made], epsilons[made])
-            held += int((epsilons[made] == 0).sum())
-            stopped += part.n - made.size
+            write(releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None))
             order = _order_name(part)
-        account = _account(setting, roster, held, stopped, seed)
+        if isinstance(releaser, Batcher):
+            write(releaser.finish())
+        account = _account(setting, releaser, seed)
         side.save(_full(setting, source.columns, order, seed, account, digest), out, meta)
     return account
+
+
+class _OneByOne:
+    """Releases each event as it comes."""
+
+    def __init__(self, setting: Setting, coins: Coins, memory: int) -> None:
+        self._roster, self._coins = Roster(setting, memory), coins
+        self._counter = _Counter() if gaps(setting) else None
+        self.events = self.held = self.stopped = 0
+
+    def take(self, part: Chunk, codes: Ints, times: Floats | None) -> Rows:
+        users = part.users.to_list()
+        released, epsilons = self._roster.release(users, codes, self._coins, times)
+        made = np.flatnonzero(released != NOTHING)
+        more = {} if self._counter is None else {EVENT: self._counter.number(users)[made]}
+        self.events += part.n
+        self.held += int((epsilons[made] == 0).sum())
+        self.stopped += part.n - made.size
+        order = None if part.order is None else part.order.gather(made)
+        return Rows(part.users.gather(made), order, released[made], epsilons[made], more)
+
+    def accounts(self) -> Accounts:
+        return self._roster.accounts()
 
 
 def gaps(setting: Setting) -> bool:
@@ -121,8 +155,8 @@ def _refuse_overwriting(data: FilePath, out: FilePath, meta: FilePath | None, in
         raise InputError("the side file would replace another file of this release; choose another name for it")
 
 
-def _account(setting: Setting, roster: Roster, held: int, stopped: int, seed: int | None) -> Released:
-    accounts = roster.accounts()
+def _account(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None) -> Released:
+    accounts = releaser.accounts()
     composed, leaked = float(accounts.spent.max()), float(accounts.leakage.max())
     warnings = []
     if not setting.mechanism.sound:
@@ -130,22 +164,25 @@ def _account(setting: Setting, roster: Roster, held: int, stopped: int, seed: in
         nominal, true = accounts.spent[worst], accounts.leakage[worst]
         warnings.append(
             f'mechanism "{setting.mechanism.name}" does not keep to its ε: the worst stream leaked {true:.4g}, '
-            f"nominally {nominal:.4g}; use optimal or balanced for a guarantee"
+            f"nominally {nominal:.4g}; use {'tree or auto' if setting.in_batches else 'optimal or balanced'} for a "
+            "guarantee"
         )
     if seed is not None:
         warnings.append("seeded, so NOT private: whoever knows the seed can undo the release")
     return Released(
-        events=int(accounts.events.sum()),
+        events=releaser.events,
         users=len(accounts.users),
         releases=int(accounts.releases.sum()),
-        held=held,
-        stopped=stopped,
+        held=releaser.held,
+        stopped=releaser.stopped,
         leakage=leaked,
         composition=composed,
         ldp=setting.mechanism.ldp * composed if composed else 0.0,
         private=seed is None,
         guarantee=guarantee(setting),
         warnings=tuple(warnings),
+        batch=setting.batch,
+        choices=releaser.choices if isinstance(releaser, Batcher) else {},
     )
 
 
@@ -162,16 +199,18 @@ def guarantee(setting: Setting) -> str:
             f'none: "{setting.mechanism.name}" bounds one side only, and its true leakage stands beside the nominal one'
         )
     most, budget = setting.epsilon * setting.schedule.period, setting.budget
+    what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
+    size = f" of {setting.batch} events" if setting.in_batches else ""
     text = (
-        "each release moves what anyone who knows the model believes about a user's whole sequence by at most a factor "
+        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a factor "
         f"e^{most:g} = {math.exp(most):.3g}, up or down"
     )
     if setting.schedule.period > 1:
-        text += f" (e^{setting.epsilon:g} a release on average)"
+        text += f" (e^{setting.epsilon:g} a {what} on average)"
     if budget.total is not None:
-        text += f"; all releases of a stream together by at most a factor e^{budget.total:g}"
+        text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"
     if budget.per_window is not None:
-        unit = f"{budget.releases} releases" if budget.releases else f"{budget.seconds:g} seconds"
+        unit = f"{budget.releases} {many}" if budget.releases else f"{budget.seconds:g} seconds"
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
     return text
 
@@ -182,4 +221,5 @@ def _full(
     counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}
     leaked = account.leakage if math.isfinite(account.leakage) else "inf"
     told = {"leakage": leaked, "composition": account.composition, "digest": digest.hex()}
-    return side.header(setting, columns, order, seed) | counts | told
+    picked = {"choices": account.choices} if account.choices else {}
+    return side.header(setting, columns, order, seed) | counts | told | picked

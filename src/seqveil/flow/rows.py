@@ -113,6 +113,22 @@ def seconds(chunk: Chunk, name: str) -> Floats:
     return np.asarray(order.to_numpy(), np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Released rows in the order they are written; `more` are columns beside user, order, value and ε."""
+
+    users: pl.Series = field(repr=False)
+    order: pl.Series | None = field(repr=False)
+    codes: Ints = field(repr=False)
+    epsilons: Floats
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def chunk(self) -> Chunk:
+        """The rows as a table wants them; what was read is not among them."""
+        return Chunk(self.users, np.zeros((0, 2)), self.order, 1)
+
+
 class Table:
     """Rows to write: the user, the order where there is one, the value(s) of given codes, and further columns."""
 
@@ -120,15 +136,11 @@ class Table:
         self._columns = columns
         self._values = symbol_columns(alphabet, columns.value_columns)
 
-    def frame(
-        self, chunk: Chunk, codes: Ints, more: Mapping[str, NDArray[Any]], keep: Ints | None = None
-    ) -> pl.DataFrame:
-        """One row for each of the chunk's rows `keep` (all by default); `codes` and `more` are of the kept rows."""
+    def frame(self, chunk: Chunk, codes: Ints, more: Mapping[str, NDArray[Any]]) -> pl.DataFrame:
+        """One row for each of the chunk's rows, with the values of these codes."""
         import polars as pl
 
         users, order = chunk.users.rename(self._columns.user), chunk.order
-        if keep is not None:
-            users, order = users.gather(keep), None if order is None else order.gather(keep)
         series = [users, *([] if order is None else [order]), *(values.gather(codes) for values in self._values)]
         taken = {column.name for column in series} & set(more)
         if taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from seqveil.distortion import Distortion
 from seqveil.errors import InputError
 from seqveil.mechanisms import auto as _auto
 from seqveil.mechanisms import balanced as _balanced
@@ -70,6 +71,17 @@ def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechan
     raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
 
 
+def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
+    """What `auto` takes for single symbols: the exact optimum where it is quick, else the tree over the alphabet.
+
+    >>> from seqveil.distortion import absolute, hamming
+    >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
+    ('optimal', 'tree')
+    """
+    quick = _optimal.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= _optimal.QUICK
+    return "optimal" if quick else "tree"
+
+
 def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
     """A mechanism that releases one symbol at a time."""
     found = find(mechanism)
@@ -106,6 +118,7 @@ __all__ = [
     "get_batched",
     "instantaneous",
     "names",
+    "one_by_one",
     "optimal",
     "randomized_response",
     "tree",

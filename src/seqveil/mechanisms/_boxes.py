@@ -11,8 +11,7 @@ forward and one backward over the chain, with the weights put on at each positio
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -71,83 +70,99 @@ def backward(model: MarkovModel, later: Floats, length: int, box: Box) -> Floats
 class Window:
     """The chain over one batch, cut at each position to the states that carry nearly all of the belief.
 
-    *Guarantee*: the mass of any box under the window is at most its true mass, and short of it by at most `lost`.
+    *Guarantee*: the mass of any box under the window is at most its true mass, and short of it by at most what was cut.
     """
 
     n: int
-    first: Floats  # law of the kept states at the first position
+    first: Floats  # weights of the kept states at the first position
     symbols: list[Ints]  # newest symbol of each kept state, by position
     steps: list[Any]  # sparse transitions between kept states, by position
-    flows: list[Any]  # the same transposed
     restarts: list[Floats]  # back-off weight of each kept state
     bases: list[Floats]  # where the back-off leads among the kept states of the next position
     whole: bool  # nothing was cut
+    mass: float = 1.0  # of the node it was opened for
 
     @property
     def length(self) -> int:
         return len(self.symbols)
 
     @cached_property
-    def lost(self) -> float:
-        """Belief that the window leaves out."""
-        return 0.0 if self.whole else max(0.0, 1.0 - self.root.mass) + 1e-12
+    def flows(self) -> list[Any]:
+        """The steps transposed; they share their arrays."""
+        known: dict[int, Any] = {}
+        return [known.setdefault(id(step), step.T) for step in self.steps]
+
+    @cached_property
+    def entries(self) -> int:
+        """Transitions in one pass."""
+        return sum(step.nnz for step in self.steps)
 
     @cached_property
     def root(self) -> Node:
         """The whole batch as a node: weight one everywhere."""
-        weights = [np.ones(len(symbols)) for symbols in self.symbols]
-        node = Node(self, {}, (), weights, [self.first], [])
+        return self.node({}, (), [np.ones(len(symbols)) for symbols in self.symbols])
+
+    def node(self, box: Box, path: tuple[int, ...], weights: list[Floats]) -> Node:
+        """A box with both passes done from the start."""
+        node = Node(self, box, path, weights, [self.first * weights[0]], [])
         return node._finish(0, self.length - 1, [np.ones(len(self.symbols[-1]))])
 
     def onward(self, position: int, law: Floats) -> Floats:
         """Weights at `position`, one step on."""
-        return np.asarray(self.flows[position] @ law) + (law * self.restarts[position]).sum() * self.bases[position]
+        moved = np.asarray(self.flows[position] @ law)
+        restart = float((law * self.restarts[position]).sum())
+        return moved + restart * self.bases[position] if restart else moved
 
     def back(self, position: int, value: Floats) -> Floats:
         """Values at `position` + 1, seen from `position`."""
-        restart = (self.bases[position] * value).sum()
-        return np.asarray(self.steps[position] @ value) + self.restarts[position] * restart
+        restart = float((self.bases[position] * value).sum())
+        seen = np.asarray(self.steps[position] @ value)
+        return seen + restart * self.restarts[position] if restart else seen
 
     def totals(self, position: int, values: Floats) -> Floats:
         """Values of the kept states at `position`, summed by symbol: (n,)."""
         return np.bincount(self.symbols[position], values, self.n).astype(np.float64, copy=False)
 
 
-def open_window(model: MarkovModel, laws: Floats, spare: float) -> Window:
-    """The window that leaves out at most `spare` of the belief, from the laws (w, S) of the root."""
-    length = len(laws)
-    if model.size + model.chain.nnz <= WHOLE or spare <= 0.0:
-        kept = [np.arange(model.size)] * length
-        base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
-        steps, flow = model.chain, model.chain.T
-        more = length - 1
-        return Window(
-            model.n, laws[0], [model.newest] * length, [steps] * more, [flow] * more,
-            [model.backoff] * more, [base] * more, whole=True,
-        )  # fmt: skip
-    kept = [_carriers(law, spare / length) for law in laws]
+def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> Window:
+    """The window that leaves out at most `spare` of the belief; small chains are kept whole."""
+    everything, more = np.arange(model.size), length - 1
     base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
-    steps = [model.chain[kept[t]][:, kept[t + 1]] for t in range(length - 1)]
+    if model.size + model.chain.nnz <= WHOLE:
+        symbols, steps = [model.newest] * length, [model.chain] * more
+        return Window(model.n, states, symbols, steps, [model.backoff] * more, [base] * more, whole=True)
+    kept = _carriers(states, spare / length)
+    law, all_kept, steps = states[kept], [kept], []
+    for _ in range(more):
+        rows = model.chain if len(kept) == model.size else model.chain[kept]
+        arrived = np.asarray(rows.T @ law) + float((law * model.backoff[kept]).sum()) * base
+        kept = _carriers(arrived, spare / length)
+        steps.append(rows if len(kept) == model.size else rows[:, kept])
+        law = arrived[kept]
+        all_kept.append(kept)
     return Window(
         model.n,
-        laws[0][kept[0]],
-        [model.newest[states] for states in kept],
+        states[all_kept[0]],
+        [model.newest if len(k) == len(everything) else model.newest[k] for k in all_kept],
         steps,
-        [step.T for step in steps],
-        [model.backoff[states] for states in kept[:-1]],
-        [base[states] for states in kept[1:]],
+        [model.backoff[k] for k in all_kept[:-1]],
+        [base[k] for k in all_kept[1:]],
         whole=False,
     )
 
 
-def _carriers(law: Floats, spare: float) -> Ints:
-    """States that carry all but `spare` of a law: those above the largest of a few cuts that loses no more."""
-    cut = 4096.0 * spare / len(law)
+def _carriers(law: Floats, spare: float, all_beyond: float = 0.4) -> Ints:
+    """States that carry all but `spare` of a law: those above the largest of a few cuts that loses no more.
+
+    Where most states are kept all are, so that the chain need not be copied.
+    """
+    cut = 1024.0 * spare / len(law)
     while True:
         kept = law > cut
-        if law[~kept].sum() <= spare:
-            return np.flatnonzero(kept)
-        cut /= 2.0
+        if float(law.sum(where=~kept)) <= spare:
+            found = np.flatnonzero(kept)
+            return np.arange(len(law)) if len(found) > all_beyond * len(law) else found
+        cut /= 4.0
 
 
 @dataclass(eq=False)
@@ -160,12 +175,29 @@ class Node:
     weights: list[Floats]  # φ_t on the kept states
     ahead: list[Floats]  # α_t
     behind: list[Floats]  # b_t
-    paths: Ints | None = None  # (sample, w) places among the kept states, drawn with the public seed
-    cache: dict[str, Any] = field(default_factory=dict)
+    batches: Ints | None = None  # (sample, w) codes, drawn with the public seed
 
     @cached_property
     def mass(self) -> float:
         return float(self.ahead[-1].sum())
+
+    def narrowed(self, spare: float) -> Node:
+        """The same box in a window cut to the states that carry all but `spare` of the node."""
+        window, length = self.window, self.window.length
+        kept = [_carriers(self.law(position), spare / length, 0.8) for position in range(length)]
+        smaller = Window(
+            window.n,
+            window.first[kept[0]],
+            [symbols[k] for symbols, k in zip(window.symbols, kept, strict=True)],
+            [step[kept[t]][:, kept[t + 1]] for t, step in enumerate(window.steps)],
+            [restarts[k] for restarts, k in zip(window.restarts, kept[:-1], strict=True)],
+            [bases[k] for bases, k in zip(window.bases, kept[1:], strict=True)],
+            whole=False,
+            mass=self.mass,
+        )
+        node = smaller.node(self.box, self.path, [weights[k] for weights, k in zip(self.weights, kept, strict=True)])
+        node.batches = self.batches
+        return node
 
     def law(self, position: int) -> Floats:
         """E[f; state] over the kept states at `position`."""
@@ -197,14 +229,17 @@ class Node:
         return self
 
     def sample(self, generator: np.random.Generator, count: int) -> Ints:
-        """Batches drawn from the node, as places among the kept states: (count, w). For utility only."""
+        """Batches drawn from the node: codes (count, w). For utility only; nothing private rests on it."""
         window, out = self.window, np.empty((count, self.window.length), np.int64)
-        first = np.cumsum(self.law(0))
-        out[:, 0] = np.searchsorted(first, (np.arange(count) + generator.random(count)) / count * first[-1])
+        running = np.cumsum(self.law(0))
+        aim = (np.arange(count) + generator.random(count)) / count * running[-1]
+        states = np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
+        out[:, 0] = window.symbols[0][states]
         for position in range(window.length - 1):
             value = self.weights[position + 1] * self.behind[position + 1]
-            out[:, position + 1] = _step(window, position, out[:, position], value, generator.random(count))
-        return np.minimum(out, [len(symbols) - 1 for symbols in window.symbols])
+            states = _step(window, position, states, value, generator.random(count))
+            out[:, position + 1] = window.symbols[position + 1][states]
+        return out
 
 
 def _step(window: Window, position: int, states: Ints, value: Floats, coins: Floats) -> Ints:
@@ -225,5 +260,3 @@ def _step(window: Window, position: int, states: Ints, value: Floats, coins: Flo
         following[out] = np.searchsorted(base, share * base[-1], side="right")
     return np.minimum(following, len(value) - 1)
 
-
-Chooser = Callable[[Node, float], Split | None]

@@ -1,10 +1,22 @@
-"""Which question to ask next: the split of a soft box that lowers the expected distortion most."""
+"""Which question to ask next: the split of a soft box that lowers the expected distortion most.
+
+A question puts the symbols of one position in an order and cuts it: left below the cut, right above, and the symbols at
+the cut to both sides in proportion θ where that makes the masses fit. What a split is worth is the exact cost of its two
+sides as releases, mixed with the belief before the release as they will be,
+
+    cost(v) = Σ_t min_r Σ_x [λ E(f_v; x_t = x) + (1-λ) m_v β_t(x)] D(x, r),
+
+from the joint law of every pair of positions; large alphabets are judged by a public sample instead (`_samples`).
+The score of a split is cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into each side:
+it rewards what is gained now, and keeping cells for later. Small problems look one question further ahead.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -14,10 +26,14 @@ from seqveil.mechanisms._boxes import Node, Split, Window
 from seqveil.model import MarkovModel
 
 HAIR = 1e-10
-RHO = 0.5
-PAIRS = 100_000
-LOOK = 0
-WIDE = 64
+RHO = 0.1  # how much is hoped for from cells still to come
+EXACT = 100_000  # w²·S² up to which the joint laws of all pairs are written out
+AHEAD = 1_000  # w²·S² up to which the best few splits are judged by what can follow them
+TRIED = 6
+BALANCE = 0.15  # with many cells left, both sides should have this share: it keeps the tree shallow
+SOFT = 64  # with more cells than this a lost one is not worth a soft cut
+NARROW = 1e-3  # share of a node's mass that cutting its window may leave out
+ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
 
 def cells(mass: float, least: float) -> int:
@@ -32,175 +48,235 @@ class Search:
     model: MarkovModel
     window: Window
     distortion: Distortion
-    least: float
-    told: float
+    least: float  # mass of the smallest cell
+    told: float  # λ
     root: Floats  # (w, n) laws of the symbols before the release
 
-    def child(self, node: Node, split: Split, side: int) -> Node:
-        return node.child(split, side)
-
     def choose(self, node: Node) -> Split | None:
+        """The next question at a node, or None where it is a leaf."""
         if cells(node.mass, self.least) < 2:
             return None
-        found = exact_candidates(self, node)
-        if found is None:
-            return None
-        return found.best(LOOK)
+        if self.window.whole and self.pairs <= EXACT:
+            return _best_exact(self, node)
+        from seqveil.mechanisms._samples import best_sampled
+
+        return best_sampled(self, node)
+
+    def child(self, node: Node, split: Split, side: int) -> Node:
+        """The part of a node on one side, in a smaller window once most of the old one is outside."""
+        found = node.child(split, side)
+        if node.batches is not None:  # the part of the sample on that side serves the child too
+            found.batches = node.batches[split.share(side)[node.batches[:, split.position]] >= 0.5]
+        if self.window.whole or found.mass < 8 * self.least or 8 * found.mass > found.window.mass:
+            return found
+        return found.narrowed(NARROW * found.mass)
+
+    @property
+    def balance(self) -> float:
+        """Share of the mass that both sides should have while many cells are left."""
+        return 0.0 if self.pairs <= AHEAD else BALANCE
+
+    @property
+    def pairs(self) -> int:
+        return (self.window.length * self.model.size) ** 2
+
+    @cached_property
+    def levels(self) -> list[Ints]:
+        """Orders of the symbols that the distortion suggests, each as a level (n,) per symbol."""
+        return _levels(self.distortion, self.model.n)
+
+    def orders(self, law: Floats) -> Iterator[Ints]:
+        """Levels of the symbols to cut a position by, given the symbols' law there."""
+        yield from self.levels
+        if self.distortion.points is None:
+            ranks = _ranked(law)
+            yield ranks
+            if self.pairs <= AHEAD:  # one symbol against the rest
+                for first in range(1, min(len(law) - 1, 5)):
+                    yield np.where(ranks == first, 0, np.where(ranks < first, ranks + 1, ranks))
+
+
+def _ranked(law: Floats) -> Ints:
+    """Place of each symbol in the order of likelihood; equally likely ones by code."""
+    ranks = np.empty(len(law), np.int64)
+    ranks[np.argsort(-law, kind="stable")] = np.arange(len(law))
+    return ranks
+
+
+@lru_cache(maxsize=8)
+def _levels(distortion: Distortion, n: int) -> list[Ints]:
+    points = distortion.points
+    if points is None and distortion.table is not None:
+        points = _spread_out(distortion.table)
+    if points is None:
+        return []
+    flat = points.reshape(n, -1)
+    keys = [flat[:, axis] for axis in range(flat.shape[1])]
+    if flat.shape[1] == 2:
+        keys += [flat[:, 0] + flat[:, 1], flat[:, 0] - flat[:, 1]]
+    return [np.unique(key, return_inverse=True)[1].reshape(-1) for key in keys]
+
+
+def _spread_out(table: Floats) -> Floats:
+    """A coordinate for each symbol by classical scaling of any matrix of costs."""
+    square = ((table + table.T) / 2.0) ** 2
+    centred = square - square.mean(0) - square.mean(1)[:, None] + square.mean()
+    values, vectors = np.linalg.eigh(-centred / 2.0)
+    first = vectors[:, -1].round(9)
+    return np.asarray(first * (1.0 if first[np.abs(first).argmax()] > 0 else -1.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    search: Search
-    node: Node
-    position: Ints
-    left: Floats  # (C, n) share
-    mass: Floats
-    cost: Floats  # (C, 2) of the two sides
-    before: float
+class Cuts:
+    """Cuts of one position of a node by one order of its symbols."""
 
-    def split(self, index: int) -> Split:
-        weights = np.rint(self.left[index] * float(1 << 50)).astype(np.int64) << 12
-        share = weights / float(DENOMINATOR)
-        t = int(self.position[index])
-        law = self.node.symbol_law(t)
-        return Split(t, weights, float((law * share).sum()), float((law * (1.0 - share)).sum()))
+    position: int
+    level: Ints  # (n,)
+    place: Ints  # (C,) level at the cut
+    theta: Floats  # (C,) share of that level that goes left
+    mass: Floats  # (C,) of the left side
 
-    def scores(self) -> Floats:
-        s = self.search
-        m = self.node.mass
-        kl = np.floor(self.mass / s.least + HAIR)
-        kr = np.floor((m - self.mass) / s.least + HAIR)
-        return self.cost[:, 0] * kl ** (-RHO) + self.cost[:, 1] * kr ** (-RHO)
+    def shares(self) -> Floats:
+        """(C, n) probability of each symbol to go left."""
+        below, at = self.level[None] < self.place[:, None], self.level[None] == self.place[:, None]
+        return below + at * self.theta[:, None]
 
-    def best(self, look: int) -> Split | None:
-        gain = self.before - self.cost.sum(1)
-        sc = self.scores()
-        order = np.lexsort((np.arange(len(sc)), sc.round(12)))
-        if look == 0:
-            i = int(order[0])
-            return self.split(i)
-        best, bs = None, np.inf
-        for i in order[:look]:
-            sp = self.split(int(i))
-            tot = 0.0
-            for side in (0, 1):
-                ch = self.node.child(sp, side)
-                if cells(ch.mass, self.search.least) >= 2:
-                    f = exact_candidates(self.search, ch)
-                    tot += self.cost[i, side] if f is None else f.scores().min()
-                else:
-                    tot += self.cost[i, side]
-            if tot < bs - 1e-12:
-                best, bs = sp, tot
-        return best
+    def split(self, node: Node, index: int) -> Split:
+        theta = int(round(float(self.theta[index]) * (1 << 50))) << 12
+        at = np.where(self.level == self.place[index], theta, 0)
+        left = np.where(self.level < self.place[index], DENOMINATOR, at)
+        law = node.symbol_law(self.position)
+        share = left / float(DENOMINATOR)
+        return Split(self.position, left, float((law * share).sum()), float((law * (1.0 - share)).sum()))
 
 
-@lru_cache(maxsize=4)
-def dense(model: MarkovModel) -> Floats:
-    P = np.asarray(model.chain.todense(), dtype=np.float64).copy()
-    np.add.at(P, (slice(None), model.base_state), model.backoff[:, None] * model.base[None, :])
-    return P
+def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
+    """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
+
+    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
+    """
+    running = np.concatenate(([0.0], np.cumsum(masses)))
+    count = cells(mass, least)
+    inner = np.arange(1, len(masses))
+    if aims is not None:
+        near = np.searchsorted(running, aims * mass)
+        inner = np.unique(np.clip(np.concatenate((near, near - 1)), 1, max(1, len(masses) - 1)))
+    place, theta = inner, np.zeros(len(inner))
+    valid = (running[inner] >= least * (1 - HAIR)) & (mass - running[inner] >= least * (1 - HAIR))
+    if count <= SOFT or not valid.any():
+        where = running[inner] * (count / mass)
+        whole = np.unique(np.concatenate((np.floor(where), np.ceil(where), [count // 2, (count + 1) // 2])))
+        target = whole[(whole >= 1) & (whole <= count - 1)] * (mass / count)
+        soft = np.clip(np.searchsorted(running, target, side="right") - 1, 0, len(masses) - 1)
+        inside = np.where(masses[soft] > 0, (target - running[soft]) / np.maximum(masses[soft], 1e-300), 0.0)
+        place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
+    left = running[place] + theta * np.append(masses, 0.0)[place]
+    fits = (left >= least * (1 - HAIR)) & (mass - left >= least * (1 - HAIR))
+    return Cuts(position, level, place[fits], theta[fits], left[fits])
 
 
-def joint(search: Search, node: Node) -> Floats:
-    """J[t, s, x, x'] = E[f; symbol_t = x, symbol_s = x'] for all pairs of positions."""
-    P = dense(search.model)
-    model = search.model
-    w, n, S = node.window.length, model.n, model.size
-    hot = np.zeros((S, n))
-    hot[np.arange(S), model.newest] = 1.0
-    out = np.empty((w, w, n, n))
-    T = np.empty((0, n, S))
-    for s in range(w):
-        if s:
-            T = np.einsum("txy,yz->txz", T, P) * node.weights[s]
-        first = hot.T * node.ahead[s][None, :]
-        T = np.concatenate((T, first[None]))
-        part = np.einsum("txy,yz->txz", T * node.behind[s], hot)
-        out[: s + 1, s] = part
-        out[s, : s + 1] = part.transpose(0, 2, 1)
-    return out
+def score(costs: Floats, left: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
+    """Less is better; see the module. costs: (C, 2) of the two sides."""
+    sides = np.stack((left, mass - left), axis=1)
+    found = (costs * np.floor(sides / least + HAIR) ** -RHO).sum(1)
+    if balance and cells(mass, least) > 16:
+        slim = sides.min(1) < balance * mass
+        found = np.where(slim, found + costs.sum(1).max(), found)
+    return found.round(ROUND)
+
+
+def _best_exact(search: Search, node: Node) -> Split | None:
+    cuts, costs, before = _weighed(search, node)
+    if not cuts:
+        return None
+    owner = np.repeat(np.arange(len(cuts)), [len(c.place) for c in cuts])
+    start = np.cumsum([0] + [len(c.place) for c in cuts])
+    scores = score(costs, np.concatenate([c.mass for c in cuts]), node.mass, search.least, search.balance)
+    order = np.argsort(scores, kind="stable")
+
+    def split(index: int) -> Split:
+        which = int(owner[index])
+        return cuts[which].split(node, index - int(start[which]))
+
+    count = cells(node.mass, search.least)
+    if search.pairs > AHEAD or count == 2:
+        useful = costs[order[0]].sum() < before * (1 - 1e-9) or count > 2
+        return split(int(order[0])) if useful else None
+    tried = [(_follow(search, node, split(int(i)), costs[i]), place, int(i)) for place, i in enumerate(order[:TRIED])]
+    best, _, index = min(tried)
+    return split(index) if best < before * (1 - 1e-9) else None
+
+
+def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
+    """What the two sides cost once each is split again as well as it can be."""
+    total = 0.0
+    for side in (0, 1):
+        child, cost = node.child(split, side), float(costs[side])
+        if cells(child.mass, search.least) >= 2:
+            cuts, further, _ = _weighed(search, child)
+            if cuts:
+                left = np.concatenate([c.mass for c in cuts])
+                cost = min(cost, float(score(further, left, child.mass, search.least, 0.0).min()))
+        total += cost
+    return round(total, ROUND)
+
+
+def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
+    """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
+    length = node.window.length
+    joint = _joint(search, node)
+    laws = np.stack([joint[t, t].sum(0) for t in range(length)])
+    cuts, lefts = [], []
+    for position in range(length):
+        for level in search.orders(laws[position]):
+            rows = np.zeros((int(level.max()) + 1, length, search.model.n))
+            np.add.at(rows, level, joint[position].transpose(1, 0, 2))
+            found = cut(position, level, rows[:, position].sum(1), node.mass, search.least)
+            if len(found.place):
+                below = np.concatenate((np.zeros_like(rows[:1]), np.cumsum(rows, axis=0)))
+                at = rows[np.minimum(found.place, len(rows) - 1)]
+                lefts.append(below[found.place] + found.theta[:, None, None] * at)
+                cuts.append(found)
+    fresh = (1.0 - search.told) * search.root
+    before = float(least_cost(search.distortion, search.told * laws + node.mass * fresh))
+    if not cuts:
+        return [], np.zeros((0, 2)), before
+    left, mass = np.concatenate(lefts), np.concatenate([c.mass for c in cuts])[:, None, None]
+    right = np.maximum(laws - left, 0.0)
+    sides = (search.told * left + mass * fresh, search.told * right + (node.mass - mass) * fresh)
+    return cuts, np.stack([least_cost(search.distortion, side) for side in sides], axis=1), before
 
 
 def least_cost(distortion: Distortion, laws: Floats) -> Floats:
-    """Σ over positions of the least expected cost, laws (..., w, n)."""
+    """Σ_t min_r Σ_x law_t(x) D(x, r) for laws (..., w, n)."""
     if distortion.is_hamming:
-        return (laws.sum(-1) - laws.max(-1)).sum(-1)
-    D = distortion.matrix(laws.shape[-1])
-    return np.einsum("...x,xy->...y", laws, D).min(-1).sum(-1)
+        return np.asarray((laws.sum(-1) - laws.max(-1)).sum(-1))
+    return np.asarray(distortion.expected(laws).min(-1).sum(-1))
 
 
-def orderings(search: Search, node: Node, t: int) -> list[Ints]:
-    n = search.window.n
-    pts = search.distortion.points
-    if pts is not None and pts.ndim == 1:
-        return [np.argsort(pts, kind="stable")]
-    if pts is not None:
-        return [np.argsort(pts @ d, kind="stable") for d in np.array([[1, 0], [0, 1.0]])]
-    law = node.symbol_law(t)
-    pop = np.argsort(-law, kind="stable")
-    out = [pop]
-    if n <= 2:
-        return out
-    k = min(n - 1, TOP)
-    for i in range(1, k):
-        out.append(np.concatenate((pop[[i]], np.delete(pop, i))))
+def _joint(search: Search, node: Node) -> Floats:
+    """E[f; symbol_t = x, symbol_s = x'] for all pairs of positions: (w, w, n, n)."""
+    model, length = search.model, node.window.length
+    steps, newest = _dense(model)
+    out = np.empty((length, length, model.n, model.n))
+    reach = np.empty((0, model.n, model.size))
+    for later in range(length):
+        if later:
+            reach = np.einsum("txy,yz->txz", reach, steps) * node.weights[later]
+        reach = np.concatenate((reach, (newest.T * node.ahead[later])[None]))
+        pair = reach * node.behind[later]
+        pair = pair if model.size == model.n else np.einsum("txy,yz->txz", pair, newest)
+        out[: later + 1, later] = pair
+        out[later, : later + 1] = pair.transpose(0, 2, 1)
     return out
 
 
-TOP = 1
-
-
-def exact_candidates(search: Search, node: Node) -> Candidates | None:
-    w, n = node.window.length, search.model.n
-    J = joint(search, node)
-    K, m = cells(node.mass, search.least), node.mass
-    lim = search.least * (1 - HAIR)
-    pos, left, mass, cl = [], [], [], []
-    for t in range(w):
-        for order in orderings(search, node, t):
-            rows = J[t][:, order].transpose(1, 0, 2)  # (n, w, n)
-            C = np.concatenate((np.zeros((1, w, n)), np.cumsum(rows, axis=0)))
-            c = C[:, t].sum(-1)
-            g = np.diff(c)
-            js, th = [], []
-            for j in range(1, n):
-                js.append(j)
-                th.append(0.0)
-            ks = c[1:-1] * K / m
-            ks = np.unique(np.concatenate((np.floor(ks), np.ceil(ks), [K // 2, (K + 1) // 2])))
-            if K <= WIDE:
-                for k in ks:
-                    if 1 <= k <= K - 1:
-                        target = m * k / K
-                        j = int(np.clip(np.searchsorted(c, target, side="right") - 1, 0, n - 1))
-                        if g[j] > 0:
-                            js.append(j)
-                            th.append(min(1.0, (target - c[j]) / g[j]))
-            js, th = np.array(js), np.array(th)
-            ml = c[js] + th * np.append(g, 0)[js]
-            ok = (ml >= lim) & (m - ml >= lim)
-            js, th, ml = js[ok], th[ok], ml[ok]
-            if not len(js):
-                continue
-            L = C[js] + th[:, None, None] * rows[np.minimum(js, n - 1)]
-            rank = np.empty(n, np.int64)
-            rank[order] = np.arange(n)
-            sh = (rank[None] < js[:, None]) * 1.0 + (rank[None] == js[:, None]) * th[:, None]
-            pos.append(np.full(len(js), t))
-            left.append(sh)
-            mass.append(ml)
-            cl.append(L)
-    if not pos:
-        return None
-    position, left, mass, L = np.concatenate(pos), np.concatenate(left), np.concatenate(mass), np.concatenate(cl)
-    total = np.stack([node.symbol_law(t) for t in range(w)])
-    sides = np.stack((L, np.maximum(total - L, 0)), axis=1)
-    weight = np.stack((mass, m - mass), axis=1)
-    mixed = search.told * sides + (1 - search.told) * weight[:, :, None, None] * search.root
-    before = float(least_cost(search.distortion, search.told * total + (1 - search.told) * m * search.root))
-    return Candidates(search, node, position, left, mass, least_cost(search.distortion, mixed), before)
-
-
-def guess(distortion: Distortion, laws: Floats) -> Ints:
-    return distortion.best_guess(laws)
+@lru_cache(maxsize=8)
+def _dense(model: MarkovModel) -> tuple[Floats, Floats]:
+    """The transitions of a small model (S, S), and which symbol each state shows (S, n)."""
+    steps = np.asarray(model.chain.todense(), dtype=np.float64).copy()
+    for symbol, state in enumerate(model.base_state.tolist()):
+        steps[:, state] += model.backoff * model.base[symbol]
+    newest = np.zeros((model.size, model.n))
+    newest[np.arange(model.size), model.newest] = 1.0
+    return steps, newest

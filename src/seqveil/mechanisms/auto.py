@@ -1,4 +1,7 @@
-"""The chooser: the best batched mechanism that runs at this size, with the reason."""
+"""The chooser: the best batched mechanism that runs at this size, with the reason.
+
+*Guarantee*: that of its choice, which is ε-SIP per batch on both sides; choosing looks at public things only.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._hamming import columns
 from seqveil.mechanisms._support import Codebook, Support, TabledSent, remembered, support
 
-LARGEST = 400  # possible batches: the program then has 400 × 400 cells and takes seconds
+LARGEST = 400  # possible batches: seconds where symbols are correlated, up to minutes where they hardly are
 LARGEST_CLOSED_FORM = 100_000  # w = 1 and Hamming, where no program is needed
 WIDEST = 1024  # outputs of the closed form
 GAIN = 1e-9  # relabelling stops when a round gains less, relative to the cost

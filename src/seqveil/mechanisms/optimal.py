@@ -9,7 +9,13 @@ from seqveil.mechanisms import _filling, _program
 from seqveil.mechanisms._base import Mechanism, stack
 from seqveil.mechanisms._hamming import columns
 
-WIDEST = 1024  # outputs a table may have: 8 MB of weights
+WIDEST = 1024  # outputs a table may have
+QUICK = 40  # symbols up to which the program for any distortion takes some hundredths of a second
+
+
+def fits(n: int, epsilon: float) -> bool:
+    """Whether the closed form's table for Hamming distortion is of a sensible width."""
+    return columns(n, epsilon) <= WIDEST
 
 
 def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
@@ -37,11 +43,10 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
 
 
 def _likeliest(beliefs: Floats, epsilon: float, aim: float) -> Kernels:
-    needed = columns(beliefs.shape[1], aim)
-    if needed > WIDEST:
+    if not fits(beliefs.shape[1], aim):
         raise InputError(
-            f"the optimum for ε={epsilon:g} over {beliefs.shape[1]} symbols needs a table of {needed} columns, more "
-            f'than {WIDEST}; use mechanism="balanced" or a smaller epsilon'
+            f"the optimum for ε={epsilon:g} over {beliefs.shape[1]} symbols needs more than {WIDEST} columns; "
+            'use mechanism="balanced", mechanism="tree" or a smaller epsilon'
         )
     found = _filling.solve(beliefs, aim)
     return Kernels.from_tables(found.outputs, found.table, found.rows, beliefs)

@@ -32,10 +32,10 @@ from seqveil.errors import DataError, GuaranteeError
 from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
-from seqveil.mechanisms._splits import Search, guess
+from seqveil.mechanisms._splits import NARROW, Search
 
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
-SPARE = 5e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
+SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
 LEAVES = 512
 
 
@@ -74,14 +74,14 @@ def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
     """The tree of a batch; `least` grows it to smaller cells than a release may use, for `leaves` only."""
     model, length = batch.model, batch.length
     aim = usable(batch.epsilon, model.size * length)
-    laws = forward(model, batch.states, length, {})
-    window = open_window(model, laws, SPARE + 0.01 * math.exp(-aim))
+    window = open_window(model, batch.states, length, SPARE)
+    lost = 0.0 if window.whole else max(0.0, 1.0 - window.root.mass) + NARROW / 7.0 + 1e-12
     if ldp:
         kappa = 1.0 / (1.5 * math.exp(aim / 2) + 1.0)
         share = math.expm1(aim) * kappa / (1.0 + math.expm1(aim) * kappa)
     else:
         kappa = 1.0 / (1.0 + math.exp(aim))
-        share = math.expm1(aim) / (math.exp(aim) + window.lost / kappa)
+        share = math.expm1(aim) / (math.exp(aim) + lost / kappa)
     root = np.stack([window.root.symbol_law(position) for position in range(length)])
     search = Search(model, window, batch.distortion, (least or kappa) * ROOM, share, root)
     return Tree(batch, int(share * DENOMINATOR), search)
@@ -153,7 +153,7 @@ def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     """Best estimate of each symbol under the window's law of the batch given the release."""
     told, search = tree.told / float(DENOMINATOR), tree.search
     laws = np.stack([leaf.symbol_law(position) for position in range(tree.batch.length)])
-    return guess(search.distortion, told * laws + (1.0 - told) * chance * search.root)
+    return search.distortion.best_guess( told * laws + (1.0 - told) * chance * search.root)
 
 
 def draw(batch: Batch, codes: Ints, coins: Coins, ldp: bool = False) -> TreeRelease:

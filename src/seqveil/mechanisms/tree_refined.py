@@ -1,4 +1,8 @@
-"""A linear program on the leaves of a fine tree: nearly the exact optimum where X^w is too large to list."""
+"""A linear program on the leaves of a public tree: nearly the exact optimum where X^w is too large to list.
+
+The leaves are boxes that partition X^w (`_leaves`), several for each cell of mass κ = 1/(1+e^ε) that a release could
+tell. The program joins them into such cells, softly, and chooses what each cell stands for.
+"""
 
 from __future__ import annotations
 
@@ -11,84 +15,17 @@ import numpy as np
 from seqveil import belief as filtering
 from seqveil.coins import Coins
 from seqveil.errors import DataError
-from seqveil.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
-from seqveil.mechanisms._base import parts
+from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism, Sent
+from seqveil.mechanisms._leaves import Leaves, grow
 from seqveil.mechanisms._support import remembered
 from seqveil.mechanisms.batch_lp import with_best_labels
-from seqveil.mechanisms.tree import TREE, leaves
+from seqveil.mechanisms.tree import TREE
 
-FINER = 4  # leaves of mass κ/4: the program joins them into cells of mass κ again, and chooses which
-MOST_LEAVES = 400
+FINER = 4  # leaves for each cell of mass κ: the program joins them into such cells, and chooses which
+FEWEST_LEAVES, MOST_LEAVES = 64, 256
 MOST_NUMBERS = 4_000_000  # leaves × positions × states; beyond it the tree alone
 MOST_LABELS = 40_000  # leaves × labels up to which every batch is tried as a label
-
-
-@dataclass(frozen=True, eq=False)
-class Leaves:
-    """M soft boxes f_ℓ(o) = Π_t φ_ℓ,t(o_t) that add up to one for every o, and what the belief says about each."""
-
-    batch: Batch
-    weights: Floats  # (M, w, n): φ
-
-    @cached_property
-    def ahead(self) -> Floats:
-        """α_t(s) = E[Π_{u≤t} φ_u; state_t = s], (w, M, S)."""
-        model = self.batch.model
-        out = np.empty((self.batch.length, len(self.weights), model.size))
-        out[0] = self.batch.states * self.weights[:, 0, model.newest]
-        for position in range(1, self.batch.length):
-            out[position] = model.advance(out[position - 1]) * self.weights[:, position, model.newest]
-        return out
-
-    def behind(self, later: Floats) -> Floats:
-        """b_t(s) = E[Π_{u>t} φ_u · later(state_w) | state_t = s], (w, M, S)."""
-        model = self.batch.model
-        out = np.empty((self.batch.length, len(self.weights), model.size))
-        out[-1] = later
-        for position in range(self.batch.length - 1, 0, -1):
-            value = out[position] * self.weights[:, position, model.newest]
-            restart = value[:, model.base_state] @ model.base
-            out[position - 1] = np.asarray(model.chain @ value.T).T + model.backoff * restart[:, None]
-        return out
-
-    @cached_property
-    def mass(self) -> Floats:
-        """m_ℓ = E f_ℓ, (M,), divided by their sum, which is one up to rounding."""
-        mass: Floats = self.ahead[-1].sum(1)
-        return mass / mass.sum()
-
-    @property
-    def drift(self) -> float:
-        """Relative error that float64 may have left in the masses and in a batch's shares."""
-        count, length, _ = self.weights.shape
-        return 8 * (length * (self.batch.model.size + 16) + count) * UNIT
-
-    @cached_property
-    def laws(self) -> Floats:
-        """Law of each symbol inside each leaf, (M, w, n); of the whole batch for a leaf that cannot occur."""
-        model = self.batch.model
-        states = self.ahead * self.behind(np.ones(model.size))
-        symbols = np.stack([filtering.symbols(model, law) for law in states], axis=1)
-        symbols = np.where(self.mass[:, None, None] > 0, symbols, symbols.sum(0))
-        return symbols / symbols.sum(2, keepdims=True)
-
-    def shares(self, codes: Ints) -> Ints:
-        """f_ℓ(o) as integers that sum to 2**62, (M,)."""
-        share = self.weights[:, np.arange(self.batch.length), codes].prod(1)
-        return parts(share[None] / share.sum(), np.array([DENOMINATOR]))[0]
-
-    def costs(self, labels: Ints) -> Floats:
-        """E[Σ_t D(x_t, r_t) | leaf] of every label (K, w): (M, K)."""
-        return sum((self._costs[:, t, symbols] for t, symbols in enumerate(labels.T)), np.zeros(1))
-
-    @cached_property
-    def _costs(self) -> Floats:
-        return self.batch.distortion.expected(self.laws)
-
-    def guesses(self, weights: Floats) -> Ints:
-        """The best reproduction under each row of weights over leaves: (K, M) → (K, w)."""
-        return self.batch.distortion.best_guess(np.einsum("km,mtx->ktx", weights, self.laws))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,27 +146,27 @@ def plan(batch: Batch) -> Refined | None:
 
     The choice rests on the expected cost under the public belief, so reading a release makes the same one.
     """
-    least = 1.0 / (1.0 + math.exp(batch.epsilon))
-    fine = max(least / FINER, 1.0 / MOST_LEAVES)
-    if fine > least or batch.length * batch.model.size / fine > MOST_NUMBERS:
+    cells = 1.0 + math.exp(batch.epsilon)
+    count = min(MOST_LEAVES, max(FEWEST_LEAVES, math.ceil(FINER * cells)))
+    if count < cells or count * batch.length * batch.model.size > MOST_NUMBERS:
         return None
-    refined = refine(Leaves(batch, grow(batch, fine)))
+    refined = refine(grow(batch, count))
     alone = TREE.expected(batch)
     return refined if alone is None or refined.expected <= alone else None
 
 
-def grow(batch: Batch, least_mass: float) -> Floats:
-    """Leaves of the tree-quantised release of at least that mass, written out: (M, w, n)."""
-    found = leaves(batch, least_mass)
-    weights = np.ones((len(found), batch.length, batch.model.n))
-    for weight, leaf in zip(weights, found, strict=True):
-        for position, shares in leaf.box.items():
-            weight[position] = shares
-    return weights
-
-
 def draw(batch: Batch, codes: Ints, coins: Coins) -> Sent:
-    """Release one batch."""
+    """Release one batch.
+
+    >>> from seqveil.coins import coins
+    >>> from seqveil.distortion import hamming
+    >>> from seqveil.model import MarkovModel
+    >>> sticky = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> context = Batch(sticky, sticky.initial, 30, 3.0, hamming())  # 10^9 batches
+    >>> sent = draw(context, np.repeat([0, 1], 15), coins(seed=1))
+    >>> sent.most <= 3.0, read(context, sent.path).codes.tolist() == sent.codes.tolist()
+    (True, True)
+    """
     refined = plan(batch)
     return TREE.draw(batch, codes, coins) if refined is None else refined.draw(codes, coins)
 
@@ -248,10 +185,10 @@ def expected(batch: Batch) -> float | None:
 
 MECHANISM = BatchMechanism(
     name="tree_refined",
-    summary="the tree-quantised release, its leaves four times finer and joined by a linear program",
+    summary="a linear program over boxes of batches; the tree where that is cheaper",
     guarantee="ε-SIP, both sides, per batch",
     trusts="model for ε-SIP; nothing for 2ε-LDP",
-    cost=f"an LP over at most {MOST_LEAVES} leaves; the tree alone for ε above {math.log(MOST_LEAVES - 1):.1f}",
+    cost=f"an LP over {FEWEST_LEAVES} to {MOST_LEAVES} boxes, seconds at ε = 5; the tree alone beyond ε = 5.5",
     reference="batched design (refined mode)",
     sound=True,
     ldp=2.0,

@@ -1,0 +1,155 @@
+"""Which question to ask next in a large alphabet: judged by batches sampled from the node with a public seed.
+
+The sample ranks positions and orders; where to cut is then found from the exact law of the position. Sums over the
+sample are sums of integers, exact in any order, so that no tree depends on how a product of matrices is blocked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqveil.distortion import Distortion
+from seqveil.kernel import Floats, Ints
+from seqveil.mechanisms._boxes import Node, Split
+from seqveil.mechanisms._splits import Cuts, cells, cut, score
+
+if TYPE_CHECKING:
+    from seqveil.mechanisms._splits import Search
+
+SEED = 20260101
+DRAWN, ENOUGH = 320, 140  # batches sampled at once, and how few of them a child may inherit
+FINALISTS = 3
+SCALE = 1024.0  # coordinates become integers up to this
+POPULAR = 32  # symbols of a position that may be its best guess
+AIMS = np.array([0.35, 0.5, 0.65])
+
+
+def best_sampled(search: Search, node: Node) -> Split | None:
+    """The best split among the most promising positions and orders, or None where nothing is left to gain."""
+    if node.batches is None or len(node.batches) < ENOUGH:
+        node.batches = node.sample(np.random.default_rng([SEED, len(node.path), *node.path]), DRAWN)
+    codes = node.batches
+    features = _Moments(search.distortion, codes) if search.distortion.points is not None else _Counts(search, codes)
+    sides, owners = _questions(search, codes)
+    before = float(features.cost(np.ones((1, len(codes))))[0])
+    if before <= 0.0:
+        return None
+    ranked = np.argsort(features.both(sides).sum(1).round(9), kind="stable")
+    best: tuple[float, int, Cuts, int] | None = None
+    tried: list[tuple[int, int]] = []
+    for index in ranked.tolist():
+        if owners[index] in tried:
+            continue
+        tried.append(owners[index])
+        found = _cuts(search, node, *owners[index])
+        if len(found.place):
+            weight = np.round(found.shares()[:, codes[:, found.position]] * SCALE) / SCALE
+            values = score(features.both(weight), found.mass, node.mass, search.least)
+            place = int(values.argmin())
+            if best is None or values[place] < best[0]:
+                best = (float(values[place]), len(tried), found, place)
+        if best is not None and len(tried) >= FINALISTS:
+            break
+    return None if best is None else best[2].split(node, best[3])
+
+
+def _questions(search: Search, codes: Ints) -> tuple[Floats, list[tuple[int, int]]]:
+    """Sides (C, sample) of the first questions to rank, and the position and order of each; order -1: popularity."""
+    count, length = codes.shape
+    sides, owners = [], []
+    for which, level in enumerate(search.levels):
+        keys = level[codes]
+        middle = np.partition(keys, count // 2, axis=0)[count // 2]
+        strict, loose = keys < middle, keys <= middle
+        nearer = np.abs(2 * strict.sum(0) - count) <= np.abs(2 * loose.sum(0) - count)
+        sides.append(np.where(nearer, strict, loose).T)
+        owners += [(position, which) for position in range(length)]
+    if search.distortion.points is None:
+        for position in range(length):
+            _, place, counts = np.unique(codes[:, position], return_inverse=True, return_counts=True)
+            ranks = np.empty(len(counts), np.int64)
+            ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+            running = np.cumsum(np.sort(counts)[::-1])
+            half = int(np.searchsorted(running, count / 2)) + 1
+            for many in sorted({1, max(1, half - 1), half}):
+                sides.append((ranks[place.reshape(-1)] < many)[None])
+                owners.append((position, -1))
+    return np.concatenate(sides).astype(np.float64), owners
+
+
+def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
+    """Cuts of a position from its exact law: near the middle of a given order, or at every likely symbol."""
+    law = node.symbol_law(position)
+    if which >= 0:
+        level = search.levels[which]
+        masses = np.bincount(level, law, int(level.max()) + 1)
+        aims = AIMS if cells(node.mass, search.least) > 8 else np.linspace(0.1, 0.9, 9)
+        return cut(position, level, masses, node.mass, search.least, aims)
+    # symbols past the likely ones share one level: they are never told apart here
+    order = np.argsort(-law, kind="stable")[: 4 * POPULAR]
+    level = np.full(len(law), len(order))
+    level[order] = np.arange(len(order))
+    masses = np.bincount(level, law, len(order) + 1)
+    return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
+
+
+class _Moments:
+    """Cost of a part of the sample by its spread around its mean, position by position."""
+
+    def __init__(self, distortion: Distortion, codes: Ints) -> None:
+        points = distortion.points
+        assert points is not None
+        flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
+        low = flat.min((0, 1))
+        span = float((flat - low).max()) or 1.0
+        whole = np.rint((flat - low) * (SCALE / span))
+        self.squared = distortion.name == "squared"
+        self.places = whole.reshape(len(codes), -1)
+        self.squares = (whole**2).sum(2)
+        self.shape = whole.shape[1:]
+
+    def cost(self, weight: Floats) -> Floats:
+        """(C,) for weights (C, sample) in [0, 1]."""
+        mass = weight.sum(1)[:, None]
+        first = ((weight @ self.places) ** 2).reshape(len(weight), *self.shape).sum(2)
+        spread = np.maximum(mass * (weight @ self.squares) - first, 0.0)
+        return np.asarray((spread / np.maximum(mass, 1.0) if self.squared else np.sqrt(spread)).sum(1))
+
+    def both(self, weight: Floats) -> Floats:
+        """(C, 2): cost of each side."""
+        return np.stack((self.cost(weight), self.cost(1.0 - weight)), axis=1)
+
+
+class _Counts:
+    """Cost of a part of the sample by its counts of the most popular symbols, position by position."""
+
+    def __init__(self, search: Search, codes: Ints) -> None:
+        self.table = search.distortion.table
+        self.blocks, self.top = [], []
+        for column in codes.T:
+            symbols, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+            kept = np.argsort(-counts, kind="stable")[:POPULAR]
+            slot = np.full(len(symbols), len(kept))
+            slot[kept] = np.arange(len(kept))
+            hot = np.zeros((len(column), len(kept) + 1))
+            hot[np.arange(len(column)), slot[place.reshape(-1)]] = 1.0
+            self.blocks.append(hot[:, :-1])
+            self.top.append(symbols[kept])
+        self.starts = np.cumsum([0] + [block.shape[1] for block in self.blocks[:-1]])
+        self.hot = np.concatenate(self.blocks, axis=1)
+
+    def cost(self, weight: Floats) -> Floats:
+        counts, mass = weight @ self.hot, weight.sum(1)
+        if self.table is None:
+            return np.asarray(mass * len(self.top) - np.maximum.reduceat(counts, self.starts, axis=1).sum(1))
+        total = np.zeros(len(weight))
+        for start, top in zip(self.starts, self.top, strict=True):
+            part = counts[:, start : start + len(top)]
+            total += np.einsum("cx,xr->cr", part, self.table[np.ix_(top, top)]).min(1)
+        return total
+
+    def both(self, weight: Floats) -> Floats:
+        """(C, 2): cost of each side."""
+        return np.stack((self.cost(weight), self.cost(1.0 - weight)), axis=1)

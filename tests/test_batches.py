@@ -1,0 +1,169 @@
+"""Batched sessions: the step, its account and budgets, paths as text, and the decoder across batches."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seqveil as sv
+from seqveil import batches, belief, mechanisms, stream
+from seqveil.coins import SeededCoins
+from seqveil.errors import BudgetSpent, DataError, InputError
+from seqveil.mechanisms.auto import choose
+
+STICKY = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
+GAPPED = sv.MarkovModel([0.6, 0.4, 0.0], [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5], [0.4, 0.0, 0.6]])
+SOUND = [name for name in mechanisms.batched() if mechanisms.get_batched(name).sound]
+
+
+@pytest.mark.parametrize("name", mechanisms.batched())
+def test_a_stream_in_batches_with_a_short_last_one(name):
+    session = sv.Session(STICKY, name, 2.0, batch=3, seed=1)
+    raw = STICKY.sample(11, seed=2)[0].tolist()
+    released = [y for x in raw for y in session.push(x)] + session.flush()
+    assert len(released) == 11
+    assert [len(session.paths), session.standing().releases] == [4, 11]
+    assert session.flush() == []
+    laws = sv.decode(STICKY, session.paths, name, 2.0, batch=3, length=11)
+    assert laws.shape == (11, 3)
+    np.testing.assert_allclose(laws.sum(1), 1.0, atol=1e-12)
+    if mechanisms.get_batched(name).sound:
+        assert session.leakage <= 8.0
+
+
+@pytest.mark.parametrize("name", mechanisms.batched())
+@pytest.mark.parametrize("model", [STICKY, GAPPED], ids=["full", "gapped"])
+def test_whatever_the_truth_is_a_receiver_follows(name, model):
+    """Also a truth the model rules out: the receiver ends with the same belief, account and reproduction."""
+    setting = stream.Setting.of(model, name, 1.5, batch=2)
+    rng, coins = np.random.default_rng(3), SeededCoins(4)
+    mine = theirs = stream.State.start(setting)
+    for _ in range(5):
+        sent, mine = batches.step(setting, mine, rng.integers(0, 3, 2), coins)
+        text = batches.encode_path(sent.path)
+        read, theirs = batches.observe(setting, theirs, batches.decode_path(text), 2)
+        assert read.codes.tolist() == sent.codes.tolist()
+        assert mine.states.tobytes() == theirs.states.tobytes()
+        assert (mine.account.most, mine.account.least) == (theirs.account.most, theirs.account.least)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**31), name=st.sampled_from(["tree", "tree_ldp"]), gapped=st.booleans())
+def test_decoding_across_batches_is_bayes(seed, name, gapped):
+    """Against the law of all sequences, each weighted by what every batch's release says about it."""
+    model = GAPPED if gapped else STICKY
+    setting, coins = stream.Setting.of(model, name, 2.0, batch=2), SeededCoins(seed)
+    state, sent = stream.State.start(setting), []
+    for symbols in np.random.default_rng(seed).integers(0, 3, (2, 2)):
+        one, state = batches.step(setting, state, symbols, coins)
+        sent.append(one)
+    weights = {}
+    for sequence in itertools.product(range(3), repeat=4):
+        prior = math.exp(model.log_likelihood(list(sequence)))
+        halves = np.array(sequence).reshape(2, 2)
+        weights[sequence] = prior * math.prod(one.lift(half) for one, half in zip(sent, halves, strict=True))
+    total = sum(weights.values())
+    expected = np.zeros((4, 3))
+    for sequence, weight in weights.items():
+        expected[np.arange(4), sequence] += weight / total
+    np.testing.assert_allclose(batches.smooth(setting, sent), expected, atol=1e-10)
+    last = belief.symbols(model, sent[-1].posterior[None])[0]
+    np.testing.assert_allclose(batches.filtered(setting, sent)[-1], last, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_total_is_never_passed(name):
+    session = sv.Session(GAPPED, name, 1.0, batch=2, budget=2.5, seed=5)
+    for pair in np.random.default_rng(6).integers(0, 3, (8, 2)).tolist():
+        session.release_batch(pair)
+    assert session.leakage <= 2.5 + 1e-9
+    assert session.standing().budget_left == pytest.approx(2.5 - session.leakage, abs=1e-9)
+
+
+def test_policies_of_a_spent_budget():
+    spent = {"total": 0.5}
+    stop = sv.Session(STICKY, "tree", 0.5, batch=2, seed=1, budget=sv.Budget(**spent, when_spent="stop"))
+    made = [stop.release_batch([0, 0]) for _ in range(12)]
+    assert made[0] is not None
+    assert made[-1] is None
+    assert stop.paths[-1] is None
+    error = sv.Session(STICKY, "tree", 0.5, batch=2, seed=1, budget=sv.Budget(**spent, when_spent="error"))
+    with pytest.raises(BudgetSpent):
+        [error.release_batch([0, 0]) for _ in range(12)]
+    hold = sv.Session(STICKY, "tree", 0.5, batch=2, seed=1, budget=sv.Budget(**spent))
+    assert all(hold.release_batch([0, 0]) for _ in range(12))
+    assert hold.paths[-1] == ()
+    assert hold.leakage <= 0.5
+
+
+def test_too_little_for_one_split_is_a_constant_release():
+    session = sv.Session(STICKY, "tree", 1e-7, batch=2, seed=1)
+    assert session.release_batch([2, 2]) == session.release_batch([2, 2])
+    assert session.paths == [(), ()]
+    assert session.leakage == 0.0
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "3", True, None])
+def test_a_batch_size_that_is_none_is_refused(wrong):
+    with pytest.raises(InputError, match="batch of a whole number"):
+        sv.Session(STICKY, "tree", 1.0, batch=wrong)
+
+
+def test_misuse_is_refused_and_leaves_the_session_as_it_was():
+    session = sv.Session(STICKY, "tree", 1.0, batch=3, seed=1)
+    for wrong in ([0], [0, 1, 2, 0], []):
+        with pytest.raises(InputError, match="expected a batch of 3"):
+            session.release_batch(wrong)
+    with pytest.raises(InputError, match="release_batch"):
+        session.release(0)
+    with pytest.raises(InputError):
+        session.release_batch([0, 1, 7])
+    with pytest.raises(InputError, match="one symbol at a time"):
+        sv.Session(STICKY, "balanced", 1.0, batch=3)
+    with pytest.raises(InputError, match="releases batches"):
+        session.kernel()
+    assert session.paths == []
+    assert session.leakage == 0.0
+
+
+def test_a_path_that_cannot_be_is_refused():
+    setting = stream.Setting.of(STICKY, "tree", 1.0, batch=2)
+    for wrong in [(0,) * 60, (5,), (1, 0, 7)]:
+        with pytest.raises(DataError):
+            batches.observe(setting, stream.State.start(setting), wrong, 2)
+    for text in ["", "zz", "xg", "1.a"]:
+        with pytest.raises(DataError, match="path"):
+            batches.decode_path(text)
+    with pytest.raises(DataError, match="hold the 9 symbols"):
+        sv.decode(STICKY, [(), ()], "tree", 1.0, batch=2, length=9)
+
+
+@given(st.lists(st.integers(0, 1), max_size=40) | st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
+def test_paths_survive_as_text(path):
+    assert batches.decode_path(batches.encode_path(tuple(path))) == tuple(path)
+
+
+def test_the_chooser_takes_the_exact_optimum_while_it_can_and_says_why():
+    picked = {}
+    for length, epsilon in [(2, 1.0), (5, 1.0), (8, 2.0), (8, 6.0)]:
+        batch = mechanisms.Batch(STICKY, STICKY.initial, length, epsilon, sv.distortion.hamming())
+        mechanism, why = choose(batch)
+        picked[length, epsilon] = mechanism.name
+        assert "possible batches" in why
+    assert picked == {(2, 1.0): "batch_lp", (5, 1.0): "batch_lp", (8, 2.0): "tree_refined", (8, 6.0): "tree"}
+
+
+def test_batches_err_less_at_the_same_budget():
+    """A sticky chain, ε = 1 a symbol: five at a time against one by one. False alarm far below 1e-6."""
+    model = sv.MarkovModel(np.full(4, 0.25), 0.8 * np.eye(4) + 0.05)
+    wrong = {1: 0, 5: 0}
+    for seed in range(12):
+        raw = model.sample(40, seed=seed)[0].tolist()
+        for size in wrong:
+            session = sv.Session(model, epsilon=1.0 * size, batch=size, seed=seed)
+            released = [y for x in raw for y in (session.push(x) if size > 1 else [session.release(x)])]
+            wrong[size] += sum(a != b for a, b in zip(raw, released, strict=True))
+    assert wrong[5] < 0.6 * wrong[1]
