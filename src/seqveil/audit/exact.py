@@ -6,27 +6,33 @@ import math
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil import batches
 from seqveil.accounting import Composition, compose
 from seqveil.kernel import Floats, Ints
 from seqveil.leakage import extremes
+from seqveil.mechanisms import Sent
 from seqveil.roster import Accounts, Roster
-from seqveil.stream import NOTHING, Released, Setting
+from seqveil.stream import NOTHING, Released, Setting, State, allowance
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an audit found. A check is True (kept), False (broken) or None (nothing of the kind was promised)."""
+    """What an audit found. A check is True (kept), False (broken) or None (nothing of the kind was promised).
+
+    A release is one symbol, or one batch.
+    """
 
     users: int
     releases: int
-    held: int  # releases at ε = 0
-    leakage: float  # exact, of the user with the most; `most` and `least` are its two sides
+    held: int  # releases that leak nothing: at ε = 0, or a batch whose ε buys no cell
+    leakage: float  # of the user with the most; `most` and `least` are its two sides
     most: float
     least: float
     worst_user: Hashable
@@ -41,67 +47,39 @@ class Report:
     epsilons: bool | None  # the file's ε are those the setting spent
     unchanged: bool | None  # the rows are those that the release wrote
     composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
+    values: bool | None = None  # for batches: the values are those that follow from the paths
+    batch: int = 1
+    exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
 
     @property
     def passed(self) -> bool:
-        checks = (self.each_release, self.each_stream, self.total, self.window, self.epsilons, self.unchanged)
-        return all(check is not False for check in checks)
+        promises = (self.each_release, self.each_stream, self.total, self.window)
+        return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
 
 
-class Audit:
-    """Takes releases in the order they were made and accounts for them exactly.
+class _Tally:
+    """What single releases add up to."""
 
-    With V_k the max-plus filter of `seqveil.leakage`, each user's leakage is the larger side of max_x V_k(x) and
-    min_x V_k(x): the largest factor by which the releases moved the belief in any sequence.
-
-    *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
-    recomputed. A release that the setting cannot have made is refused.
-
-    >>> from seqveil.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> audit = Audit(setting)
-    >>> _ = audit.take(["ann", "ann", "bob"], np.array([0, 1, 0]))
-    >>> report = audit.report()
-    >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
-    (True, 'ann', 2.0, True)
-
-    Reference: theory §7, §8.
-    """
-
-    def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
+    def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self._roster = _Watched(setting, memory)
         self._releases = self._held = 0
         self._worst_release, self._worst_window = 0.0, 0.0
         self._within = True
         self._epsilons: bool | None = None
+        self._values: bool | None = None
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def take(
-        self,
-        users: Sequence[Hashable],
-        codes: Ints,
-        times: Floats | None = None,
-        epsilons: Floats | None = None,
-    ) -> Floats:
-        """Account for these releases (NOTHING where an event went without) and return the ε each one used.
-
-        `epsilons` are those the file claims, NaN where it claims none.
-        """
-        _, used = self._roster.observe(users, codes, times)
-        costs = self._roster.costs
-        made = codes != NOTHING
-        self._releases += int(made.sum())
-        self._held += int((used[made] == 0).sum())
+    def _count(self, users: Sequence[Hashable], costs: Floats, used: Floats, times: Floats | None) -> None:
+        """Add the costs of these releases, each of which used so much ε."""
         self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
         self._within &= bool((costs <= used + ROUNDING * (1 + used)).all())
-        if epsilons is not None:
-            same = np.isnan(epsilons) | (np.abs(epsilons - used) <= ROUNDING * (1 + used))
-            self._epsilons = bool(same.all()) and self._epsilons is not False
         if self.setting.budget.span is not None:
             self._look_back(users, costs, times, self.setting.budget.span)
-        return used
+
+    def _compare(self, claimed: Floats, used: Floats) -> None:
+        same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
+        self._epsilons = bool(same.all()) and self._epsilons is not False
 
     def _look_back(self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float) -> None:
         """The largest sum of realised costs in any window, by a queue of its own for each user."""
@@ -114,10 +92,8 @@ class Audit:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
-    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
-        """Everything found so far; `unchanged` is what the caller knows of the file."""
-        setting, accounts = self.setting, self._roster.accounts()
-        leaked, budget = accounts.leakage, setting.budget
+    def _report(self, accounts: Accounts, delta: float, unchanged: bool | None) -> Report:
+        setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
         worst = int(leaked.argmax())
         spent = float(accounts.spent.max())
         window = None if budget.per_window is None else self._worst_window
@@ -142,6 +118,9 @@ class Audit:
             epsilons=self._epsilons,
             unchanged=unchanged,
             composed=self._composed(accounts, delta),
+            values=self._values,
+            batch=setting.batch,
+            exact=not setting.in_batches,
         )
 
     def _composed(self, accounts: Accounts, delta: float) -> Composition | None:
@@ -150,6 +129,131 @@ class Audit:
             return None
         pulses = -(-int(accounts.events.max()) // setting.schedule.period)
         return compose(setting.epsilon * setting.schedule.period, pulses, delta)
+
+
+class Audit(_Tally):
+    """Takes releases in the order they were made and accounts for them exactly.
+
+    With V_k the max-plus filter of `seqveil.leakage`, each user's leakage is the larger side of max_x V_k(x) and
+    min_x V_k(x): the largest factor by which the releases moved the belief in any sequence.
+
+    *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
+    recomputed. A release that the setting cannot have made is refused.
+
+    >>> from seqveil.model import MarkovModel
+    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> audit = Audit(setting)
+    >>> _ = audit.take(["ann", "ann", "bob"], np.array([0, 1, 0]))
+    >>> report = audit.report()
+    >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
+    (True, 'ann', 2.0, True)
+
+    Reference: theory §7, §8.
+    """
+
+    def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
+        super().__init__(setting)
+        self._roster = _Watched(setting, memory)
+
+    def take(
+        self,
+        users: Sequence[Hashable],
+        codes: Ints,
+        times: Floats | None = None,
+        epsilons: Floats | None = None,
+    ) -> Floats:
+        """Account for these releases (NOTHING where an event went without) and return the ε each one used.
+
+        `epsilons` are those the file claims, NaN where it claims none.
+        """
+        _, used = self._roster.observe(users, codes, times)
+        costs = self._roster.costs
+        made = codes != NOTHING
+        self._releases += int(made.sum())
+        self._held += int((used[made] == 0).sum())
+        self._count(users, costs, used, times)
+        if epsilons is not None:
+            self._compare(epsilons, used)
+        return used
+
+    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+        """Everything found so far; `unchanged` is what the caller knows of the file."""
+        return self._report(self._roster.accounts(), delta, unchanged)
+
+
+class Streams(Protocol):
+    """Keeps the public state of every user by name."""
+
+    def state(self, user: Hashable) -> State: ...
+    def keep(self, user: Hashable, state: State, made: bool = True) -> None: ...
+    def accounts(self) -> Accounts: ...
+
+
+def told_nothing(sent: Sent) -> bool:
+    """Whether the batch was the same whatever the truth is: its ε bought no cell, or there was none."""
+    return max(sent.most, -sent.least) <= ROUNDING
+
+
+class BatchAudit(_Tally):
+    """The same for releases in batches, from their paths: lifts, reproduction and ε all follow from the path.
+
+    The most and the least lift of each batch are exact up to rounding; added up over a stream they bound its leakage
+    from above.
+
+    *Guarantee*: as for `Audit`: nothing private is used, nothing that the release claims is believed.
+
+    >>> from seqveil.flow.batched import Streams
+    >>> from seqveil.model import MarkovModel
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Setting.of(model, "tree", 2.0, batch=2)
+    >>> audit = BatchAudit(setting, Streams(setting))
+    >>> audit.take("ann", (0,), np.array([0, 0])), audit.take("ann", (1,), np.array([1, 1]))
+    (2.0, 2.0)
+    >>> report = audit.report()
+    >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
+    (True, 2, 4.0, True)
+    """
+
+    def __init__(self, setting: Setting, streams: Streams) -> None:
+        super().__init__(setting)
+        self._streams = streams
+
+    def take(
+        self,
+        user: Hashable,
+        path: tuple[int, ...],
+        codes: Ints,
+        epsilons: Floats | None = None,
+        time: float | None = None,
+    ) -> float:
+        """Account for a user's next batch, released as this path with these values; returns the ε it used.
+
+        `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
+        """
+        setting, state = self.setting, self._streams.state(user)
+        stamps = None if time is None else np.array([time])
+        used = allowance(setting, state, stamps)[0]
+        sent, after = batches.observe(setting, state, path, codes.size, time)
+        assert sent is not None  # `observe` refuses a path where the budget allows none
+        self._streams.keep(user, after)
+        self._releases += 1
+        self._held += told_nothing(sent)
+        self._count([user], np.array([max(sent.most, -sent.least)]), used, stamps)
+        self._values = bool((sent.codes == codes).all()) and self._values is not False
+        if epsilons is not None:
+            self._compare(epsilons, np.concatenate([used, np.zeros(codes.size - 1)]))
+        return float(used[0])
+
+    def skip(self, user: Hashable, time: float | None = None) -> None:
+        """Account for a user's next batch, a full one, that went without a release."""
+        state = self._streams.state(user)
+        _, after = batches.observe(self.setting, state, None, self.setting.batch, time)
+        self._streams.keep(user, after, made=False)
+        self._count([user], np.zeros(1), np.zeros(1), None if time is None else np.array([time]))
+
+    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+        """Everything found so far; `unchanged` is what the caller knows of the file."""
+        return self._report(self._streams.accounts(), delta, unchanged)
 
 
 class _Watched(Roster):

@@ -18,6 +18,7 @@ def audit(
     model: o.ModelFile,
     epsilon: o.Epsilon = None,
     mechanism: o.Mechanism = None,
+    batch: o.BatchSize = None,
     distortion: o.DistortionName = None,
     every: o.Every = None,
     spend_above: o.SpendAbove = None,
@@ -36,7 +37,8 @@ def audit(
 ) -> None:
     """Check what a released file leaked, exactly.
 
-    Recomputes each user's leakage from the model and the releases alone, and checks every promise against it.
+    Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
+    batches it does so from their paths, and a stream's total is a bound from above.
 
     The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
     failed. Exit code 2: the file cannot be a release made with this model and setting.
@@ -53,7 +55,7 @@ def audit(
         report = audit_file(
             released,
             chain,
-            o.setting_given(chain, mechanism, epsilon, distortion, every, spend_above, *spend),
+            o.setting_given(chain, batch, mechanism, epsilon, distortion, every, spend_above, *spend),
             meta=meta,
             columns=o.columns_given(user_column, value_column, time_column),
             delta=delta,
@@ -73,6 +75,7 @@ CHECKS = {
     "total": "every stream within the total budget",
     "window": "every window within its budget",
     "epsilons": "the ε of every row is what the setting spends there",
+    "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",
 }
 
@@ -90,12 +93,14 @@ def _say(report: Report) -> None:
     from seqveil.commands.output import lines
 
     share = report.held / report.releases if report.releases else 0.0
+    what, why = ("releases", "ε = 0") if report.exact else (f"batches of {report.batch}", "they tell nothing")
+    bound = "at most" if report.exact else "batches added up, at most"
     said = [
-        ("audited", f"{report.releases} releases of {report.users} users, {share:.1%} of them held (ε = 0)"),
+        ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
         (
             "leakage",
-            f"at most {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
-            f"{report.worst_user!r}); composition charges {report.composition:.4g}; one release at most "
+            f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
+            f"{report.worst_user!r}); composition charges {report.composition:.4g}; one {'release' if report.exact else 'batch'} at most "
             f"{report.worst_release:.4g}",
         ),
         ("no model", f"{report.ldp:.4g}-LDP over a stream, whatever the truth's law is"),
@@ -104,7 +109,12 @@ def _say(report: Report) -> None:
         said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
     if report.composed is not None:
         c = report.composed
-        said.append(("(ε, δ)", f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid releases"))
+        said.append(
+            (
+                "(ε, δ)",
+                f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {'releases' if report.exact else 'batches'}",
+            )
+        )
     for name, text in CHECKS.items():
         kept = getattr(report, name)
         if kept is not None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from seqveil.commands import options as o
+
+if TYPE_CHECKING:
+    from seqveil.mechanisms import BatchMechanism, Mechanism
 
 
 def mechanisms(json: o.Json = False) -> None:
@@ -16,22 +20,23 @@ def mechanisms(json: o.Json = False) -> None:
     from seqveil import mechanisms as registry
     from seqveil.commands.output import emit_json, table
 
-    known = [registry.get(name) for name in registry.names()]
     if json:
-        named = [f.name for f in fields(registry.Mechanism) if f.name != "build"]
-        emit_json([{name: getattr(each, name) for name in named} for each in known])
+        emit_json([_facts(registry.find(name)) for name in registry.names()])
         return
     headings = ("name", "what it does", "guarantee", "trusts", "LDP", "cost", "sound")
-    rows = [
-        (
-            m.name,
-            m.summary,
-            m.guarantee,
-            m.trusts,
-            f"{m.ldp:g}ε" if isfinite(m.ldp) else "none",
-            m.cost,
-            "yes" if m.sound else "NO",
-        )
-        for m in known
-    ]
-    table(headings, rows)
+    print("one symbol at a time (seqveil release)")
+    table(headings, [_row(registry.find(name)) for name in registry.instantaneous()])
+    print("batches of W symbols (seqveil release --batch W); ε is that of a batch")
+    table(headings, [_row(registry.find(name)) for name in registry.batched()])
+
+
+def _facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:
+    plain = {f.name: getattr(mechanism, f.name) for f in fields(mechanism)}
+    return {name: value for name, value in plain.items() if not callable(value)} | {
+        "batched": hasattr(mechanism, "draw")
+    }
+
+
+def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
+    ldp = f"{m.ldp:g}ε" if isfinite(m.ldp) else "none"
+    return m.name, m.summary, m.guarantee, m.trusts, ldp, m.cost, "yes" if m.sound else "NO"

@@ -37,11 +37,18 @@ Order = Annotated[int, typer.Option(metavar="M", help="How many past symbols the
 Smoothing = Annotated[float, typer.Option(metavar="A", help="Pseudo-count given to each context; 0 keeps zeros.")]
 
 Mechanism = Annotated[
-    str | None, typer.Option(metavar="NAME", help="See `seqveil mechanisms`  [default: optimal]", show_default=False)
+    str | None,
+    typer.Option(metavar="NAME", help="See `seqveil mechanisms`  [default: optimal; auto for batches]"),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(metavar="W", help="Release W events of a user at a time: less error, more delay  [default: 1]"),
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option("--epsilon", "-e", metavar="E", help="Bound for one release (on average, with --every)."),
+    typer.Option(
+        "--epsilon", "-e", metavar="E", help="Bound for one release, or one batch (on average, with --every)."
+    ),
 ]
 DistortionName = Annotated[
     str | None,
@@ -88,6 +95,7 @@ def setting_given(model: MarkovModel, *options: Any) -> Setting | None:
 
 def setting_of(
     model: MarkovModel,
+    batch: int | None,
     mechanism: str | None,
     epsilon: float | None,
     distortion: str | None,
@@ -106,4 +114,6 @@ def setting_of(
 
     schedule = Schedule(1 if every is None else every, spend_above)
     purse = Budget(budget, horizon, window, window_releases, window_seconds, when_spent or "hold")  # type: ignore[arg-type]
-    return Setting.of(model, mechanism or "optimal", epsilon, distortion or "hamming", schedule, purse)
+    size = 1 if batch is None else batch
+    named = mechanism or ("optimal" if size == 1 else "auto")
+    return Setting.of(model, named, epsilon, distortion or "hamming", schedule, purse, size)

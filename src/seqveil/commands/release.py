@@ -1,4 +1,4 @@
-"""`seqveil release`: a file of streams, released row by row."""
+"""`seqveil release`: a file of streams, released row by row or in batches."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def release(
     out: o.Out,
     epsilon: o.Epsilon = None,
     mechanism: o.Mechanism = None,
+    batch: o.BatchSize = None,
     distortion: o.DistortionName = None,
     every: o.Every = None,
     spend_above: o.SpendAbove = None,
@@ -46,6 +47,9 @@ def release(
 
     Writes the user, the order, the released value and the ε it used, row by row; all other columns are dropped.
 
+    With --batch W each user's events are released W at a time, the last, short batch at the end of the file; ε is then
+    that of a batch. The first row of a batch carries its ε and its path, from which all else follows.
+
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
     """
     from seqveil.commands.output import emit_json, progress
@@ -53,7 +57,7 @@ def release(
     from seqveil.model import MarkovModel
 
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
-    setting = o.setting_of(MarkovModel.load(model), mechanism, epsilon, distortion, every, spend_above, *spend)
+    setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     with progress(data, "releasing") as advance:
         account = release_file(
             data,
@@ -78,17 +82,20 @@ def release(
 def _say(account: Released) -> None:
     from seqveil.commands.output import lines
 
+    batches = account.batch > 1
     extra = [f"{account.held} held at the best guess"] if account.held else []
-    extra += [f"{account.stopped} left out, the budget being spent"] if account.stopped else []
+    extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
+    what = f"{account.releases} batches of {account.batch} from" if batches else f"{account.releases} of"
     said = [
-        (
-            "released",
-            f"{account.releases} of {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra),
+        ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
+        *(
+            ("chosen", f"{name} for {told['batches']} batches ({told['why']})")
+            for name, told in account.choices.items()
         ),
         ("guarantee", account.guarantee),
         (
             "realised",
-            f"worst total over a stream {account.leakage:.4g} (composition charges {account.composition:.4g}); without "
+            f"worst total over a stream {'at most ' * batches}{account.leakage:.4g} (composition charges {account.composition:.4g}); without "
             f"any model {account.ldp:.4g}-LDP",
         ),
     ]

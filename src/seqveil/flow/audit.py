@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqveil.audit import Audit, Report
+from seqveil.audit import Audit, BatchAudit, Report
 from seqveil.errors import DataError
 from seqveil.files import Columns
+from seqveil.flow.batched import Streams
 from seqveil.flow.meta import Digest
-from seqveil.flow.received import Batch, receive
+from seqveil.flow.received import Batch, Received, receive
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress
 from seqveil.kernel import Floats
 from seqveil.model import MarkovModel
@@ -32,9 +33,16 @@ def audit_file(
 
     The setting comes from the side file; `setting` is for a file that has none. A model that is not the release's, and
     a release that the setting cannot have made, are refused. Where the file has the column `epsilon` it is compared
-    with what the setting spent, and where the side file has a digest of the rows, with the rows.
+    with what the setting spent, and where the side file has a digest of the rows, with the rows. Of a release in
+    batches everything is recomputed from the paths, the values too.
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
+    audit, digest = (_batches if received.setting.in_batches else _one_by_one)(received, memory, progress)
+    claimed = None if received.meta is None else received.meta.get("digest")
+    return audit.report(delta, None if claimed is None else claimed == digest.hex())
+
+
+def _one_by_one(received: Received, memory: int, progress: Progress | None) -> tuple[Audit, Digest]:
     audit, digest = Audit(received.setting, memory), Digest()
     for batch in received.batches(progress):
         try:
@@ -43,8 +51,23 @@ def audit_file(
             rows = f"rows {batch.chunk.row(0)} to {batch.chunk.row(batch.chunk.n - 1)}"
             raise DataError(f"{received.source.name}: {rows}: {error}") from None
         _note(digest, batch, used)
-    claimed = None if received.meta is None else received.meta.get("digest")
-    return audit.report(delta, None if claimed is None else claimed == digest.hex())
+    return audit, digest
+
+
+def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[BatchAudit, Digest]:
+    audit, digest = BatchAudit(received.setting, Streams(received.setting, memory)), Digest()
+    for portion in received.portions(progress):
+        for sealed in portion.sealed:
+            try:
+                for _ in range(sealed.skipped):
+                    audit.skip(sealed.user, sealed.skipped_at)
+                audit.take(sealed.user, sealed.path, sealed.codes, sealed.epsilons, sealed.time)
+            except DataError as error:
+                rows = f"rows {sealed.rows[0] + 1} to {sealed.rows[-1] + 1}"
+                raise DataError(f"{received.source.name}: {rows}: {error}") from None
+        told = zip(portion.batches, portion.paths, strict=True)
+        digest.add(portion.users, portion.codes, portion.epsilons, told)
+    return audit, digest
 
 
 def _note(digest: Digest, batch: Batch, used: Floats) -> None:

@@ -18,13 +18,14 @@ import numpy as np
 
 from seqveil import batches
 from seqveil.accounting import GONE
+from seqveil.audit.exact import told_nothing
 from seqveil.coins import Coins
 from seqveil.files import Chunk
 from seqveil.flow.meta import BATCH, PATH, SAME_PATH
 from seqveil.flow.rows import Rows
 from seqveil.kernel import Floats, Ints
 from seqveil.leakage import Account
-from seqveil.mechanisms import Batch, Sent
+from seqveil.mechanisms import Batch
 from seqveil.mechanisms.auto import choose
 from seqveil.roster import Accounts
 from seqveil.stream import Setting, State, allowance
@@ -95,11 +96,6 @@ class Streams:
             for pick in (lambda end: end.spent, lambda end: end.account.most, lambda end: end.account.least)
         )
         return Accounts(list(self._ends), steps, steps - left_out, spent, most, least)
-
-
-def told_nothing(sent: Sent) -> bool:
-    """Whether the batch was the same whatever the truth is: ε bought no cell."""
-    return sent.most == 0 == sent.least
 
 
 @dataclass

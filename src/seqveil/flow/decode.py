@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil import belief, stream
-from seqveil.decode import decode_codes
+from seqveil import batches, belief, stream
+from seqveil.decode import decode_codes, decode_paths
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import DataError, InputError
 from seqveil.files import Columns, Writer
@@ -17,6 +18,7 @@ from seqveil.flow.meta import CONFIDENCE
 from seqveil.flow.received import Received, receive
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Table, symbol_columns, value_type_of
 from seqveil.kernel import Floats, Ints
+from seqveil.mechanisms import Sent
 from seqveil.model import MarkovModel
 from seqveil.stream import Setting
 
@@ -55,22 +57,41 @@ def decode_file(
 
     It is post-processing and costs no privacy. `online` uses the releases up to each row only, else all of its user's;
     `distortion` is the loss the estimate minimises (by default the release's); `histogram` names a file for how often
-    each symbol is expected to have occurred. Users of equal length are decoded together.
+    each symbol is expected to have occurred. Users of equal length are decoded together, releases in batches user by
+    user, where `online` uses the releases up to each row's batch.
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
     loss = received.setting.distortion if distortion is None else resolve(distortion, model.alphabet)
-    log = _Log.of(received, progress)
-    estimates, confidence, expected = _decode(received, log, loss, online)
+    users, sheet = (_decode_batches if received.setting.in_batches else _decode)(received, loss, online, progress)
     table, source = Table(model.alphabet, received.source.columns), received.source
     at = 0
     with Writer(out, out_format, (released, *inputs)) as writer:
         for part in source.chunks(value_type_of(model.alphabet), progress, again=True):
             rows = slice(at, at + part.n)
-            writer.write(table.frame(part, estimates[rows].astype(np.int64), {CONFIDENCE: confidence[rows]}))
+            writer.write(
+                table.frame(part, sheet.estimates[rows].astype(np.int64), {CONFIDENCE: sheet.confidence[rows]})
+            )
             at += part.n
         if histogram is not None:
-            _write_histogram(histogram, model, source.columns, expected, (released, *inputs))
-    return Decoded(at, log.users, float(confidence.mean(dtype=np.float64)), expected)
+            _write_histogram(histogram, model, source.columns, sheet.expected, (released, *inputs))
+    return Decoded(at, users, float(sheet.confidence.mean(dtype=np.float64)), sheet.expected)
+
+
+class _Sheet:
+    """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
+
+    def __init__(self, rows: int, loss: Distortion, n: int) -> None:
+        self.estimates: NDArray[np.int32] = np.zeros(rows, np.int32)
+        self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
+        self.expected: Floats = np.zeros(n)
+        self._loss = loss
+
+    def fill(self, at: Ints, laws: Floats) -> None:
+        """Enter the laws of the rows `at`; -1 is no row."""
+        best = self._loss.best_guess(laws)
+        sure = np.take_along_axis(laws, best[..., None], -1)[..., 0]
+        self.estimates[at[at >= 0]], self.confidence[at[at >= 0]] = best[at >= 0], sure[at >= 0]
+        self.expected += laws[at >= 0].sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,25 +132,87 @@ class _Log:
                 yield order[begins[members[first : first + size], None] + np.arange(length)]
 
 
-def _decode(
-    received: Received, log: _Log, loss: Distortion, online: bool
-) -> tuple[NDArray[np.int32], NDArray[np.float32], Floats]:
-    """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
-    setting, count = received.setting, int(log.rows.max()) + 1
-    estimates, confidence = np.zeros(count, np.int32), np.zeros(count, np.float32)
-    expected = np.zeros(setting.model.n)
+def _decode(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
+    setting, log = received.setting, _Log.of(received, progress)
+    sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
     for places in log.groups(2 * setting.model.size + 2 * setting.model.n, online):
         codes, times = log.codes[places].astype(np.int64), None if log.times is None else log.times[places]
         try:
             for steps, laws in (_filtered if online else _smoothed)(setting, codes, times):
-                at = log.rows[places[:, steps]]
-                best = loss.best_guess(laws)
-                sure = np.take_along_axis(laws, best[..., None], -1)[..., 0]
-                estimates[at[at >= 0]], confidence[at[at >= 0]] = best[at >= 0], sure[at >= 0]
-                expected += laws[at >= 0].sum(0)
+                sheet.fill(log.rows[places[:, steps]], laws)
         except DataError as error:
             raise DataError(f"{received.source.name}: {error}") from None
-    return estimates, confidence, expected
+    return log.users, sheet
+
+
+@dataclass
+class _Paths:
+    """One user's batches: path (None: left out), time, and the rows, all in a few bytes."""
+
+    paths: list[tuple[int, ...] | None] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
+    rows: array[int] = field(default_factory=lambda: array("q"))  # -1 for an event without a release
+
+    @property
+    def stamps(self) -> list[float] | None:
+        return None if None in self.times else [time for time in self.times if time is not None]
+
+
+def _decode_batches(
+    received: Received, loss: Distortion, online: bool, progress: Progress | None
+) -> tuple[int, _Sheet]:
+    setting, users, count = received.setting, dict[Hashable, _Paths](), 0
+    for portion in received.portions(progress):
+        count += len(portion.paths)
+        for sealed in portion.sealed:
+            log = users.setdefault(sealed.user, _Paths())
+            log.paths += [None] * sealed.skipped + [sealed.path]
+            log.times += [sealed.skipped_at] * sealed.skipped + [sealed.time]
+            log.rows.extend([-1] * (sealed.skipped * setting.batch) + sealed.rows.tolist())
+    sheet = _Sheet(count, loss, setting.model.n)
+    for log in users.values():
+        rows = np.array(log.rows, np.int64)
+        if not online and rows.size * setting.model.n > LONGEST:
+            raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass --online")
+        try:
+            for begin, laws in (_filtered_batches if online else _smoothed_batches)(setting, log, rows.size):
+                sheet.fill(rows[begin : begin + len(laws)], laws)
+        except DataError as error:
+            raise DataError(f"{received.source.name}: {error}") from None
+    return len(users), sheet
+
+
+def _observed(setting: Setting, log: _Paths, length: int) -> Iterator[tuple[int, Sent | None]]:
+    """Each batch as the receiver sees it (None: left out): and where it begins."""
+    state = stream.State.start(setting)
+    for k, (path, time) in enumerate(zip(log.paths, log.times, strict=True)):
+        begin = k * setting.batch
+        sent, after = batches.observe(setting, state, path, min(setting.batch, length - begin), time)
+        yield begin, sent
+        state = after
+
+
+def _filtered_batches(setting: Setting, log: _Paths, length: int) -> Iterator[tuple[int, Floats]]:
+    """Laws batch by batch, each given the batches up to it; of one that was left out there are no rows."""
+    for begin, sent in _observed(setting, log, length):
+        if sent is not None:
+            yield begin, sent.smooth(np.ones(setting.model.size))[0]
+
+
+def _smoothed_batches(setting: Setting, log: _Paths, length: int) -> Iterator[tuple[int, Floats]]:
+    """Laws given all batches of the stream. Over a gap the later ones count as seen through the chain."""
+    if None not in log.paths:
+        yield 0, decode_paths(setting, log.paths, length, log.stamps)
+        return
+    later = np.ones(setting.model.size)
+    for begin, sent in reversed(list(_observed(setting, log, length))):
+        if sent is None:
+            for _ in range(setting.batch):
+                later = belief.pull(setting.model, later[None])[0]
+            continue
+        laws, first = sent.smooth(later)
+        yield begin, laws
+        later = belief.pull(setting.model, (first / first.max())[None])[0]
 
 
 def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from seqveil.batches import decode_path, encode_path
 from seqveil.errors import DataError, InputError
 from seqveil.files import Chunk, Columns, read
+from seqveil.flow import batched
 from seqveil.flow import meta as side
-from seqveil.flow.meta import EPSILON, EVENT
+from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH
 from seqveil.flow.release import gaps
-from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, seconds
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, seconds
 from seqveil.kernel import Floats, Ints
 from seqveil.model import MarkovModel
 from seqveil.stream import NOTHING, Setting
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MOST_LEFT_OUT = 1_000_000  # events of one user that one row may skip
 
@@ -30,6 +36,32 @@ class Batch:
     times: Floats | None
     epsilons: Floats | None
     row_of: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Sealed:
+    """One released batch of a user, whole; `skipped` full batches before it went without a release."""
+
+    user: Hashable
+    path: tuple[int, ...]
+    skipped: int
+    skipped_at: float | None  # the time of the user's last release, where times count
+    codes: Ints
+    epsilons: Floats
+    rows: Ints  # places in the file, from 0
+    time: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Portion:
+    """Consecutive rows of a file of batches, as they stand there, and the batches that were whole with them."""
+
+    users: pl.Series
+    codes: Ints
+    epsilons: Floats
+    batches: list[int]
+    paths: list[str]
+    sealed: list[Sealed]
 
 
 @dataclass(frozen=True)
@@ -53,6 +85,34 @@ class Received:
             else:
                 batch = Batch(chunk, users, codes, times, epsilons, np.arange(chunk.n))
                 yield follow.fill(self.source.name, batch, claimed[:, 1])
+
+    def portions(self, progress: Progress | None = None) -> Iterator[Portion]:
+        """The rows of a release in batches, and the batches they make up."""
+        source = replace(self.source, chunk=min(self.source.chunk, batched.CHUNK_ROWS))
+        binder = _Binder(self.setting, source.name)
+        numbers, texts = (self._beside(source, *what) for what in ((f"{EPSILON},{BATCH}", "number"), (PATH, "text")))
+        last: Portion | None = None
+        for chunk, codes in source.coded(self.setting.model.alphabet.with_policy("error"), progress):
+            claimed, paths = np.asarray(next(numbers).values, np.float64), list(next(texts).values)
+            times = seconds(chunk, source.name) if self.setting.budget.seconds is not None else None
+            sealed = binder.bind(chunk, codes, claimed, paths, times)
+            last = Portion(chunk.users, codes, claimed[:, 0], claimed[:, 1].astype(np.int64).tolist(), paths, sealed)
+            yield last
+        assert last is not None  # a file without rows is refused
+        none = np.zeros(0, np.int64)
+        yield Portion(last.users.clear(), none, none.astype(np.float64), [], [], binder.end())
+
+    def _beside(self, source: Source, names: str, kind: ValueType) -> Iterator[Chunk]:
+        """Further columns of the file, chunk for chunk."""
+        try:
+            yield from read(source.path, replace(source.columns, value=names), source.chunk, source.format, kind)
+        except DataError as error:
+            if "no column" not in str(error):
+                raise
+            raise DataError(
+                f"{source.name}: a release in batches has the columns {EPSILON!r}, {BATCH!r} and {PATH!r}; keep all "
+                "columns of the release, and give the --batch it was made with"
+            ) from None
 
     def _extras(self) -> Iterator[Floats] | None:
         """The columns ε and, where rows may be left out, event: read beside the values, chunk for chunk."""
@@ -79,6 +139,87 @@ class Received:
             yield from map(columns_of, found)
 
         return each()
+
+
+@dataclass
+class _Open:
+    """A batch of which rows may still come."""
+
+    number: int
+    path: tuple[int, ...]
+    skipped: int
+    skipped_at: float | None
+    begins: int  # the file's row, for messages
+    codes: list[int] = field(default_factory=list, repr=False)
+    epsilons: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    time: float | None = None
+
+
+class _Binder:
+    """Puts the rows of batches together again, user by user; refuses what `release` does not write."""
+
+    def __init__(self, setting: Setting, name: str) -> None:
+        self._setting, self._name = setting, name
+        self._open: dict[Hashable, _Open] = {}
+        self._next: dict[Hashable, tuple[int, float | None]] = {}  # number of the next batch, time of the last
+        self._at = 0
+
+    def bind(self, chunk: Chunk, codes: Ints, claimed: Floats, paths: list[str], times: Floats | None) -> list[Sealed]:
+        """The batches that these rows make whole."""
+        sealed: list[Sealed] = []
+        for k, user in enumerate(chunk.users.to_list()):
+            row, number = chunk.row(k), float(claimed[k, 1])
+            if paths[k] != SAME_PATH:
+                if user in self._open:
+                    self._refuse_short(row, user)
+                self._open[user] = self._begin(user, number, paths[k], row)
+            held = self._open.get(user)
+            if held is None or held.number != number:
+                self._refuse(row, f"no batch of its user has room for it, with {self._setting.batch} rows to a batch")
+            held.codes.append(int(codes[k]))
+            held.epsilons.append(float(claimed[k, 0]))
+            held.rows.append(self._at + k)
+            held.time = None if times is None else float(times[k])
+            if len(held.codes) == self._setting.batch:
+                sealed.append(self._seal(user))
+        self._at += chunk.n
+        return sealed
+
+    def end(self) -> list[Sealed]:
+        """The short last batches."""
+        return [self._seal(user) for user in list(self._open)]
+
+    def _begin(self, user: Hashable, number: float, text: str, row: int) -> _Open:
+        expected, last = self._next.get(user, (0, None))
+        gap = number - expected
+        if not (0 <= gap <= MOST_LEFT_OUT and gap.is_integer()) or (gap and not gaps(self._setting)):
+            self._refuse(row, f"column {BATCH!r} does not count its user's batches")
+        try:
+            path = decode_path(text)
+            changed = encode_path(path) != text
+        except DataError:
+            changed = True
+        if changed:
+            self._refuse(row, f"column {PATH!r} holds no path as `release` writes it")
+        return _Open(int(number), path, int(gap), last, row)
+
+    def _seal(self, user: Hashable) -> Sealed:
+        held = self._open.pop(user)
+        self._next[user] = (held.number + 1, held.time)
+        codes, rows = np.array(held.codes, np.int64), np.array(held.rows, np.int64)
+        told = (held.path, held.skipped, held.skipped_at)
+        return Sealed(user, *told, codes, np.array(held.epsilons), rows, held.time)
+
+    def _refuse_short(self, row: int, user: Hashable) -> NoReturn:
+        held = self._open[user]
+        self._refuse(row, f"a batch begins while that of row {held.begins} has {len(held.codes)} rows only")
+
+    def _refuse(self, row: int, problem: str) -> NoReturn:
+        raise DataError(
+            f"{self._name}: row {row}: {problem}; check that --batch is that of the release, and that no row was "
+            "changed or lost"
+        )
 
 
 class _Follow:
@@ -138,4 +279,15 @@ def receive(
             raise InputError("the side file gives another setting than the options; leave the options out")
     chosen = setting or side.stored_setting(found or {}, model)
     source = Source(released, columns or side.stored_columns(found), format, sort, chunk)
+    if found is None and not chosen.in_batches and _in_batches(source):
+        raise InputError(f"{source.name} was released in batches; pass the --batch and --mechanism of the release")
     return Received(source, chosen, found)
+
+
+def _in_batches(source: Source) -> bool:
+    """Whether a file without a side file looks like a release in batches."""
+    try:
+        next(read(source.path, replace(source.columns, value=f"{EPSILON},{BATCH}"), 1, source.format, "number"))
+    except (DataError, InputError):
+        return False
+    return True

@@ -94,7 +94,9 @@ def release_file(
             digest.add(rows.users, rows.codes, rows.epsilons, paths)
 
         for part, codes in source.coded(alphabet, progress):
-            write(releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None))
+            write(
+                releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None)
+            )
             order = _order_name(part)
         if isinstance(releaser, Batcher):
             write(releaser.finish())

@@ -14,8 +14,8 @@ from seqveil.kernel import Ints
 from seqveil.mechanisms import batch_lp, tree, tree_refined
 from seqveil.mechanisms._batch import Batch, BatchMechanism, Sent
 
-EXACT = 256  # batches in the support up to which the exact program is quick
-REFINED = 40.0  # cells a release may tell apart up to which a program over leaves is quick
+EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
+REFINED = 40.0  # cells up to which a program over leaves takes some tenths of a second
 
 
 def choose(batch: Batch) -> tuple[BatchMechanism, str]:

@@ -2,6 +2,10 @@
 
 The leaves are boxes that partition X^w (`_leaves`), several for each cell of mass κ = 1/(1+e^ε) that a release could
 tell. The program joins them into such cells, softly, and chooses what each cell stands for.
+
+*Guarantee*: a batch o belongs to leaf ℓ with share f_ℓ(o), Σ_ℓ f_ℓ(o) = 1 for every o. With Q sound at ε for the leaf
+masses, a(r|o) = Σ_ℓ f_ℓ(o) Q(r|ℓ) is a mean of numbers in [e^-ε p(r), e^ε p(r)], and so lies there too, for every
+batch, in or out of the support: ε-SIP per batch on both sides, and 2ε-LDP whatever the truth's law is.
 """
 
 from __future__ import annotations
