@@ -157,13 +157,13 @@ def test_the_chooser_takes_the_exact_optimum_while_it_can_and_says_why():
 
 
 def test_batches_err_less_at_the_same_budget():
-    """A sticky chain, ε = 1 a symbol: five at a time against one by one. False alarm far below 1e-6."""
+    """A sticky chain, ε = 1 a symbol: three at a time against one by one, seeded."""
     model = sv.MarkovModel(np.full(4, 0.25), 0.8 * np.eye(4) + 0.05)
-    wrong = {1: 0, 5: 0}
-    for seed in range(12):
-        raw = model.sample(40, seed=seed)[0].tolist()
+    wrong = {1: 0, 3: 0}
+    for seed in range(8):
+        raw = model.sample(30, seed=seed)[0].tolist()
         for size in wrong:
             session = sv.Session(model, epsilon=1.0 * size, batch=size, seed=seed)
             released = [y for x in raw for y in (session.push(x) if size > 1 else [session.release(x)])]
             wrong[size] += sum(a != b for a, b in zip(raw, released, strict=True))
-    assert wrong[5] < 0.6 * wrong[1]
+    assert wrong[3] < 0.6 * wrong[1]

@@ -8,17 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqveil import belief, mechanisms, stream
+from seqveil import batches, belief, mechanisms, stream
 from seqveil.accounting import Schedule
 from seqveil.coins import SeededCoins
+from seqveil.decode import decode_codes
 from seqveil.distortion import Distortion
 from seqveil.errors import InputError
 from seqveil.kernel import Floats
-from seqveil.mechanisms import Mechanism
+from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
+FEW = 40  # simulated streams of batches
 PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
 
 
@@ -29,6 +31,9 @@ class Row:
     `error` is the expected distortion of the release as it stands, `decoded_error` after the receiver's online filter,
     `truth` the probability that the release is the truth, `constant_error` that of the best guess with no release at
     all, `gap` how far the kernel's expected cost lies above the exact optimum for the same beliefs (None: not known).
+
+    For batches ε is that of one symbol on average (a batch spends batch · ε), `smoothed_error` that after decoding with
+    all releases of the stream (None: not computed), and `delay` the most symbols that one waits for.
     """
 
     epsilon: float
@@ -40,6 +45,12 @@ class Row:
     constant_error: float
     gap: float | None
     leakage: float
+    batch: int = 1
+    smoothed_error: float | None = None
+
+    @property
+    def delay(self) -> int:
+        return self.batch - 1
 
 
 @dataclass(frozen=True)
@@ -71,18 +82,23 @@ def plan(
     *,
     period: int | None = 1,
     references: Sequence[str] = ("randomized_response",),
+    batch_sizes: Sequence[int] = (),
+    batch_mechanism: str | BatchMechanism = "auto",
+    batch_users: int | None = None,
 ) -> Plan:
     """Expected utility against ε for this model: one row for each ε and mechanism.
 
     `period` pulses the mechanism's budget (None: the best period is found by simulation); `references` are mechanisms
-    to show beside it, releasing at every step.
+    to show beside it, releasing at every step. `batch_sizes` adds, for each ε and size w, a row for `batch_mechanism`
+    with w·ε for a batch, so that all rows of one ε spend the same on a symbol; with `batch_users`
+    simulated streams (by default as many as 100 batches make, from 8 to 40: a batch takes milliseconds or more).
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> row = plan(model, [1.0], length=10, users=50).rows[0]
     >>> row.error < row.constant_error
     True
     """
-    if length < 1 or users < 1:
+    if min(length, users, 1 if batch_users is None else batch_users) < 1:
         raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
     chosen = mechanisms.get(mechanism)
     if not epsilons:
@@ -94,7 +110,13 @@ def plan(
         shown += [(mechanisms.get(name), 1) for name in references if name != chosen.name]
         for each, pulse in shown:
             setting = stream.Setting.of(model, each, epsilon, distortion, Schedule(pulse))
-            rows.append(simulate(setting, length, users, seed, compare=pulse == 1))
+            row = simulate(setting, length, users, seed, compare=pulse == 1)
+            late = smoothed(setting, length, min(users, batch_users or FEW), seed) if batch_sizes else None
+            rows.append(replace(row, smoothed_error=late))
+        for size in batch_sizes:
+            setting = stream.Setting.of(model, batch_mechanism, size * epsilon, distortion, batch=size)
+            few = batch_users or min(FEW, max(8, 100 * size // length))
+            rows.append(replace(simulate_batches(setting, length, few, seed), epsilon=epsilon))
     name = distortion if isinstance(distortion, str) else distortion.name
     return Plan(tuple(rows), length, name, model.n)
 
@@ -153,6 +175,41 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
         float(np.mean(known)) if known else None,
         float(state.account.worst.max()),
     )
+
+
+def smoothed(setting: stream.Setting, length: int, users: int, seed: int = 0) -> float:
+    """Expected cost of the best estimate from all releases of a stream, for releases one by one."""
+    codes, coins = setting.model.sample(length, users, seed), SeededCoins(seed + 1)
+    state, made = stream.State.start(setting, users), np.empty((users, length), np.int64)
+    for t in range(length):
+        released, state = stream.step(setting, state, codes[:, t], coins)
+        made[:, t] = released.codes
+    costs = [setting.distortion.expected(decode_codes(setting, row[None])[0]).min(1).mean() for row in made]
+    return float(np.mean(costs))
+
+
+def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int = 0) -> Row:
+    """The same as `simulate` for releases in batches: the laws of a batch's symbols given its path are exact."""
+    model, distortion, coins = setting.model, setting.distortion, SeededCoins(seed + 1)
+    totals, leakage = np.zeros(4), 0.0
+    for codes in model.sample(length, users, seed):
+        state, sent = stream.State.start(setting), []
+        for begin in range(0, length, setting.batch):
+            one, state = batches.step(setting, state, codes[begin : begin + setting.batch], coins)
+            assert one is not None  # nothing is left out without a budget
+            sent.append(one)
+        laws, made = batches.filtered(setting, sent), np.concatenate([one.codes for one in sent])
+        costs, places = distortion.expected(laws), np.arange(length)
+        late = distortion.expected(batches.smooth(setting, sent)).min(1)
+        totals += [part.mean() for part in (costs[places, made], costs.min(1), laws[places, made], late)]
+        leakage = max(leakage, float(state.account.worst[0]))
+    error, decoded, truth, late_error = (totals / users).tolist()
+    unseen, silent = 0.0, model.initial[None, :]
+    for _ in range(length):
+        unseen += float(distortion.expected(belief.symbols(model, silent)).min()) / length
+        silent = belief.predict(model, silent)
+    name, size = setting.mechanism.name, setting.batch
+    return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error)
 
 
 def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:

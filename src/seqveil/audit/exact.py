@@ -202,13 +202,14 @@ class BatchAudit(_Tally):
 
     *Guarantee*: as for `Audit`: nothing private is used, nothing that the release claims is believed.
 
+    >>> from seqveil import MarkovModel, Session
     >>> from seqveil.flow.batched import Streams
-    >>> from seqveil.model import MarkovModel
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> setting = Setting.of(model, "tree", 2.0, batch=2)
-    >>> audit = BatchAudit(setting, Streams(setting))
-    >>> audit.take("ann", (0,), np.array([0, 0])), audit.take("ann", (1,), np.array([1, 1]))
-    (2.0, 2.0)
+    >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
+    >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
+    >>> audit = BatchAudit(session.setting, Streams(session.setting))
+    >>> [audit.take("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
+    [2.0, 2.0]
     >>> report = audit.report()
     >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
     (True, 2, 4.0, True)

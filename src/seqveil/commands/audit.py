@@ -93,14 +93,15 @@ def _say(report: Report) -> None:
     from seqveil.commands.output import lines
 
     share = report.held / report.releases if report.releases else 0.0
-    what, why = ("releases", "ε = 0") if report.exact else (f"batches of {report.batch}", "they tell nothing")
+    one, many = ("release", "releases") if report.exact else ("batch", "batches")
+    what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
     bound = "at most" if report.exact else "batches added up, at most"
     said = [
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
         (
             "leakage",
             f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
-            f"{report.worst_user!r}); composition charges {report.composition:.4g}; one {'release' if report.exact else 'batch'} at most "
+            f"{report.worst_user!r}); composition charges {report.composition:.4g}; one {one} at most "
             f"{report.worst_release:.4g}",
         ),
         ("no model", f"{report.ldp:.4g}-LDP over a stream, whatever the truth's law is"),
@@ -112,7 +113,7 @@ def _say(report: Report) -> None:
         said.append(
             (
                 "(ε, δ)",
-                f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {'releases' if report.exact else 'batches'}",
+                f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {many}",
             )
         )
     for name, text in CHECKS.items():

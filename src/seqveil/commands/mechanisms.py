@@ -32,9 +32,8 @@ def mechanisms(json: o.Json = False) -> None:
 
 def _facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:
     plain = {f.name: getattr(mechanism, f.name) for f in fields(mechanism)}
-    return {name: value for name, value in plain.items() if not callable(value)} | {
-        "batched": hasattr(mechanism, "draw")
-    }
+    shown: dict[str, object] = {name: value for name, value in plain.items() if not callable(value)}
+    return shown | {"batched": hasattr(mechanism, "draw")}
 
 
 def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:

@@ -46,9 +46,7 @@ BatchSize = Annotated[
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option(
-        "--epsilon", "-e", metavar="E", help="Bound for one release, or one batch (on average, with --every)."
-    ),
+    typer.Option("--epsilon", "-e", metavar="E", help="Bound for one release or batch (on average, with --every)."),
 ]
 DistortionName = Annotated[
     str | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,9 +24,14 @@ def plan(
         str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="Bounds for one release to compare.")
     ] = "0.25,0.5,1,2",
     mechanism: o.Mechanism = None,
+    batch: Annotated[
+        str, typer.Option(metavar="W,W,…", help="Compare batches of these sizes, each with W·ε: equal ε an event.")
+    ] = "1",
     distortion: o.DistortionName = None,
     length: Annotated[int, typer.Option(metavar="T", help="Releases in a simulated stream.")] = 50,
-    users: Annotated[int, typer.Option(metavar="N", help="Simulated streams.")] = 200,
+    users: Annotated[
+        int | None, typer.Option(metavar="N", help="Simulated streams  [default: 200; 8 to 40 for batches]")
+    ] = None,
     every: Annotated[int, typer.Option(metavar="M", help="Spend M·ε at every M-th release.")] = 1,
     find_period: Annotated[bool, typer.Option("--find-period", help="Find the best M for each ε.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off.")] = None,
@@ -49,26 +54,25 @@ def plan(
     Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
     """
     from seqveil import planning
-    from seqveil.commands.output import emit_json
     from seqveil.errors import InputError
 
-    bounds = parse_epsilons(epsilon)
+    bounds, sizes = parse_epsilons(epsilon), parse_batches(batch)
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
     cuts = (order, smoothing, bins, levels, grid, sort)
     model = _model(source, o.columns_of(user_column, value_column, time_column), *cuts)
-    name, cost = mechanism or "optimal", distortion or "hamming"
+    name, batched = _mechanisms(mechanism, sizes)
+    simulated = (length, 200 if users is None else users, seed)
+    in_batches = {"batch_sizes": sizes, "batch_mechanism": batched, "batch_users": users}
     period = None if find_period else every
-    made = planning.plan(model, bounds, name, cost, length, users, seed, period=period)
+    made = planning.plan(model, bounds, name, distortion or "hamming", *simulated, period=period, **in_batches)  # type: ignore[arg-type]
     if plot is not None:
         from seqveil import plots
 
-        plots.tradeoff(made, plot)
+        plots.tradeoff(_labelled(made), plot)
     sentences = [_sentence(made, model, name, bound) for bound in bounds]
-    if json:
-        emit_json({**asdict(made), "guarantees": sentences, "plot": None if plot is None else str(plot)})
-    else:
-        _say(made, sentences)
+    sentences += [_batch_sentence(made, model, batched, bound, size) for bound in bounds for size in sizes]
+    (_emit if json else _say)(made, sentences, plot)
 
 
 def parse_epsilons(text: str) -> list[float]:
@@ -86,6 +90,39 @@ def parse_epsilons(text: str) -> list[float]:
         raise
     except ValueError:
         raise InputError(f"expected numbers between commas for epsilon, as in 0.5,1,2; got {text!r}") from None
+
+
+def parse_batches(text: str) -> list[int]:
+    """Batch sizes above 1 between commas; 1 is always shown.
+
+    >>> parse_batches("1,5, 10")
+    [5, 10]
+    """
+    from seqveil.errors import InputError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"expected whole numbers ≥ 1 between commas for batch, as in 1,5,10; got {text!r}")
+    return sorted({int(part) for part in parts} - {1})
+
+
+def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:
+    """The mechanism that releases one by one, and that of the batches: a name stands for its own kind."""
+    from seqveil import mechanisms
+
+    if mechanism is None or not isinstance(mechanisms.find(mechanism), mechanisms.BatchMechanism):
+        return mechanism or "optimal", "auto"
+    if not sizes:
+        from seqveil.errors import InputError
+
+        raise InputError(f'"{mechanism}" releases batches; name their sizes, as in --batch 5,10')
+    return "optimal", mechanism
+
+
+def _labelled(made: Plan) -> Plan:
+    """The plan with a name of its own for each batch size, so that each gets a line of its own."""
+    named = [replace(r, mechanism=f"{r.mechanism}, batches of {r.batch}") if r.batch > 1 else r for r in made.rows]
+    return replace(made, rows=tuple(named))
 
 
 def _model(
@@ -126,17 +163,35 @@ def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) ->
     from seqveil.flow import guarantee
     from seqveil.stream import Setting
 
-    period = max(row.period for row in made.rows if row.epsilon == epsilon and row.mechanism == mechanism)
+    period = max(row.period for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1))
     setting = Setting.of(model, mechanism, epsilon, made.distortion, period)
     return made.sentence(epsilon) if period == 1 and setting.mechanism.sound else guarantee(setting)
 
 
-def _say(made: Plan, sentences: list[str]) -> None:
+def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
+    from seqveil.flow import guarantee
+    from seqveil.stream import Setting
+
+    setting = Setting.of(model, mechanism, epsilon * size, made.distortion, batch=size)
+    return f"at ε = {epsilon:g} in batches of {size}: {guarantee(setting)}"
+
+
+def _emit(made: Plan, sentences: list[str], plot: Path | None) -> None:
+    from seqveil.commands.output import emit_json
+
+    rows = [asdict(row) | {"delay": row.delay} for row in made.rows]
+    drawn = None if plot is None else str(plot)
+    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn})
+
+
+def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
     from seqveil.commands.output import table
 
-    headings = ("ε", "mechanism", "every", "error", "decoded", "truth", "best guess", "above optimum", "leakage")
+    batches = any(row.batch > 1 for row in made.rows)
+    rate = "ε an event" if batches else "ε"
+    headings = [rate, "mechanism", "every", "error", "decoded", "truth", "best guess", "above optimum", "leakage"]
     rows = [
-        (
+        [
             f"{row.epsilon:g}",
             row.mechanism,
             str(row.period),
@@ -146,10 +201,20 @@ def _say(made: Plan, sentences: list[str]) -> None:
             f"{row.constant_error:.4g}",
             "" if row.gap is None else f"{max(0.0, row.gap):.2g}",
             f"{row.leakage:.4g}",
-        )
+        ]
         for row in made.rows
     ]
+    if batches:
+        headings += ["batch", "delay", "smoothed"]
+        for cells, row in zip(rows, made.rows, strict=True):
+            late = "" if row.smoothed_error is None else f"{row.smoothed_error:.4g}"
+            cells += [str(row.batch), str(row.delay), late]
     table(headings, rows)
     print(f"expected {made.distortion} error over {made.length} releases; decoded: after the receiver's online filter")
+    if batches:
+        print(
+            "a batch of W spends W·ε, so every row of one ε spends the same on an event; delay: events that one waits "
+            "for at most; smoothed: decoded with all releases of the stream"
+        )
     for sentence in sentences:
         print(sentence)

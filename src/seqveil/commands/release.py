@@ -11,6 +11,7 @@ from seqveil.commands import options as o
 
 if TYPE_CHECKING:
     from seqveil.flow import Released
+    from seqveil.stream import Setting
 
 
 def release(
@@ -47,8 +48,7 @@ def release(
 
     Writes the user, the order, the released value and the ε it used, row by row; all other columns are dropped.
 
-    With --batch W each user's events are released W at a time, the last, short batch at the end of the file; ε is then
-    that of a batch. The first row of a batch carries its ε and its path, from which all else follows.
+    With --batch W, events of a user go W at a time (ε is a batch's); its first row has its ε and path, which tell all.
 
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
     """
@@ -73,30 +73,28 @@ def release(
             inputs=(model,),
             progress=advance,
         )
-    if json:
-        emit_json(asdict(account) | {"setting": setting.describe(), "out": out}, to_stderr=out == "-")
-    else:
-        _say(account)
+    _say(account) if not json else emit_json(_facts(account, setting, out), to_stderr=out == "-")
+
+
+def _facts(account: Released, setting: Setting, out: str) -> dict[str, object]:
+    return asdict(account) | {"setting": setting.describe(), "out": out}
 
 
 def _say(account: Released) -> None:
     from seqveil.commands.output import lines
 
-    batches = account.batch > 1
+    batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
-    what = f"{account.releases} batches of {account.batch} from" if batches else f"{account.releases} of"
+    what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
     said = [
         ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
-        *(
-            ("chosen", f"{name} for {told['batches']} batches ({told['why']})")
-            for name, told in account.choices.items()
-        ),
+        *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
         (
             "realised",
-            f"worst total over a stream {'at most ' * batches}{account.leakage:.4g} (composition charges {account.composition:.4g}); without "
-            f"any model {account.ldp:.4g}-LDP",
+            f"worst total over a stream {bound}{account.leakage:.4g} (composition charges {account.composition:.4g}); "
+            f"without any model {account.ldp:.4g}-LDP",
         ),
     ]
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)

@@ -39,15 +39,16 @@ CHUNK_ROWS = 1000  # rows between two signs of progress: a batch may take millis
 class Streams:
     """The public state of every user by name, in bounded memory.
 
+    >>> from seqveil.coins import SeededCoins
     >>> from seqveil.model import MarkovModel
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> setting = Setting.of(model, "tree", 2.0, batch=2)
+    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "tree", 2.0, batch=2)
     >>> streams = Streams(setting, memory=16)  # room for one user's law; the other's lies in a file
-    >>> for user, path in (("ann", (0,)), ("bob", (1,))):
-    ...     _, after = batches.observe(setting, streams.state(user), path, 2)
+    >>> for user in ("ann", "bob"):
+    ...     _, after = batches.step(setting, streams.state(user), np.array([0, 0]), SeededCoins(1))
     ...     streams.keep(user, after)
-    >>> [float(streams.state(user).states[0, 0].round(2)) for user in ("ann", "bob", "cleo")]
-    [0.81, 0.19, 0.5]
+    >>> ann, bob = (streams.state(user).states for user in ("ann", "bob"))
+    >>> bool((ann == bob).all()), streams.accounts().spent.tolist()
+    (True, [2.0, 2.0])
     """
 
     def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
@@ -91,10 +92,8 @@ class Streams:
         ends = list(self._ends.values())
         steps = np.array([int(end.steps[0]) for end in ends], np.int64)
         left_out = np.array([self._left_out[user] for user in self._ends], np.int64)
-        spent, most, least = (
-            np.array([float(pick(end)[0]) for end in ends])
-            for pick in (lambda end: end.spent, lambda end: end.account.most, lambda end: end.account.least)
-        )
+        table = [(end.spent[0], end.account.most[0], end.account.least[0]) for end in ends]
+        spent, most, least = np.array(table, np.float64).T
         return Accounts(list(self._ends), steps, steps - left_out, spent, most, least)
 
 
@@ -129,7 +128,7 @@ class Batcher:
         self.setting = setting
         self.streams = Streams(setting, memory)
         self.events = self.held = self.stopped = 0
-        self.choices: dict[str, dict[str, Any]] = {}  # of the chooser: how often, and why (the last reason)
+        self.choices: dict[str, dict[str, Any]] = {}  # of the chooser: how often, and why (the first reason)
         self._coins = coins
         self._waiting: dict[Hashable, _Waiting] = {}
         self._like: Chunk | None = None

@@ -45,6 +45,7 @@ class Released:
     guarantee: str
     warnings: tuple[str, ...]
     batch: int = 1
+    exact: bool = True  # whether the leakage is
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
 
 
@@ -184,6 +185,7 @@ def _account(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None) 
         guarantee=guarantee(setting),
         warnings=tuple(warnings),
         batch=setting.batch,
+        exact=not setting.in_batches,
         choices=releaser.choices if isinstance(releaser, Batcher) else {},
     )
 
@@ -204,8 +206,8 @@ def guarantee(setting: Setting) -> str:
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
     size = f" of {setting.batch} events" if setting.in_batches else ""
     text = (
-        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a factor "
-        f"e^{most:g} = {math.exp(most):.3g}, up or down"
+        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a "
+        f"factor e^{most:g} = {math.exp(most):.3g}, up or down"
     )
     if setting.schedule.period > 1:
         text += f" (e^{setting.epsilon:g} a {what} on average)"

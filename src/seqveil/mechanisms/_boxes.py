@@ -3,16 +3,16 @@
 A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state laws come from one pass
 forward and one backward over the chain, with the weights put on at each position; nothing lists the batches.
 
-    α_1 = π·φ_1,   α_{t+1} = (α_t P)·φ_{t+1},   b_w = 1,   b_t = P (φ_{t+1}·b_{t+1}),   E[f; state_t = s] = α_t(s) b_t(s)
+    α_1 = π·φ_1,  α_{t+1} = (α_t P)·φ_{t+1},  b_w = 1,  b_t = P (φ_{t+1}·b_{t+1}),  E[f; state_t = s] = α_t(s) b_t(s)
 
-`Window` holds the chain cut to the states that carry nearly all of the belief, for growing a tree quickly; `forward` and
+`Window` holds the chain, cut to the states that carry nearly all of the belief where those are few; `forward` and
 `backward` run over the whole chain, for what must be exact.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from seqveil.model import MarkovModel
 Box = dict[int, Floats]
 """Weights φ_t (n,) by position; a position that is missing has weight one everywhere."""
 
+MOST = 0.1  # share of the states up to which a window is worth opening
+SPARSE = 0.2  # a vector with fewer entries than this takes only its own rows of the chain
 WHOLE = 20_000  # a chain with fewer states and transitions than this a position is never cut
 
 
@@ -74,13 +76,13 @@ class Window:
     """
 
     n: int
-    first: Floats  # weights of the kept states at the first position
+    laws: list[Floats]  # weights of the kept states at each position, before any box
     symbols: list[Ints]  # newest symbol of each kept state, by position
     steps: list[Any]  # sparse transitions between kept states, by position
     restarts: list[Floats]  # back-off weight of each kept state
     bases: list[Floats]  # where the back-off leads among the kept states of the next position
     whole: bool  # nothing was cut
-    mass: float = 1.0  # of the node it was opened for
+    inflow: Any = None  # transitions by target, where all positions share them
 
     @property
     def length(self) -> int:
@@ -93,30 +95,30 @@ class Window:
         return [known.setdefault(id(step), step.T) for step in self.steps]
 
     @cached_property
-    def entries(self) -> int:
-        """Transitions in one pass."""
-        return sum(step.nnz for step in self.steps)
-
-    @cached_property
     def root(self) -> Node:
         """The whole batch as a node: weight one everywhere."""
-        return self.node({}, (), [np.ones(len(symbols)) for symbols in self.symbols])
-
-    def node(self, box: Box, path: tuple[int, ...], weights: list[Floats]) -> Node:
-        """A box with both passes done from the start."""
-        node = Node(self, box, path, weights, [self.first * weights[0]], [])
-        return node._finish(0, self.length - 1, [np.ones(len(self.symbols[-1]))])
+        ones = [np.ones(len(symbols)) for symbols in self.symbols]
+        behind = ones[::-1] if self.whole else ones[-1:]
+        return Node(self, {}, (), float(self.laws[-1].sum()), ones, list(self.laws), behind)
 
     def onward(self, position: int, law: Floats) -> Floats:
         """Weights at `position`, one step on."""
-        moved = np.asarray(self.flows[position] @ law)
         restart = float((law * self.restarts[position]).sum())
+        present = np.flatnonzero(law)
+        if len(present) < SPARSE * len(law):
+            moved = np.asarray(self.steps[position][present].T @ law[present])
+        else:
+            moved = np.asarray(self.flows[position] @ law)
         return moved + restart * self.bases[position] if restart else moved
 
     def back(self, position: int, value: Floats) -> Floats:
         """Values at `position` + 1, seen from `position`."""
         restart = float((self.bases[position] * value).sum())
-        seen = np.asarray(self.steps[position] @ value)
+        present = np.flatnonzero(value)
+        if self.inflow is not None and len(present) < SPARSE * len(value):
+            seen = np.asarray(self.inflow[present].T @ value[present])
+        else:
+            seen = np.asarray(self.steps[position] @ value)
         return seen + restart * self.restarts[position] if restart else seen
 
     def totals(self, position: int, values: Floats) -> Floats:
@@ -126,107 +128,104 @@ class Window:
 
 def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> Window:
     """The window that leaves out at most `spare` of the belief; small chains are kept whole."""
-    everything, more = np.arange(model.size), length - 1
     base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
-    if model.size + model.chain.nnz <= WHOLE:
-        symbols, steps = [model.newest] * length, [model.chain] * more
-        return Window(model.n, states, symbols, steps, [model.backoff] * more, [base] * more, whole=True)
-    kept = _carriers(states, spare / length)
-    law, all_kept, steps = states[kept], [kept], []
-    for _ in range(more):
+    small = model.size + model.chain.nnz <= WHOLE
+    kept = np.arange(model.size) if small else _carriers(states, spare / length)
+    laws, all_kept, steps = [states[kept]], [kept], []
+    for _ in range(length - 1):
         rows = model.chain if len(kept) == model.size else model.chain[kept]
-        arrived = np.asarray(rows.T @ law) + float((law * model.backoff[kept]).sum()) * base
-        kept = _carriers(arrived, spare / length)
+        arrived = np.asarray(rows.T @ laws[-1]) + float((laws[-1] * model.backoff[kept]).sum()) * base
+        kept = all_kept[0] if small else _carriers(arrived, spare / length)
         steps.append(rows if len(kept) == model.size else rows[:, kept])
-        law = arrived[kept]
+        laws.append(arrived[kept])
         all_kept.append(kept)
+    whole = all(len(states) == model.size for states in all_kept)
     return Window(
         model.n,
-        states[all_kept[0]],
-        [model.newest if len(k) == len(everything) else model.newest[k] for k in all_kept],
+        laws,
+        [model.newest if len(k) == model.size else model.newest[k] for k in all_kept],
         steps,
         [model.backoff[k] for k in all_kept[:-1]],
         [base[k] for k in all_kept[1:]],
-        whole=False,
+        whole,
+        _by_target(model) if whole and not small else None,
     )
 
 
-def _carriers(law: Floats, spare: float, all_beyond: float = 0.4) -> Ints:
+@lru_cache(maxsize=4)
+def _by_target(model: MarkovModel) -> Any:
+    return model.chain.T.tocsr()
+
+
+def _carriers(law: Floats, spare: float) -> Ints:
     """States that carry all but `spare` of a law: those above the largest of a few cuts that loses no more.
 
-    Where most states are kept all are, so that the chain need not be copied.
+    Where more than a tenth is kept all are: copying that much of the chain takes longer than it saves.
     """
     cut = 1024.0 * spare / len(law)
     while True:
         kept = law > cut
         if float(law.sum(where=~kept)) <= spare:
             found = np.flatnonzero(kept)
-            return np.arange(len(law)) if len(found) > all_beyond * len(law) else found
+            return np.arange(len(law)) if len(found) > MOST * len(law) else found
         cut /= 4.0
 
 
 @dataclass(eq=False)
 class Node:
-    """A soft box inside a window, with its passes done."""
+    """A soft box inside a window. Passes are made only as far as a law is asked for."""
 
     window: Window
     box: Box
     path: tuple[int, ...]
+    mass: float
     weights: list[Floats]  # φ_t on the kept states
-    ahead: list[Floats]  # α_t
-    behind: list[Floats]  # b_t
+    ahead: list[Floats]  # α_t of the first positions, as far as known
+    behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
     batches: Ints | None = None  # (sample, w) codes, drawn with the public seed
+    asked: int = 0  # position of the last question
+    kept: tuple[int, Floats] | None = None  # the symbol law last asked for
 
-    @cached_property
-    def mass(self) -> float:
-        return float(self.ahead[-1].sum())
+    def forward(self, position: int) -> Floats:
+        """α_t over the kept states."""
+        for known in range(len(self.ahead), position + 1):
+            self.ahead.append(self.window.onward(known - 1, self.ahead[known - 1]) * self.weights[known])
+        return self.ahead[position]
 
-    def narrowed(self, spare: float) -> Node:
-        """The same box in a window cut to the states that carry all but `spare` of the node."""
-        window, length = self.window, self.window.length
-        kept = [_carriers(self.law(position), spare / length, 0.8) for position in range(length)]
-        smaller = Window(
-            window.n,
-            window.first[kept[0]],
-            [symbols[k] for symbols, k in zip(window.symbols, kept, strict=True)],
-            [step[kept[t]][:, kept[t + 1]] for t, step in enumerate(window.steps)],
-            [restarts[k] for restarts, k in zip(window.restarts, kept[:-1], strict=True)],
-            [bases[k] for bases, k in zip(window.bases, kept[1:], strict=True)],
-            whole=False,
-            mass=self.mass,
-        )
-        node = smaller.node(self.box, self.path, [weights[k] for weights, k in zip(self.weights, kept, strict=True)])
-        node.batches = self.batches
-        return node
+    def backward(self, position: int) -> Floats:
+        """b_t over the kept states."""
+        last = self.window.length - 1
+        for known in range(last + 1 - len(self.behind), position, -1):
+            self.behind.append(self.window.back(known - 1, self.behind[-1] * self.weights[known]))
+        return self.behind[last - position]
 
     def law(self, position: int) -> Floats:
         """E[f; state] over the kept states at `position`."""
-        return self.ahead[position] * self.behind[position]
+        return self.forward(position) * self.backward(position)
 
     def symbol_law(self, position: int) -> Floats:
         """E[f; symbol]: (n,)."""
-        return self.window.totals(position, self.law(position))
+        if self.kept is None or self.kept[0] != position:
+            self.kept = (position, self.window.totals(position, self.law(position)))
+        return self.kept[1]
+
+    def symbol_laws(self) -> Floats:
+        """E[f; symbol] at every position: (w, n)."""
+        return np.stack([self.symbol_law(position) for position in range(self.window.length)])
 
     def child(self, split: Split, side: int) -> Node:
-        """The part of the node on one side of a split; only what the split changes is computed again."""
-        place, share = split.position, split.share(side)
+        """The part of the node on one side of a split; what the split does not change is shared."""
+        place, share, last = split.position, split.share(side), self.window.length - 1
         local = share[self.window.symbols[place]]
         box = {**self.box, place: self.box[place] * share if place in self.box else share}
         weights = [*self.weights[:place], self.weights[place] * local, *self.weights[place + 1 :]]
-        ahead = [*self.ahead[:place], self.ahead[place] * local]
-        return Node(self.window, box, (*self.path, side), weights, ahead, [])._finish(place, place, self.behind[place:])
-
-    def _finish(self, known: int, start: int, behind: list[Floats]) -> Node:
-        """Passes forward from position `known` and backward from `start`."""
-        for position in range(known, self.window.length - 1):
-            self.ahead.append(self.window.onward(position, self.ahead[position]) * self.weights[position + 1])
-        values = behind[0]
-        seen = []
-        for position in range(start - 1, -1, -1):
-            values = self.window.back(position, values * self.weights[position + 1])
-            seen.append(values)
-        self.behind = [*reversed(seen), *behind]
-        return self
+        ahead = [*self.ahead[:place], self.forward(place) * local]
+        behind = self.behind[: last - place + 1]
+        node = Node(self.window, box, (*self.path, side), split.rest if side else split.mass, weights, ahead, behind)
+        node.asked = place
+        if self.batches is not None:  # the part of the sample on that side serves the child too
+            node.batches = self.batches[share[self.batches[:, place]] >= 0.5]
+        return node
 
     def sample(self, generator: np.random.Generator, count: int) -> Ints:
         """Batches drawn from the node: codes (count, w). For utility only; nothing private rests on it."""
@@ -235,28 +234,32 @@ class Node:
         aim = (np.arange(count) + generator.random(count)) / count * running[-1]
         states = np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
         out[:, 0] = window.symbols[0][states]
-        for position in range(window.length - 1):
-            value = self.weights[position + 1] * self.behind[position + 1]
-            states = _step(window, position, states, value, generator.random(count))
-            out[:, position + 1] = window.symbols[position + 1][states]
+        for position in range(1, window.length):
+            value = self.weights[position] * self.backward(position)
+            states = _step(window, position - 1, states, value, generator.random(count))
+            out[:, position] = window.symbols[position][states]
         return out
 
 
 def _step(window: Window, position: int, states: Ints, value: Floats, coins: Floats) -> Ints:
     """One step of sampled batches, towards states in proportion to transition × value."""
     step = window.steps[position]
-    running = np.concatenate(([0.0], np.cumsum(step.data * value[step.indices])))
-    low, high = running[step.indptr[states]], running[step.indptr[states + 1]]
-    base = np.cumsum(window.bases[position] * value)
-    restart = window.restarts[position][states] * base[-1]
-    aim = coins * (high - low + restart)
-    inside = aim < high - low
+    origin, which = np.unique(states, return_inverse=True)
+    begin = step.indptr[origin]
+    count = step.indptr[origin + 1] - begin
+    end = np.cumsum(count)
+    entry = np.arange(end[-1]) + np.repeat(begin - (end - count), count)  # the rows of the states, one after another
+    target = step.indices[entry]
+    running = np.concatenate(([0.0], np.cumsum(step.data[entry] * value[target])))
+    low, inside = running[end - count][which], (running[end] - running[end - count])[which]
+    base = window.bases[position] * value
+    restart = window.restarts[position][states] * base.sum()
+    aim = coins * (inside + restart)
     place = np.searchsorted(running[1:], low + aim, side="right")
-    place = np.clip(place, step.indptr[states], np.maximum(step.indptr[states + 1] - 1, step.indptr[states]))
-    following = step.indices[np.minimum(place, len(step.indices) - 1)].astype(np.int64)
-    if not inside.all():
-        out = ~inside
-        share = (aim - (high - low))[out] / np.where(restart[out] > 0, restart[out], 1.0)
-        following[out] = np.searchsorted(base, share * base[-1], side="right")
-    return np.minimum(following, len(value) - 1)
-
+    place = np.clip(place, (end - count)[which], np.maximum(end - 1, end - count)[which])
+    following = target[np.minimum(place, len(target) - 1)].astype(np.int64) if len(target) else np.zeros_like(states)
+    anew = np.flatnonzero((aim >= inside) & (restart > 0))
+    if anew.size:
+        running, share = np.cumsum(base), (aim[anew] - inside[anew]) / restart[anew]
+        following[anew] = np.minimum(np.searchsorted(running, share * running[-1], side="right"), len(value) - 1)
+    return following

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from seqveil.mechanisms._splits import Search
 
 SEED = 20260101
-DRAWN, ENOUGH = 320, 140  # batches sampled at once, and how few of them a child may inherit
-FINALISTS = 3
+DRAWN, ENOUGH = 250, 16  # batches sampled at once, and how few of them a child may inherit
+STAY = 0.6  # share of the best gain that is enough to ask about the same position again, which needs no pass
+FINALISTS = 1  # orders of the best position that are cut exactly
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
 AIMS = np.array([0.35, 0.5, 0.65])
@@ -33,19 +34,21 @@ def best_sampled(search: Search, node: Node) -> Split | None:
     codes = node.batches
     features = _Moments(search.distortion, codes) if search.distortion.points is not None else _Counts(search, codes)
     sides, owners = _questions(search, codes)
-    before = float(features.cost(np.ones((1, len(codes))))[0])
+    before = float(features.both(np.ones((1, len(codes)))).sum())
     if before <= 0.0:
         return None
-    ranked = np.argsort(features.both(sides).sum(1).round(9), kind="stable")
+    gain = before - features.both(sides).sum(1)
+    here = np.array([position == node.asked for position, _ in owners])
+    ranked = np.argsort(-np.where(here, gain / STAY, gain).round(9), kind="stable")
     best: tuple[float, int, Cuts, int] | None = None
     tried: list[tuple[int, int]] = []
     for index in ranked.tolist():
-        if owners[index] in tried:
-            continue
+        if owners[index] in tried or (best is not None and owners[index][0] != tried[0][0]):
+            continue  # further orders of the best position only: another position needs a pass
         tried.append(owners[index])
         found = _cuts(search, node, *owners[index])
         if len(found.place):
-            weight = np.round(found.shares()[:, codes[:, found.position]] * SCALE) / SCALE
+            weight = np.round(found.shares(codes[:, found.position]) * SCALE) / SCALE
             values = score(features.both(weight), found.mass, node.mass, search.least)
             place = int(values.argmin())
             if best is None or values[place] < best[0]:
@@ -84,14 +87,14 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     law = node.symbol_law(position)
     if which >= 0:
         level = search.levels[which]
-        masses = np.bincount(level, law, int(level.max()) + 1)
+        masses = np.bincount(level, law, int(level.max()) + 1).astype(np.float64, copy=False)
         aims = AIMS if cells(node.mass, search.least) > 8 else np.linspace(0.1, 0.9, 9)
         return cut(position, level, masses, node.mass, search.least, aims)
     # symbols past the likely ones share one level: they are never told apart here
     order = np.argsort(-law, kind="stable")[: 4 * POPULAR]
     level = np.full(len(law), len(order))
     level[order] = np.arange(len(order))
-    masses = np.bincount(level, law, len(order) + 1)
+    masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
     return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
 
 
@@ -110,16 +113,18 @@ class _Moments:
         self.squares = (whole**2).sum(2)
         self.shape = whole.shape[1:]
 
-    def cost(self, weight: Floats) -> Floats:
-        """(C,) for weights (C, sample) in [0, 1]."""
-        mass = weight.sum(1)[:, None]
-        first = ((weight @ self.places) ** 2).reshape(len(weight), *self.shape).sum(2)
-        spread = np.maximum(mass * (weight @ self.squares) - first, 0.0)
-        return np.asarray((spread / np.maximum(mass, 1.0) if self.squared else np.sqrt(spread)).sum(1))
-
     def both(self, weight: Floats) -> Floats:
-        """(C, 2): cost of each side."""
-        return np.stack((self.cost(weight), self.cost(1.0 - weight)), axis=1)
+        """(C, 2): cost of each side, for weights (C, sample) in [0, 1] of the left one."""
+        mass = weight.sum(1)[:, None]
+        first, second = weight @ self.places, weight @ self.squares
+        left = self._cost(mass, first, second)
+        right = self._cost(len(self.places) - mass, self.places.sum(0) - first, self.squares.sum(0) - second)
+        return np.stack((left, right), axis=1)
+
+    def _cost(self, mass: Floats, first: Floats, second: Floats) -> Floats:
+        around = (first**2).reshape(len(first), *self.shape).sum(2)
+        spread = np.maximum(mass * second - around, 0.0)
+        return np.asarray((spread / np.maximum(mass, 1.0) if self.squared else np.sqrt(spread)).sum(1))
 
 
 class _Counts:

@@ -1,8 +1,8 @@
 """Which question to ask next: the split of a soft box that lowers the expected distortion most.
 
 A question puts the symbols of one position in an order and cuts it: left below the cut, right above, and the symbols at
-the cut to both sides in proportion θ where that makes the masses fit. What a split is worth is the exact cost of its two
-sides as releases, mixed with the belief before the release as they will be,
+the cut to both sides in proportion θ where that makes the masses fit. What a split is worth is the exact cost of its
+two sides as releases, mixed with the belief before the release as they will be,
 
     cost(v) = Σ_t min_r Σ_x [λ E(f_v; x_t = x) + (1-λ) m_v β_t(x)] D(x, r),
 
@@ -32,7 +32,6 @@ AHEAD = 1_000  # w²·S² up to which the best few splits are judged by what can
 TRIED = 6
 BALANCE = 0.15  # with many cells left, both sides should have this share: it keeps the tree shallow
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
-NARROW = 1e-3  # share of a node's mass that cutting its window may leave out
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
 
@@ -61,15 +60,6 @@ class Search:
         from seqveil.mechanisms._samples import best_sampled
 
         return best_sampled(self, node)
-
-    def child(self, node: Node, split: Split, side: int) -> Node:
-        """The part of a node on one side, in a smaller window once most of the old one is outside."""
-        found = node.child(split, side)
-        if node.batches is not None:  # the part of the sample on that side serves the child too
-            found.batches = node.batches[split.share(side)[node.batches[:, split.position]] >= 0.5]
-        if self.window.whole or found.mass < 8 * self.least or 8 * found.mass > found.window.mass:
-            return found
-        return found.narrowed(NARROW * found.mass)
 
     @property
     def balance(self) -> float:
@@ -121,7 +111,7 @@ def _spread_out(table: Floats) -> Floats:
     """A coordinate for each symbol by classical scaling of any matrix of costs."""
     square = ((table + table.T) / 2.0) ** 2
     centred = square - square.mean(0) - square.mean(1)[:, None] + square.mean()
-    values, vectors = np.linalg.eigh(-centred / 2.0)
+    _, vectors = np.linalg.eigh(-centred / 2.0)
     first = vectors[:, -1].round(9)
     return np.asarray(first * (1.0 if first[np.abs(first).argmax()] > 0 else -1.0))
 
@@ -136,13 +126,13 @@ class Cuts:
     theta: Floats  # (C,) share of that level that goes left
     mass: Floats  # (C,) of the left side
 
-    def shares(self) -> Floats:
-        """(C, n) probability of each symbol to go left."""
-        below, at = self.level[None] < self.place[:, None], self.level[None] == self.place[:, None]
-        return below + at * self.theta[:, None]
+    def shares(self, codes: Ints) -> Floats:
+        """(C, k) probability of each of k symbols to go left."""
+        level = self.level[codes][None]
+        return (level < self.place[:, None]) + (level == self.place[:, None]) * self.theta[:, None]
 
     def split(self, node: Node, index: int) -> Split:
-        theta = int(round(float(self.theta[index]) * (1 << 50))) << 12
+        theta = round(float(self.theta[index]) * (1 << 50)) << 12
         at = np.where(self.level == self.place[index], theta, 0)
         left = np.where(self.level < self.place[index], DENOMINATOR, at)
         law = node.symbol_law(self.position)
@@ -263,8 +253,8 @@ def _joint(search: Search, node: Node) -> Floats:
     for later in range(length):
         if later:
             reach = np.einsum("txy,yz->txz", reach, steps) * node.weights[later]
-        reach = np.concatenate((reach, (newest.T * node.ahead[later])[None]))
-        pair = reach * node.behind[later]
+        reach = np.concatenate((reach, (newest.T * node.forward(later))[None]))
+        pair = reach * node.backward(later)
         pair = pair if model.size == model.n else np.einsum("txy,yz->txz", pair, newest)
         out[: later + 1, later] = pair
         out[later, : later + 1] = pair.transpose(0, 2, 1)

@@ -32,11 +32,13 @@ from seqveil.errors import DataError, GuaranteeError
 from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
-from seqveil.mechanisms._splits import NARROW, Search
+from seqveil.mechanisms._guess import best_guess
+from seqveil.mechanisms._splits import Search
 
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
 SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
-LEAVES = 512
+LEAVES = 512  # a tree with more leaves is not written out
+MANY = 1.5  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are told less often
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class Tree:
         while self.told and (split := self.search.choose(node)) is not None:
             side = decide(len(node.path), split)
             chance *= (DENOMINATOR - split.fresh if side else split.fresh) / float(DENOMINATOR)
-            node = self.search.child(node, split, side)
+            node = node.child(split, side)
         return node, chance
 
     def everything(self) -> list[tuple[Node, float]]:
@@ -66,7 +68,7 @@ class Tree:
                 found.append((node, chance))
                 continue
             for side, weight in ((1, DENOMINATOR - split.fresh), (0, split.fresh)):
-                todo.append((self.search.child(node, split, side), chance * weight / float(DENOMINATOR)))
+                todo.append((node.child(split, side), chance * weight / float(DENOMINATOR)))
         return found
 
 
@@ -75,14 +77,14 @@ def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
     model, length = batch.model, batch.length
     aim = usable(batch.epsilon, model.size * length)
     window = open_window(model, batch.states, length, SPARE)
-    lost = 0.0 if window.whole else max(0.0, 1.0 - window.root.mass) + NARROW / 7.0 + 1e-12
+    lost = 0.0 if window.whole else max(0.0, 1.0 - window.root.mass) + 1e-12
     if ldp:
-        kappa = 1.0 / (1.5 * math.exp(aim / 2) + 1.0)
+        kappa = 1.0 / (MANY * math.exp(aim / 2) + 1.0)
         share = math.expm1(aim) * kappa / (1.0 + math.expm1(aim) * kappa)
     else:
         kappa = 1.0 / (1.0 + math.exp(aim))
         share = math.expm1(aim) / (math.exp(aim) + lost / kappa)
-    root = np.stack([window.root.symbol_law(position) for position in range(length)])
+    root = window.root.symbol_laws()
     search = Search(model, window, batch.distortion, (least or kappa) * ROOM, share, root)
     return Tree(batch, int(share * DENOMINATOR), search)
 
@@ -128,8 +130,7 @@ class TreeRelease:
 def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
     """Everything that follows from the leaf, exactly, and the check of the promise."""
     batch, told = tree.batch, tree.told / float(DENOMINATOR)
-    root = forward(batch.model, batch.states, batch.length, {})[-1]
-    last = forward(batch.model, batch.states, batch.length, leaf.box)[-1] if leaf.box else root
+    root, last = _last(tree, tree.search.window.root), _last(tree, leaf)
     mass = float(last.sum())
     marginal = (1.0 - told) * chance + told * mass
     posterior = (1.0 - told) * chance * root + told * last
@@ -149,11 +150,18 @@ def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
     return TreeRelease(batch, leaf.path, codes, posterior, least, most, told, chance, mass, leaf.box)
 
 
+def _last(tree: Tree, node: Node) -> Floats:
+    """E[f; state] at the last position over the whole chain."""
+    batch = tree.batch
+    if node.window.whole:
+        return node.forward(batch.length - 1)
+    return forward(batch.model, batch.states, batch.length, node.box)[-1]
+
+
 def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     """Best estimate of each symbol under the window's law of the batch given the release."""
     told, search = tree.told / float(DENOMINATOR), tree.search
-    laws = np.stack([leaf.symbol_law(position) for position in range(tree.batch.length)])
-    return search.distortion.best_guess( told * laws + (1.0 - told) * chance * search.root)
+    return best_guess(search.distortion, told * leaf.symbol_laws() + (1.0 - told) * chance * search.root)
 
 
 def draw(batch: Batch, codes: Ints, coins: Coins, ldp: bool = False) -> TreeRelease:

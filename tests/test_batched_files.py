@@ -1,0 +1,383 @@
+"""Releases in batches through files and commands: the whole chain, what is refused, and what tampering does."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil import Budget, MarkovModel, Schedule, Setting, batches, mechanisms, stream
+from seqveil.batches import decode_path
+from seqveil.cli import main
+from seqveil.decode import decode_paths
+from seqveil.errors import DataError
+from seqveil.flow import audit_file, decode_file, release_file
+
+SECRET = "zq-secret-77"
+WORDS = ["bath", "hall", "kitchen"]
+READERS = {".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}
+
+
+class Run:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def seqveil(capfd):
+    def run(*args):
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return Run(code, *capfd.readouterr())
+
+    return run
+
+
+def sticky(stay=0.8, names=WORDS):
+    n = len(names)
+    moves = np.full((n, n), (1 - stay) / (n - 1))
+    np.fill_diagonal(moves, stay)
+    return MarkovModel(np.full(n, 1 / n), moves, alphabet=names)
+
+
+def streams(model, lengths=(1, 4, 9, 2, 8, 13, 5, 3), seed=3):
+    """Interleaved users, one with a single event, some with a short last batch of 4."""
+    rows = []
+    for user, length in enumerate(lengths):
+        values = model.alphabet.decode(model.sample(length, 1, seed + user)[0])
+        rows += [(f"0{user}", seq, 10.0 * seq + user, value, SECRET) for seq, value in enumerate(values)]
+    frame = pl.DataFrame(rows, schema=["user", "seq", "at", "value", "note"], orient="row")
+    return frame.sort("seq", "user")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A data file and the model it was drawn from."""
+    model = sticky()
+    model.save(tmp_path / "m.model")
+    streams(model).write_csv(tmp_path / "data.csv")
+    return tmp_path
+
+
+@pytest.fixture
+def released(seqveil, place):
+    out = place / "r.csv"
+    assert seqveil("release", place / "data.csv", "-m", place / "m.model", "-e", 2, "--batch", 4, "-o", out).code == 0
+    return out
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_the_whole_chain(seqveil, tmp_path, suffix):
+    data, chain, out, back = (tmp_path / name for name in ("data" + suffix, "m.model", "out" + suffix, "back" + suffix))
+    raw = streams(sticky())
+    {".csv": raw.write_csv, ".jsonl": raw.write_ndjson, ".parquet": raw.write_parquet}[suffix](data)
+    assert seqveil("fit", data, "-o", chain, "--smoothing", 0.5).code == 0
+    plan = seqveil("plan", chain, "-e", 0.5, "--batch", "1,4", "--length", 8, "--users", 3, "--json").json
+    assert [(row["mechanism"], row["batch"], row["delay"]) for row in plan["rows"]] == [
+        ("optimal", 1, 0),
+        ("randomized_response", 1, 0),
+        ("auto", 4, 3),
+    ]
+    assert {row["epsilon"] for row in plan["rows"]} == {0.5}
+    account = seqveil("release", data, "-m", chain, "-e", 2, "--batch", 4, "--out", out, "--json").json
+    assert (account["events"], account["releases"], account["batch"]) == (45, 15, 4)
+    assert sum(told["batches"] for told in account["choices"].values()) == 15
+    report = seqveil("audit", out, "-m", chain, "--json")
+    assert report.code == 0
+    assert report.json["exact"] is False
+    assert set(report.json["checks"].values()) == {True, None}
+    for name in ("users", "releases", "held", "leakage", "composition", "ldp"):
+        assert report.json[name] == pytest.approx(account[name], rel=1e-12)
+    assert report.json["worst_release"] <= 2
+    assert seqveil("decode", out, "-m", chain, "--out", back, "--histogram", tmp_path / "h.csv").code == 0
+    made, decoded = READERS[suffix](out), READERS[suffix](back)
+    assert made.columns == ["user", "seq", "value", "epsilon", "batch", "path"]
+    assert decoded.columns == ["user", "seq", "value", "confidence"]
+    assert decoded["seq"].to_list() == made["seq"].to_list()
+    assert pl.read_csv(tmp_path / "h.csv")["expected"].sum() == pytest.approx(45)
+    assert SECRET not in "".join(path.read_text(errors="replace") for path in tmp_path.glob("out*"))
+    check_layout(raw, made)
+
+
+def check_layout(raw, made):
+    """Every event once; a batch's rows together and in order, its ε and path on the first."""
+    assert made["epsilon"].sum() == 2.0 * 15
+    told = made["path"] != "-"
+    assert (told == (made["epsilon"] > 0)).all()
+    assert (told == (pl.Series(made["seq"]) % 4 == 0)).all()
+    assert (made["batch"] == made["seq"] // 4).all()
+    keys = made.select(pl.struct("user", "batch").rle_id())["user"]
+    assert keys.n_unique() == keys.max() + 1 == 15
+    for (user,), rows in made.group_by("user"):
+        assert rows["seq"].to_list() == raw.filter(pl.col("user").cast(rows["user"].dtype) == user)["seq"].to_list()
+
+
+def test_rows_come_when_a_batch_is_full_and_short_ones_last(released):
+    made = pl.read_csv(released)
+    sizes = made.group_by("user", "batch", maintain_order=True).len()["len"].to_list()
+    assert sizes == sorted(sizes, key=lambda size: size < 4)
+
+
+def test_the_account_and_the_estimates_are_those_of_single_streams(place, released):
+    model = MarkovModel.load(place / "m.model")
+    setting, made = Setting.of(model, "auto", 2.0, batch=4), pl.read_csv(released, schema_overrides={"user": pl.String})
+    for online in (False, True):
+        decode_file(released, model, place / "d.csv", online=online, chunk=7)
+        decoded = pl.read_csv(place / "d.csv", schema_overrides={"user": pl.String})
+        for (user,), rows in made.group_by("user"):
+            paths = [decode_path(str(path)) for path in rows["path"] if path != "-"]
+            laws = decode_paths(setting, paths, rows.height, smooth=not online)
+            mine = decoded.filter(pl.col("user") == user)
+            assert mine["confidence"].to_numpy() == pytest.approx(laws.max(1), abs=1e-6)
+            state = stream.State.start(setting)
+            for k, path in enumerate(paths):
+                values = rows["value"][4 * k : 4 * k + 4]
+                sent, state = batches.observe(setting, state, path, len(values))
+                assert model.alphabet.decode(sent.codes) == values.to_list()
+    report = audit_file(released, model)
+    assert report.worst_user == "05"
+
+
+SETTINGS = {
+    "pulsed": {"schedule": 2},
+    "by belief": {"epsilon": 1.0, "schedule": Schedule(2, 0.3)},
+    "hold": {"budget": Budget(total=3.0)},
+    "stop": {"budget": Budget(total=3.0, when_spent="stop")},
+    "horizon": {"epsilon": None, "budget": Budget(total=4.0, horizon=3)},
+    "window": {"budget": Budget(per_window=2.0, releases=2, when_spent="stop")},
+    "seconds": {"budget": Budget(per_window=3.0, seconds=55.0, when_spent="stop")},
+    "unsound": {"mechanism": "batch_descent"},
+    "one": {"batch": 1},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_receiver_follows_every_setting(place, name):
+    model, out = MarkovModel.load(place / "m.model"), place / "out.csv"
+    streams(model, (1, 7, 16, 18)).select("user", "value", time="at").write_csv(place / "data.csv")
+    setting = Setting.of(model, **({"mechanism": "tree", "epsilon": 2.0, "batch": 3} | SETTINGS[name]))
+    account = release_file(place / "data.csv", setting, out, seed=4, chunk=17)
+    few = audit_file(out, model, chunk=5, memory=2 * 8 * 3)  # laws of two users in memory, of two in a file
+    report = audit_file(out, model)
+    assert few == report
+    assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
+    assert (report.releases, report.held, report.composition) == (account.releases, account.held, account.composition)
+    assert (report.epsilons, report.values, report.unchanged) == (True, True, True)
+    assert report.passed or not setting.mechanism.sound
+    assert (account.stopped > 0) is (setting.budget.when_spent == "stop")
+    rows = pl.read_csv(out).height
+    assert rows == account.events - account.stopped
+    for online in (False, True):
+        decoded = decode_file(out, model, place / "decoded.csv", online=online, chunk=11)
+        assert decoded.rows == rows
+        assert decoded.histogram.sum() == pytest.approx(rows)
+
+
+def brute_laws(setting, log, length, batch):
+    """Laws of all symbols by summing over every sequence; only for what was released (None: left out)."""
+    model, state, sent = setting.model, stream.State.start(setting), []
+    for k, path in enumerate(log):
+        one, state = batches.observe(setting, state, path, min(batch, length - k * batch))
+        sent.append(one)
+    grid = np.indices((model.n,) * length).reshape(length, -1).T
+    moves = model.chain.toarray()
+    weight = model.initial[grid[:, 0]] * np.prod([moves[grid[:, t], grid[:, t + 1]] for t in range(length - 1)], axis=0)
+    for k, one in enumerate(sent):
+        if one is not None:
+            weight = weight * [one.lift(row[k * batch : (k + 1) * batch]) for row in grid]
+    laws = [np.bincount(grid[:, t], weight, model.n) for t in range(length)]
+    return np.stack(laws) / weight.sum()
+
+
+def test_estimates_over_a_gap_are_those_of_brute_force(tmp_path):
+    model, out = sticky(0.7, ["a", "b"]), tmp_path / "out.csv"
+    budget = Budget(per_window=1.5, releases=2, when_spent="stop")
+    setting = Setting.of(model, "tree", 1.5, batch=2, budget=budget)
+    streams(model, (9,)).write_csv(tmp_path / "data.csv")
+    release_file(tmp_path / "data.csv", setting, out, seed=2)
+    made = pl.read_csv(out)
+    first = made.filter(pl.col("path") != "-")
+    found = dict(zip(first["batch"], first["path"], strict=True))
+    assert len(found) < max(found) + 1  # there is a gap
+    log = [decode_path(found[k]) if k in found else None for k in range(max(found) + 1)]
+    laws = brute_laws(setting, log, made["seq"].max() + 1, 2)
+    decode_file(out, model, tmp_path / "d.csv")
+    assert pl.read_csv(tmp_path / "d.csv")["confidence"].to_numpy() == pytest.approx(laws[made["seq"]].max(1), abs=1e-6)
+
+
+@pytest.mark.parametrize("column", ["value", "epsilon", "path", "batch", "second path"])
+def test_audit_sees_a_changed_row(seqveil, place, released, column):
+    made = pl.read_csv(released, infer_schema=False)
+    k, named = (1, "path") if column == "second path" else (0, column)
+    first = made[named][k]
+    other = {
+        "value": "hall" if first == "bath" else "bath",
+        "epsilon": "1.5",
+        "path": {"0": "1"}.get(first, "0"),
+        "batch": "1",
+    }[named]
+    changed = made[named].to_list()
+    changed[k] = other
+    made.with_columns(pl.Series(named, changed)).write_csv(released)
+    said = seqveil("audit", released, "-m", place / "m.model", "--json")
+    assert said.code == (1 if column in ("value", "epsilon") else said.code)
+    assert said.code in (1, 2)
+    if said.code == 1:
+        assert said.json["checks"]["unchanged"] is False
+        broken = {"value": "values", "epsilon": "epsilons", "path": "values"}[column]
+        assert column == "path" or said.json["checks"][broken] is False
+    else:
+        assert said.err.startswith("error: r.csv: row")
+        assert said.err.count("\n") == 1
+
+
+def test_a_lost_row_is_refused(seqveil, place, released):
+    lines = released.read_text().splitlines(keepends=True)
+    released.write_text("".join(lines[:2] + lines[3:]))
+    said = seqveil("audit", released, "-m", place / "m.model")
+    assert said.code in (1, 2)
+
+
+def test_without_a_side_file_the_batch_size_must_be_right(seqveil, place, released):
+    (place / "r.csv.meta.json").unlink()
+    chain = place / "m.model"
+    assert seqveil("audit", released, "-m", chain, "-e", 2, "--batch", 4).code == 0
+    for size in (3, 5, 8):
+        said = seqveil("audit", released, "-m", chain, "-e", 2, "--batch", size)
+        assert said.code == 2
+        assert "--batch" in said.err
+    assert "in batches" in seqveil("audit", released, "-m", chain, "-e", 2).err
+    assert seqveil("decode", released, "-m", chain, "-e", 2, "--batch", 3, "-o", place / "d.csv").code == 2
+    assert seqveil("release", place / "data.csv", "-m", chain, "-e", 2, "-o", released).code == 0
+    (place / "r.csv.meta.json").unlink()
+    said = seqveil("audit", released, "-m", chain, "-e", 2, "--batch", 4)
+    assert (said.code, "'path'" in said.err) == (2, True)
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(seqveil, place):
+    (place / "unknown.csv").write_text(f"user,value\nu1,bath\nu1,{SECRET}\n")
+    before = sorted(os.listdir(place))
+
+    def release(*more, data="data.csv", epsilon=1):
+        return ("release", place / data, "-m", place / "m.model", "-e", epsilon, "-o", place / "out.csv", *more)
+
+    cases = {
+        "zero": (release("--batch", 0), "batch"),
+        "negative": (release("--batch", -2), "batch"),
+        "text": (release("--batch", "many"), "--batch"),
+        "one by one": (release("--batch", 3, "--mechanism", "optimal"), "releases one symbol at a time"),
+        "too many": (release("--batch", 40, "--mechanism", "batch_lp"), "possible batches"),
+        "unknown value": (release("--batch", 2, data="unknown.csv"), "row 2"),
+        "plan": (("plan", place / "m.model", "--batch", "1,x"), "batch"),
+        "plan zero": (("plan", place / "m.model", "--batch", "0"), "batch"),
+        "plan sizes": (("plan", place / "m.model", "--mechanism", "tree"), "--batch"),
+    }
+    for name, (args, expected) in cases.items():
+        said = seqveil(*args)
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), (name, said.err)
+        assert expected in said.err, (name, said.err)
+        assert SECRET not in said.err
+    assert sorted(os.listdir(place)) == before
+
+
+def test_a_budget_too_small_for_a_cell_says_so(seqveil, place):
+    args = ("release", place / "data.csv", "-m", place / "m.model", "--batch", 4, "-o", place / "r.csv")
+    account = seqveil(*args, "-e", 1e-7, "--json").json
+    assert account["held"] == account["releases"] == 15
+    assert "15 held at the best guess" in seqveil(*args, "-e", 1e-7).err
+    spent = seqveil(*args, "-e", 2, "--budget", 2, "--json").json
+    assert 0 < spent["held"] < 15
+    report = seqveil("audit", place / "r.csv", "-m", place / "m.model", "--json").json
+    assert report["checks"]["total"] is True
+    assert report["held"] == spent["held"]
+
+
+def test_the_summary_says_what_was_chosen(seqveil, place):
+    args = ("release", place / "data.csv", "-m", place / "m.model", "--batch", 4, "-e", 2, "-o", place / "r.csv")
+    said = seqveil(*args).err
+    assert "15 batches of at most 4 from 45 events, 8 users" in said
+    assert "chosen     batch_lp for" in said
+    assert "each batch of 4 events" in said
+    assert "at most" in said
+    assert json.loads((place / "r.csv.meta.json").read_text())["setting"]["batch"] == 4
+
+
+def test_batches_err_less_at_the_same_total(tmp_path):
+    model = sticky(0.95)
+    data = streams(model, (32,) * 8)
+    data.write_csv(tmp_path / "data.csv")
+    wrong = {}
+    for size, name in ((1, "optimal"), (8, "tree")):
+        setting = Setting.of(model, name, 0.4 * size, batch=size)
+        account = release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
+        assert account.composition == pytest.approx(12.8)
+        made = pl.read_csv(tmp_path / "out.csv", schema_overrides={"user": pl.String})
+        both = made.join(data, on=["user", "seq"])
+        assert both.height == 256
+        wrong[size] = float((both["value"] != both["value_right"]).mean())
+    assert wrong[8] < 0.6 * wrong[1]
+
+
+def test_mechanisms_lists_both_kinds(seqveil):
+    listed = seqveil("mechanisms", "--json").json
+    assert [each["name"] for each in listed if each["batched"]] == mechanisms.batched()
+    one, many = seqveil("mechanisms").out.split("batches of W symbols")
+    assert all(f"\n {name} " in one for name in mechanisms.instantaneous())
+    assert all(f"\n {name} " in many for name in mechanisms.batched())
+    assert "NO" in many
+
+
+def test_a_file_sorted_anew_is_read_but_not_unchanged(place, released):
+    model, made = MarkovModel.load(place / "m.model"), pl.read_csv(released, infer_schema=False)
+    made.sort("user", maintain_order=True).write_csv(released)
+    report = audit_file(released, model)
+    assert (report.values, report.epsilons, report.unchanged) == (True, True, False)
+
+
+def test_a_receiver_refuses_another_model(place, released):
+    (place / "r.csv.meta.json").unlink()
+    other = sticky(0.5)
+    setting = Setting.of(other, "tree", 2.0, batch=4)
+    with pytest.raises(DataError, match=r"r\.csv: rows 1 to 4"):
+        audit_file(released, other, setting)
+
+
+PROGRAM = [sys.executable, "-m", "seqveil"]
+
+
+def test_a_stream_is_released_as_its_batches_fill(place):
+    args = [*PROGRAM, "release", "-", "-m", place / "m.model", "-e", "1", "--batch", "2", "--out", "-"]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"user,value\nu1,bath\nu2,hall\nu1,bath\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"user,value,epsilon,batch,path\n"
+        assert [process.stdout.readline()[:3] for _ in range(2)] == [b"u1,"] * 2  # before the input has ended
+        rest, _ = process.communicate()
+        assert rest.startswith(b"u2,")
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(place, number):
+    folder = place / "out"
+    folder.mkdir()
+    args = [*PROGRAM, "release", "-", "-m", place / "m.model", "-e", "1", "--batch", "3", "--out", folder / "out.csv"]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"user,value\n" + b"u1,bath\nu2,hall\n" * 3000)  # and no end
+        process.stdin.flush()
+        while not any(part.stat().st_size for part in folder.glob(".out.csv.part-*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.stderr.read().decode() == "interrupted; nothing was written\n"
+        assert process.wait() == 1
+    assert os.listdir(folder) == []
