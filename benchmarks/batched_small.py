@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from seqveil.distortion import Distortion, absolute, hamming
+from seqveil.mechanisms import auto as AUTO
 from seqveil.mechanisms import optimal
 from seqveil.mechanisms._batch import Batch
 from seqveil.mechanisms._support import Support, support
@@ -43,6 +44,7 @@ def cases() -> Iterator[tuple[str, MarkovModel, int, Distortion]]:
 
 def contenders() -> dict[str, Callable[[Batch], float | None]]:
     return {
+        "auto": AUTO.expected,
         "tree_refined": TREE_REFINED.expected,
         "tree": TREE.expected,
         "optimal ε/w + decoder": symbol_by_symbol,

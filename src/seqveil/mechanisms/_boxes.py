@@ -97,7 +97,8 @@ class Window:
     @cached_property
     def root(self) -> Node:
         """The whole batch as a node: weight one everywhere."""
-        ones = [np.ones(len(symbols)) for symbols in self.symbols]
+        known: dict[int, Floats] = {}  # positions with as many states share their ones
+        ones = [known.setdefault(len(symbols), np.ones(len(symbols))) for symbols in self.symbols]
         behind = ones[::-1] if self.whole else ones[-1:]
         return Node(self, {}, (), float(self.laws[-1].sum()), ones, list(self.laws), behind)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seqveil.mechanisms._splits import Search
 
 SEED = 20260101
+FIRST = 600
 DRAWN, ENOUGH = 250, 16  # batches sampled at once, and how few of them a child may inherit
 STAY = 0.6  # share of the best gain that is enough to ask about the same position again, which needs no pass
 FINALISTS = 1  # orders of the best position that are cut exactly
@@ -30,7 +31,8 @@ AIMS = np.array([0.35, 0.5, 0.65])
 def best_sampled(search: Search, node: Node) -> Split | None:
     """The best split among the most promising positions and orders, or None where nothing is left to gain."""
     if node.batches is None or len(node.batches) < ENOUGH:
-        node.batches = node.sample(np.random.default_rng([SEED, len(node.path), *node.path]), DRAWN)
+        count = DRAWN if node.path else FIRST
+        node.batches = node.sample(np.random.default_rng([SEED, len(node.path), *node.path]), count)
     codes = node.batches
     features = _Moments(search.distortion, codes) if search.distortion.points is not None else _Counts(search, codes)
     sides, owners = _questions(search, codes)

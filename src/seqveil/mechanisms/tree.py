@@ -38,7 +38,7 @@ from seqveil.mechanisms._splits import Search
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
 SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
 LEAVES = 512  # a tree with more leaves is not written out
-MANY = 1.5  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are told less often
+MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are told less often
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,11 @@ def _last(tree: Tree, node: Node) -> Floats:
 def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     """Best estimate of each symbol under the window's law of the batch given the release."""
     told, search = tree.told / float(DENOMINATOR), tree.search
-    return best_guess(search.distortion, told * leaf.symbol_laws() + (1.0 - told) * chance * search.root)
+    codes = np.empty(tree.batch.length, np.int64)
+    for position, before in enumerate(search.root):
+        law = told * leaf.symbol_law(position) + (1.0 - told) * chance * before
+        codes[position] = best_guess(search.distortion, law[None])[0]
+    return codes
 
 
 def draw(batch: Batch, codes: Ints, coins: Coins, ldp: bool = False) -> TreeRelease:

@@ -1,0 +1,194 @@
+"""The tree-quantised release: distance from the exact optimum, error on walks, clicks and gaze, time and memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import find
+from seqveil import MarkovModel, distortion
+from seqveil.alphabet import Grid
+from seqveil.coins import SeededCoins
+from seqveil.mechanisms._batch import Batch, BatchMechanism
+from seqveil.mechanisms._program import solve
+from seqveil.mechanisms.tree import TREE, TREE_LDP
+from seqveil.model import Counts
+
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
+SIDE = 100
+FRAMES = 25  # gaze samples in a second, about
+Row = dict[str, Any]
+
+
+def run(data: Path | None) -> Row:
+    return {
+        "optimum": _small(),
+        "walk": _walks(),
+        "growth": _growth(),
+        "msnbc": _clicks(data),
+        "gaze": _gaze(data),
+    }
+
+
+def _release(
+    model: MarkovModel,
+    costs: distortion.Distortion,
+    streams: list[Any],
+    length: int,
+    epsilon: float,
+    mechanism: BatchMechanism = TREE,
+    skip: int = 0,
+) -> tuple[float, float, float]:
+    """Mean error a symbol, its standard error, and the median milliseconds a batch, all but the first `skip`."""
+    coins, errors, times = SeededCoins(1), [], []
+    for stream in streams:
+        states = model.initial
+        for place, start in enumerate(range(0, len(stream) - length + 1, length)):
+            codes = stream[start : start + length]
+            begun = time.perf_counter()
+            sent = mechanism.draw(Batch(model, states, length, epsilon, costs), codes, coins)
+            states = model.advance(sent.posterior)
+            if place >= skip:
+                times.append(time.perf_counter() - begun)
+                errors.append(costs.between(codes, sent.codes).mean())
+    return float(np.mean(errors)), float(np.std(errors) / math.sqrt(len(errors))), 1e3 * float(np.median(times))
+
+
+def _small_cases() -> list[tuple[int, int, str, MarkovModel, np.ndarray]]:
+    generator, cases = np.random.default_rng(5), []
+    shapes = [(2, 2), (2, 4), (2, 6), (3, 1), (3, 2), (3, 3), (4, 2), (4, 3), (5, 1), (5, 2)]
+    for (n, length), kind in itertools.product(shapes, ("strong", "weak", "random")):
+        for name in ("hamming",) if n == 2 else ("hamming", "absolute"):
+            rows = generator.dirichlet(np.full(n, {"strong": 1.0, "weak": 5.0, "random": 0.7}[kind]), size=n)
+            if kind == "strong":
+                rows = 0.12 * rows + 0.88 * np.eye(n)
+            model = MarkovModel(generator.dirichlet(np.full(n, 3.0)), rows)
+            batches = np.array(list(itertools.product(range(n), repeat=length)))
+            belief = model.prior[batches[:, 0]].copy()
+            for position in range(1, length):
+                belief *= rows[batches[:, position - 1], batches[:, position]]
+            cases.append((n, length, name, model, np.column_stack((belief, batches))))
+    return cases
+
+
+def _small() -> list[Row]:
+    """Expected distortion over the optimum of the linear program on all batches."""
+    cases, rows = _small_cases(), []
+    print(f"{len(cases)} small chains (n = 2..5, w = 1..6), expected distortion over the exact optimum")
+    print(f"  {'ε':>5}{'tree':>9}{'worst':>8}{'LDP tree':>10}")
+    for epsilon in EPSILONS:
+        ratios: dict[str, list[float]] = {"tree": [], "tree_ldp": []}
+        for n, length, name, model, table in cases:
+            costs = distortion.hamming() if name == "hamming" else distortion.absolute(np.arange(n))
+            batches = table[:, 1:].astype(int)
+            between = costs.between(batches[:, None, :], batches[None]).sum(2)
+            least = solve(table[:, 0], epsilon, between).error
+            batch = Batch(model, model.initial, length, epsilon, costs)
+            for mechanism in (TREE, TREE_LDP):
+                ratios[mechanism.name].append((mechanism.expected(batch) or 0.0) / least)
+        mean = {name: math.exp(np.mean(np.log(found))) for name, found in ratios.items()}
+        print(f"  {epsilon:>5g}{mean['tree']:>9.3f}{max(ratios['tree']):>8.2f}{mean['tree_ldp']:>10.2f}", flush=True)
+        rows.append({"epsilon": epsilon, "worst": max(ratios["tree"]), **mean})
+    return rows
+
+
+def _walk(side: int, reach: int = 1) -> tuple[MarkovModel, distortion.Distortion]:
+    """A walk on a square grid that goes up to `reach` cells each way, all alike."""
+    from scipy import sparse
+
+    line = sparse.diags_array([1.0] * (2 * reach + 1), offsets=range(-reach, reach + 1), shape=(side, side))
+    steps = sparse.csr_array(sparse.kron(line, line))
+    steps = sparse.csr_array(sparse.diags_array(1.0 / np.asarray(steps.sum(1)).ravel()) @ steps)
+    points = np.array(list(itertools.product(range(side), repeat=2)), float)
+    return MarkovModel(np.full(side**2, 1.0 / side**2), steps), distortion.euclidean(points)
+
+
+def _walks() -> list[Row]:
+    rows: list[Row] = []
+    print(f"random walks on a {SIDE} × {SIDE} grid, w = 10, from the third batch on, mean Euclidean error in cells")
+    for reach, epsilon, mechanism in itertools.product((1, 3), (5.0, 10.0), (TREE, TREE_LDP)):
+        model, costs = _walk(SIDE, reach)
+        streams = list(model.sample(80, 10, seed=4))
+        error, spread, milliseconds = _release(model, costs, streams, 10, epsilon, mechanism, skip=2)
+        text = f"  steps up to {reach}, ε={epsilon:<3g}{mechanism.name:<10}{error:>7.2f} ± {spread:.2f}"
+        print(f"{text}{milliseconds:>9.1f} ms a batch", flush=True)
+        rows.append({"reach": reach, "epsilon": epsilon, "mechanism": mechanism.name, "error": error})
+    return rows
+
+
+def _growth() -> list[Row]:
+    rows: list[Row] = []
+    print("time a batch and memory beyond the model, walk with steps up to 1, ε = 10, from the second batch on")
+    cases = [(side, 10) for side in (10, 32, 100, 200)] + [(SIDE, length) for length in (1, 2, 5, 25, 50)]
+    for side, length in cases:
+        model, costs = _walk(side)
+        streams = list(model.sample(4 * length, 3, seed=2))
+        error, _, milliseconds = _release(model, costs, streams, length, 10.0, skip=1)
+        tracemalloc.start()
+        _release(model, costs, [streams[0][: 2 * length]], length, 10.0)
+        peak = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+        print(f"  n={side**2:<7}w={length:<4}{milliseconds:>8.1f} ms{peak:>8.1f} MB   error {error:.2f}", flush=True)
+        rows.append({"n": side**2, "w": length, "milliseconds": milliseconds, "megabytes": peak})
+    return rows
+
+
+def _clicks(data: Path | None, users: int = 1_000, clicks: int = 20) -> list[Row]:
+    import polars as pl
+
+    path = find(data, "msnbc/msnbc_sequences.parquet")
+    if path is None:
+        return []
+    everyone = pl.read_parquet(path)
+    held_out = everyone.filter(pl.col("seq").list.len() >= clicks).sample(users, seed=1)
+    rest = everyone.join(held_out.select("user"), on="user", how="anti")
+    model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
+    truth = model.alphabet.encode(held_out["seq"].list.head(clicks).explode().to_numpy()).reshape(users, clicks)
+    rows: list[Row] = []
+    print(f"MSNBC, first {clicks} clicks of {users} users, ε = 1 a click, share of wrong symbols")
+    for length in (1, 2, 5, 10):
+        error, spread, milliseconds = _release(model, distortion.hamming(), list(truth), length, float(length))
+        print(f"  w={length:<4}{error:>7.3f} ± {spread:.3f}{milliseconds:>9.1f} ms a batch", flush=True)
+        rows.append({"w": length, "error": error, "milliseconds": milliseconds})
+    return rows
+
+
+def _gaze(data: Path | None, batches: int = 8) -> list[Row]:
+    found = find(data, "gaze_vr/gaze.parquet")
+    if found is None:
+        return []
+    model, streams = _gaze_model(found.parent)
+    rows: list[Row] = []
+    print(f"gaze of 5 people, model of 40 others, {model}, ε = 10 a second, mean error in cells")
+    for length in (1, 5, 10, 25):
+        part = [stream[: batches * length] for stream in streams[::29]]
+        epsilon = 10.0 * length / FRAMES
+        error, spread, milliseconds = _release(
+            model, distortion.resolve("euclidean", model.alphabet), part, length, epsilon
+        )
+        print(f"  w={length:<4}ε={epsilon:<5g}{error:>7.2f} ± {spread:.2f}{milliseconds:>9.1f} ms a batch", flush=True)
+        rows.append({"w": length, "epsilon": epsilon, "error": error, "milliseconds": milliseconds})
+    return rows
+
+
+def _gaze_model(folder: Path) -> tuple[MarkovModel, list[Any]]:
+    import polars as pl
+
+    people = pl.read_parquet(folder / "recordings.parquet").select("rec", "user")
+    gaze = pl.read_parquet(folder / "gaze.parquet").join(people, on="rec")
+    x, y = (
+        np.clip(gaze[name].to_numpy().astype(np.int64) * SIDE // 10_000, 0, SIDE - 1) for name in ("eye_x", "eye_y")
+    )
+    gaze = gaze.select("rec", "user").with_columns(pl.Series("value", x * SIDE + y))
+    known = gaze.filter(pl.col("user") <= 40)
+    counts = Counts(SIDE**2)
+    counts.add(known["rec"].to_numpy(), known["value"].to_numpy())
+    model = counts.model(Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE)), smoothing=0.5)
+    rest = gaze.filter(pl.col("user") > 40).partition_by("rec", maintain_order=True)
+    return model, [part["value"].to_numpy() for part in rest if len(part) >= 200]
