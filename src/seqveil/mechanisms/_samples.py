@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from seqveil.mechanisms._splits import Search
 
 SEED = 20260101
-FIRST = 600
+FIRST = 300
 DRAWN, ENOUGH = 250, 16  # batches sampled at once, and how few of them a child may inherit
-STAY = 0.6  # share of the best gain that is enough to ask about the same position again, which needs no pass
+STAY = 0.8  # share of the best gain that is enough to ask about the same position again, which needs no pass
 FINALISTS = 1  # orders of the best position that are cut exactly
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
