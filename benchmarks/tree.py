@@ -159,7 +159,7 @@ def _clicks(data: Path | None, users: int = 1_000, clicks: int = 20) -> list[Row
     return rows
 
 
-def _gaze(data: Path | None, batches: int = 8) -> list[Row]:
+def _gaze(data: Path | None, samples: int = 250) -> list[Row]:
     found = find(data, "gaze_vr/gaze.parquet")
     if found is None:
         return []
@@ -167,7 +167,7 @@ def _gaze(data: Path | None, batches: int = 8) -> list[Row]:
     rows: list[Row] = []
     print(f"gaze of 5 people, model of 40 others, {model}, ε = 10 a second, mean error in cells")
     for length in (1, 5, 10, 25):
-        part = [stream[: batches * length] for stream in streams[::29]]
+        part = [stream[:samples] for stream in streams[::29]]
         epsilon = 10.0 * length / FRAMES
         error, spread, milliseconds = _release(
             model, distortion.resolve("euclidean", model.alphabet), part, length, epsilon
@@ -191,4 +191,4 @@ def _gaze_model(folder: Path) -> tuple[MarkovModel, list[Any]]:
     counts.add(known["rec"].to_numpy(), known["value"].to_numpy())
     model = counts.model(Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE)), smoothing=0.5)
     rest = gaze.filter(pl.col("user") > 40).partition_by("rec", maintain_order=True)
-    return model, [part["value"].to_numpy() for part in rest if len(part) >= 200]
+    return model, [part["value"].to_numpy() for part in rest if len(part) >= 250]

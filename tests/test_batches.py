@@ -167,3 +167,17 @@ def test_batches_err_less_at_the_same_budget():
             released = [y for x in raw for y in (session.push(x) if size > 1 else [session.release(x)])]
             wrong[size] += sum(a != b for a, b in zip(raw, released, strict=True))
     assert wrong[3] < 0.6 * wrong[1]
+
+
+@pytest.mark.parametrize("epsilon", [16.0, 24.0, 32.0])
+@pytest.mark.parametrize("name", ["tree", "auto"])
+def test_a_long_batch_may_spend_a_lot_and_keeps_its_word(name, epsilon):
+    """ε = 1 a symbol makes 32 a batch of 32: the lifts stay inside, checked with exact weights."""
+    setting = stream.Setting.of(STICKY, name, epsilon, batch=32)
+    raw = STICKY.sample(32, seed=3)[0]
+    sent, _ = batches.step(setting, stream.State.start(setting), raw, SeededCoins(2))
+    assert sent.most <= epsilon
+    assert -sent.least <= epsilon
+    assert (sent.codes != raw).mean() < 0.2
+    with pytest.raises(InputError, match="at most 32"):
+        stream.Setting.of(STICKY, name, 33.0, batch=32)

@@ -336,3 +336,52 @@ def test_leaves_cover_every_batch_once():
     assert inside.sum(0) == pytest.approx(np.ones(len(outputs)))
     assert [leaf.mass for leaf in found] == pytest.approx((inside @ belief).tolist())
     assert min(leaf.mass for leaf in found) >= 0.05
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pruned_and_sampled_trees_keep_the_promise_for_every_batch(seed, monkeypatch):
+    """Windows forced open on small chains, with much cut away, and splits judged by samples: still sound and exact."""
+    boxes, splits = (import_module(f"seqveil.mechanisms.{name}") for name in ("_boxes", "_splits"))
+    monkeypatch.setattr(boxes, "WHOLE", 0)
+    monkeypatch.setattr(boxes, "MOST", 1.0)
+    monkeypatch.setattr(splits, "EXACT", 0)
+    monkeypatch.setattr(tree, "SPARE", 0.1)
+    batch = random_batch(seed, length=3, n=3)
+    if seed % 3 == 0:
+        costs = distortion.matrix(np.random.default_rng(seed).random((3, 3)) * (1 - np.eye(3)))
+        batch = Batch(batch.model, batch.states, 3, batch.epsilon, costs)
+    outputs = batches_of(batch)
+    joint = joint_with_last_state(batch, outputs)
+    leaves, table = channel(batch)
+    assert table.sum(0) == pytest.approx(np.ones(len(outputs)), abs=1e-12)
+    lifts = table / (table @ joint.sum(1))[:, None]
+    assert np.abs(np.log(lifts)).max() <= batch.epsilon
+    for y, (leaf, _) in enumerate(leaves):
+        sent = tree.read(batch, leaf.path)
+        posterior = table[y] @ joint
+        assert sent.posterior == pytest.approx(posterior / posterior.sum(), abs=1e-12)
+        assert sent.most == pytest.approx(np.log(lifts[y].max()), abs=1e-9)
+    _, table = channel(batch, ldp=True)
+    assert np.log(table.max(1) / table.min(1)).max() <= batch.epsilon
+
+
+def test_windows_forced_open_do_cut_something(monkeypatch):
+    boxes = import_module("seqveil.mechanisms._boxes")
+    monkeypatch.setattr(boxes, "WHOLE", 0)
+    monkeypatch.setattr(boxes, "MOST", 1.0)
+    lost = []
+    for seed in range(12):
+        batch = random_batch(seed, length=3, n=3)
+        lost.append(1.0 - open_window(batch.model, batch.states, 3, 0.1).root.mass)
+    assert max(lost) > 0.01
+
+
+def test_the_same_batch_gives_the_same_tree_bit_for_bit():
+    generator = np.random.default_rng(8)
+    model, costs = random_walk(40, generator)
+    for length, epsilon in ((4, 5.0), (7, 3.0)):
+        batch = Batch(model, model.initial, length, epsilon, costs)
+        first, second = (tree.plant(batch).everything() for _ in range(2))
+        assert [leaf.path for leaf, _ in first] == [leaf.path for leaf, _ in second]
+        assert [chance for _, chance in first] == [chance for _, chance in second]
+        assert all((a.box[t] == b.box[t]).all() for (a, _), (b, _) in zip(first, second, strict=True) for t in a.box)

@@ -34,12 +34,13 @@ def slack(n: int) -> float:
     return 2 * (n + 16) * UNIT
 
 
-def usable(epsilon: float, n: int) -> float:
+def usable(epsilon: float, n: int, power: int = 2) -> float:
     """The ε a solver may aim at so that float error and rounding to integers stay inside ε (0 where none is left).
 
-    The least weight of a sound kernel is about e^-2ε · 2**62, which rounds by one part in as many.
+    The least weight of a sound kernel is about e^-2ε · 2**62 (`power` 2), which rounds by one part in as many; a
+    release that is drawn coin by coin rounds only the chance e^-ε of a fresh draw (`power` 1).
     """
-    return max(0.0, epsilon - 1e-11 - 8 * slack(n) - 4.0 * float(np.exp(2 * epsilon)) / DENOMINATOR)
+    return max(0.0, epsilon - 1e-11 - 8 * slack(n) - 4.0 * float(np.exp(power * epsilon)) / DENOMINATOR)
 
 
 @dataclass(frozen=True, eq=False)

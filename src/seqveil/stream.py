@@ -65,11 +65,11 @@ class Setting:
             )
         plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
         if epsilon is None and purse.total is not None and purse.horizon is not None:
-            epsilon = min(purse.total, mechanisms.LARGEST / plan.period)  # the horizon spreads it
+            epsilon = min(purse.total, chosen.largest / plan.period)  # the horizon spreads it
         if epsilon is None:
             raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
-        rate = mechanisms.check_epsilon(epsilon)
-        mechanisms.check_epsilon(rate * plan.period, "epsilon × period")
+        rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
+        mechanisms.check_epsilon(rate * plan.period, "epsilon × period", chosen.largest)
         return cls(model, chosen, rate, costs, plan, purse, int(batch))
 
     @property

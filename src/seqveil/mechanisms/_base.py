@@ -34,6 +34,7 @@ class Mechanism:
     sound: bool
     ldp: float
     build: Build
+    largest: float = LARGEST
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """One kernel for each row of `beliefs`, verified from its integers; ε too small to use gives the constant."""
@@ -96,14 +97,14 @@ def stack(kernels: list[Kernels]) -> Kernels:
     return Kernels(n, outputs, base, extra, None, rows)
 
 
-def check_epsilon(epsilon: float, what: str = "epsilon") -> float:
+def check_epsilon(epsilon: float, what: str = "epsilon", largest: float = LARGEST) -> float:
     """ε as a float, or one clear line."""
     number = isinstance(epsilon, (int, float, np.integer, np.floating)) and not isinstance(epsilon, bool)
     if not number or not (epsilon > 0 and math.isfinite(epsilon)):
         shown = epsilon if number else type(epsilon).__name__
         raise InputError(f"expected {what} to be a finite number above 0, got {shown}; try 1.0")
-    if epsilon > LARGEST:
+    if epsilon > largest:
         raise InputError(
-            f"expected {what} of at most {LARGEST:g}, got {float(epsilon):g}: beyond it nothing is protected"
+            f"expected {what} of at most {largest:g}, got {float(epsilon):g}: beyond it nothing is protected"
         )
     return float(epsilon)

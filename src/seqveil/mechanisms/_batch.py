@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 from seqveil.coins import Coins
 from seqveil.distortion import Distortion
 from seqveil.kernel import Floats, Ints
+from seqveil.mechanisms._base import LARGEST
 from seqveil.model import MarkovModel
 
 
@@ -69,7 +69,4 @@ class BatchMechanism:
     draw: Callable[[Batch, Ints, Coins], Sent]
     read: Callable[[Batch, tuple[int, ...]], Sent]
     expected: Callable[[Batch], float | None]
-
-    @property
-    def promised(self) -> bool:
-        return self.sound and math.isfinite(self.ldp)
+    largest: float = LARGEST  # ε a batch may have

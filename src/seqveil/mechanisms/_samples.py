@@ -6,6 +6,7 @@ sample are sums of integers, exact in any order, so that no tree depends on how 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,17 +15,18 @@ from seqveil.distortion import Distortion
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms._boxes import Node, Split
 from seqveil.mechanisms._splits import Cuts, cells, cut, score
+from seqveil.model import MarkovModel
 
 if TYPE_CHECKING:
     from seqveil.mechanisms._splits import Search
 
-SEED = 20260101
-FIRST = 300
-DRAWN, ENOUGH = 250, 16  # batches sampled at once, and how few of them a child may inherit
+SEED = 20260101  # public, and part of the format: another seed is another tree
+FIRST, DRAWN, ENOUGH = 300, 250, 16  # batches sampled at the root, at a node, and how few of them a child may inherit
 STAY = 0.8  # share of the best gain that is enough to ask about the same position again, which needs no pass
 FINALISTS = 1  # orders of the best position that are cut exactly
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
+ROUNDS = 60
 AIMS = np.array([0.35, 0.5, 0.65])
 
 
@@ -98,6 +100,37 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     level[order] = np.arange(len(order))
     masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
     return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
+
+
+@lru_cache(maxsize=4)
+def similar(model: MarkovModel) -> list[Ints]:
+    """Two orders of the symbols in which those that follow one another are near, as levels (n,).
+
+    Slow modes of the symmetrised chain, by a few dozen steps of subspace iteration; rounded, so that a last digit does
+    not change the order.
+    """
+    from scipy import sparse
+
+    shown = sparse.csr_array((np.ones(model.size), (np.arange(model.size), model.newest)), (model.size, model.n))
+    both = shown.T @ model.chain @ shown
+    both = sparse.csr_array(both + both.T)
+    degree = np.maximum(np.asarray(both.sum(1)).reshape(-1), 1e-12)
+    scaled = sparse.diags_array(degree**-0.5) @ both @ sparse.diags_array(degree**-0.5)
+    modes = np.random.default_rng(SEED).standard_normal((model.n, 3))
+    modes[:, 0] = np.sqrt(degree)
+    for _ in range(ROUNDS):
+        modes[:, 1:] += scaled @ modes[:, 1:]
+        for place in range(3):
+            for earlier in range(place):
+                modes[:, place] -= (modes[:, place] * modes[:, earlier]).sum() * modes[:, earlier]
+            modes[:, place] /= np.sqrt((modes[:, place] ** 2).sum())
+    keys = (modes[:, 1:] / np.sqrt(degree)[:, None]).T
+    found = []
+    for key in keys:
+        level = np.empty(model.n, np.int64)
+        level[np.argsort((key / np.abs(key).max()).round(9), kind="stable")] = np.arange(model.n)
+        found.append(level)
+    return found
 
 
 class _Moments:

@@ -55,7 +55,7 @@ class Search:
         """The next question at a node, or None where it is a leaf."""
         if cells(node.mass, self.least) < 2:
             return None
-        if self.window.whole and self.pairs <= EXACT:
+        if self.exact:
             return _best_exact(self, node)
         from seqveil.mechanisms._samples import best_sampled
 
@@ -67,12 +67,21 @@ class Search:
         return 0.0 if self.pairs <= AHEAD else BALANCE
 
     @property
+    def exact(self) -> bool:
+        """Whether splits are judged by exact joint laws rather than by a sample."""
+        return self.window.whole and self.pairs <= EXACT
+
+    @property
     def pairs(self) -> int:
         return (self.window.length * self.model.size) ** 2
 
     @cached_property
     def levels(self) -> list[Ints]:
-        """Orders of the symbols that the distortion suggests, each as a level (n,) per symbol."""
+        """Orders of the symbols that the distortion suggests (or else the chain), each as a level (n,) per symbol."""
+        if self.distortion.is_hamming and not self.exact:
+            from seqveil.mechanisms._samples import similar
+
+            return similar(self.model)
         return _levels(self.distortion, self.model.n)
 
     def orders(self, law: Floats) -> Iterator[Ints]:

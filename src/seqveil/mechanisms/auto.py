@@ -72,4 +72,5 @@ MECHANISM = BatchMechanism(
     draw=draw,
     read=read,
     expected=expected,
+    largest=tree.LARGEST_BATCH,
 )

@@ -35,6 +35,7 @@ from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_
 from seqveil.mechanisms._guess import best_guess
 from seqveil.mechanisms._splits import Search
 
+LARGEST_BATCH = 32.0  # ε of a batch: coins are drawn one by one, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
 SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
 LEAVES = 512  # a tree with more leaves is not written out
@@ -48,6 +49,11 @@ class Tree:
     batch: Batch
     told: int  # λ out of 2**62
     search: Search
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """λ and 1-λ, each to the last bit."""
+        return self.told / float(DENOMINATOR), (DENOMINATOR - self.told) / float(DENOMINATOR)
 
     def walk(self, decide: Callable[[int, Split], int]) -> tuple[Node, float]:
         """The leaf reached when `decide` answers each question, and the chance of a fresh draw ending there."""
@@ -75,18 +81,18 @@ class Tree:
 def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
     """The tree of a batch; `least` grows it to smaller cells than a release may use, for `leaves` only."""
     model, length = batch.model, batch.length
-    aim = usable(batch.epsilon, model.size * length)
+    aim = usable(batch.epsilon, model.size * length, power=1)
     window = open_window(model, batch.states, length, SPARE)
     lost = 0.0 if window.whole else max(0.0, 1.0 - window.root.mass) + 1e-12
     if ldp:
         kappa = 1.0 / (MANY * math.exp(aim / 2) + 1.0)
-        share = math.expm1(aim) * kappa / (1.0 + math.expm1(aim) * kappa)
+        fresh = 1.0 / (1.0 + math.expm1(aim) * kappa)
     else:
         kappa = 1.0 / (1.0 + math.exp(aim))
-        share = math.expm1(aim) / (math.exp(aim) + lost / kappa)
+        fresh = (1.0 + lost / kappa) / (math.exp(aim) + lost / kappa)
     root = window.root.symbol_laws()
-    search = Search(model, window, batch.distortion, (least or kappa) * ROOM, share, root)
-    return Tree(batch, int(share * DENOMINATOR), search)
+    search = Search(model, window, batch.distortion, (least or kappa) * ROOM, 1.0 - fresh, root)
+    return Tree(batch, DENOMINATOR - math.ceil(fresh * DENOMINATOR), search)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +106,7 @@ class TreeRelease:
     least: float
     most: float
     told: float  # λ
+    rest: float  # 1-λ
     fresh: float  # q_y
     mass: float  # m_y
     box: Box
@@ -107,17 +114,17 @@ class TreeRelease:
     @property
     def marginal(self) -> float:
         """p(y): how likely this release was before it was made."""
-        return (1.0 - self.told) * self.fresh + self.told * self.mass
+        return self.rest * self.fresh + self.told * self.mass
 
     def lift(self, codes: Ints) -> float:
         """a(y|o)/p(y) for any batch o."""
         inside = math.prod(float(weights[codes[position]]) for position, weights in self.box.items())
-        return ((1.0 - self.told) * self.fresh + self.told * inside) / self.marginal
+        return (self.rest * self.fresh + self.told * inside) / self.marginal
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         model, length = self.batch.model, self.batch.length
         laws, likelihood = np.zeros((length, model.n)), np.zeros(model.size)
-        for share, box in (((1.0 - self.told) * self.fresh, {}), (self.told, self.box)):
+        for share, box in ((self.rest * self.fresh, {}), (self.told, self.box)):
             ahead = forward(model, self.batch.states, length, box)
             behind = backward(model, later, length, box)
             for position in range(length):
@@ -129,16 +136,16 @@ class TreeRelease:
 
 def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
     """Everything that follows from the leaf, exactly, and the check of the promise."""
-    batch, told = tree.batch, tree.told / float(DENOMINATOR)
+    batch, (told, rest) = tree.batch, tree.shares
     root, last = _last(tree, tree.search.window.root), _last(tree, leaf)
     mass = float(last.sum())
-    marginal = (1.0 - told) * chance + told * mass
-    posterior = (1.0 - told) * chance * root + told * last
+    marginal = rest * chance + told * mass
+    posterior = rest * chance * root + told * last
     least = most = 0.0
     if leaf.path:
         inside = [math.prod(float(pick(weights)) for weights in leaf.box.values()) for pick in (np.min, np.max)]
         terms = slack(batch.model.size * batch.length)
-        low, high = (((1.0 - told) * chance + told * value) / marginal for value in inside)
+        low, high = ((rest * chance + told * value) / marginal for value in inside)
         least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
     if not (most <= batch.epsilon and -least <= batch.epsilon):
         raise GuaranteeError(
@@ -147,7 +154,7 @@ def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
         )
     codes = _reproduce(tree, leaf, chance)
     posterior /= posterior.sum()
-    return TreeRelease(batch, leaf.path, codes, posterior, least, most, told, chance, mass, leaf.box)
+    return TreeRelease(batch, leaf.path, codes, posterior, least, most, told, rest, chance, mass, leaf.box)
 
 
 def _last(tree: Tree, node: Node) -> Floats:
@@ -160,10 +167,10 @@ def _last(tree: Tree, node: Node) -> Floats:
 
 def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     """Best estimate of each symbol under the window's law of the batch given the release."""
-    told, search = tree.told / float(DENOMINATOR), tree.search
+    (told, rest), search = tree.shares, tree.search
     codes = np.empty(tree.batch.length, np.int64)
     for position, before in enumerate(search.root):
-        law = told * leaf.symbol_law(position) + (1.0 - told) * chance * before
+        law = told * leaf.symbol_law(position) + rest * chance * before
         codes[position] = best_guess(search.distortion, law[None])[0]
     return codes
 
@@ -202,11 +209,11 @@ def expected(batch: Batch, ldp: bool = False) -> float | None:
     tree = plant(batch, ldp)
     if 1.0 / tree.search.least > LEAVES:
         return None
-    told, columns = tree.told / float(DENOMINATOR), np.arange(batch.model.n)
+    (told, rest), columns = tree.shares, np.arange(batch.model.n)
     root = _symbol_laws(batch, {})
     total = 0.0
     for leaf, chance in tree.everything():
-        laws = told * _symbol_laws(batch, leaf.box) + (1.0 - told) * chance * root
+        laws = told * _symbol_laws(batch, leaf.box) + rest * chance * root
         codes = _reproduce(tree, leaf, chance)
         total += float(sum((laws[t] * batch.distortion.between(columns, code)).sum() for t, code in enumerate(codes)))
     return total
@@ -250,6 +257,7 @@ TREE = BatchMechanism(
     draw=draw,
     read=read,
     expected=expected,
+    largest=LARGEST_BATCH,
 )
 
 TREE_LDP = BatchMechanism(
@@ -264,4 +272,5 @@ TREE_LDP = BatchMechanism(
     draw=partial(draw, ldp=True),
     read=partial(read, ldp=True),
     expected=partial(expected, ldp=True),
+    largest=LARGEST_BATCH,
 )

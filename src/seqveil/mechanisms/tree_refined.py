@@ -199,4 +199,5 @@ MECHANISM = BatchMechanism(
     draw=draw,
     read=read,
     expected=expected,
+    largest=TREE.largest,
 )
