@@ -11,7 +11,7 @@ from pathlib import Path
 
 import seqveil
 
-NAMES = ("optimum", "soundness", "bulk", "history", "msnbc", "shopclicks", "batched_small", "tree")
+NAMES = ("optimum", "soundness", "bulk", "history", "msnbc", "shopclicks", "batched_small", "tree", "gaze")
 
 
 def main() -> None:

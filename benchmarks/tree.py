@@ -11,14 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import find
 from seqveil import MarkovModel, distortion
-from seqveil.alphabet import Grid
 from seqveil.coins import SeededCoins
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._program import solve
 from seqveil.mechanisms.tree import TREE, TREE_LDP
-from seqveil.model import Counts
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 SIDE = 100
@@ -31,8 +28,6 @@ def run(data: Path | None) -> Row:
         "optimum": _small(),
         "walk": _walks(),
         "growth": _growth(),
-        "msnbc": _clicks(data),
-        "gaze": _gaze(data),
     }
 
 
@@ -137,58 +132,3 @@ def _growth() -> list[Row]:
         print(f"  n={side**2:<7}w={length:<4}{milliseconds:>8.1f} ms{peak:>8.1f} MB   error {error:.2f}", flush=True)
         rows.append({"n": side**2, "w": length, "milliseconds": milliseconds, "megabytes": peak})
     return rows
-
-
-def _clicks(data: Path | None, users: int = 1_000, clicks: int = 20) -> list[Row]:
-    import polars as pl
-
-    path = find(data, "msnbc/msnbc_sequences.parquet")
-    if path is None:
-        return []
-    everyone = pl.read_parquet(path)
-    held_out = everyone.filter(pl.col("seq").list.len() >= clicks).sample(users, seed=1)
-    rest = everyone.join(held_out.select("user"), on="user", how="anti")
-    model = MarkovModel.fit(rest.explode("seq").rename({"seq": "value"}))
-    truth = model.alphabet.encode(held_out["seq"].list.head(clicks).explode().to_numpy()).reshape(users, clicks)
-    rows: list[Row] = []
-    print(f"MSNBC, first {clicks} clicks of {users} users, ε = 1 a click, share of wrong symbols")
-    for length in (1, 2, 5, 10):
-        error, spread, milliseconds = _release(model, distortion.hamming(), list(truth), length, float(length))
-        print(f"  w={length:<4}{error:>7.3f} ± {spread:.3f}{milliseconds:>9.1f} ms a batch", flush=True)
-        rows.append({"w": length, "error": error, "milliseconds": milliseconds})
-    return rows
-
-
-def _gaze(data: Path | None, samples: int = 250) -> list[Row]:
-    found = find(data, "gaze_vr/gaze.parquet")
-    if found is None:
-        return []
-    model, streams = _gaze_model(found.parent)
-    rows: list[Row] = []
-    print(f"gaze of 5 people, model of 40 others, {model}, ε = 10 a second, mean error in cells")
-    for length in (1, 5, 10, 25):
-        part = [stream[:samples] for stream in streams[::29]]
-        epsilon = 10.0 * length / FRAMES
-        error, spread, milliseconds = _release(
-            model, distortion.resolve("euclidean", model.alphabet), part, length, epsilon
-        )
-        print(f"  w={length:<4}ε={epsilon:<5g}{error:>7.2f} ± {spread:.2f}{milliseconds:>9.1f} ms a batch", flush=True)
-        rows.append({"w": length, "epsilon": epsilon, "error": error, "milliseconds": milliseconds})
-    return rows
-
-
-def _gaze_model(folder: Path) -> tuple[MarkovModel, list[Any]]:
-    import polars as pl
-
-    people = pl.read_parquet(folder / "recordings.parquet").select("rec", "user")
-    gaze = pl.read_parquet(folder / "gaze.parquet").join(people, on="rec")
-    x, y = (
-        np.clip(gaze[name].to_numpy().astype(np.int64) * SIDE // 10_000, 0, SIDE - 1) for name in ("eye_x", "eye_y")
-    )
-    gaze = gaze.select("rec", "user").with_columns(pl.Series("value", x * SIDE + y))
-    known = gaze.filter(pl.col("user") <= 40)
-    counts = Counts(SIDE**2)
-    counts.add(known["rec"].to_numpy(), known["value"].to_numpy())
-    model = counts.model(Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE)), smoothing=0.5)
-    rest = gaze.filter(pl.col("user") > 40).partition_by("rec", maintain_order=True)
-    return model, [part["value"].to_numpy() for part in rest if len(part) >= 250]

@@ -32,7 +32,6 @@ from seqveil.errors import DataError, GuaranteeError
 from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
-from seqveil.mechanisms._guess import best_guess
 from seqveil.mechanisms._splits import Search
 
 LARGEST_BATCH = 32.0  # ε of a batch: coins are drawn one by one, so only e^-ε must fit 62 bits
@@ -171,7 +170,7 @@ def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     codes = np.empty(tree.batch.length, np.int64)
     for position, before in enumerate(search.root):
         law = told * leaf.symbol_law(position) + rest * chance * before
-        codes[position] = best_guess(search.distortion, law[None])[0]
+        codes[position] = search.distortion.best_guess(law)
     return codes
 
 

@@ -1,0 +1,107 @@
+"""Real gaze on a 100 × 100 grid at ten units of ε a second: batches, single samples, pulses, and randomised response.
+
+The model is fitted on 40 people; the streams are recordings of 5 others, 250 samples (ten seconds) of each.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import find
+from seqveil import Fleet, Grid, MarkovModel, Setting, batches
+from seqveil.coins import SeededCoins
+from seqveil.decode import decode_codes
+from seqveil.distortion import Distortion, resolve
+from seqveil.model import Counts
+from seqveil.stream import State
+
+SIDE, FRAMES, SAMPLES, STREAMS = 100, 25, 250, 8
+PER_SECOND = 10.0
+Row = dict[str, Any]
+
+
+def run(data: Path | None) -> list[Row]:
+    found = find(data, "gaze_vr/gaze.parquet")
+    if found is None:
+        return []
+    model, streams = model_and_streams(found.parent)
+    costs = resolve("euclidean", model.alphabet)
+    print(f"{model}; {len(streams)} streams of {SAMPLES} samples, {FRAMES} a second, ε = {PER_SECOND:g} a second")
+    print(f"  {'':<34}{'ε':>6}{'released':>10}{'hindsight':>11}{'ms a release':>14}   mean error in cells")
+    rows = [in_batches(model, costs, streams, size) for size in (5, 10, 25, 50)]
+    rows += [in_batches(model, costs, streams, 1, period) for period in (1, 5, 10, 25)]
+    rows += [one_by_one(model, costs, streams, "randomized_response", factor) for factor in (1, 2)]
+    rows.append(constant(model, costs, streams))
+    instant, batched = rows[4]["hindsight"], rows[2]["released"]
+    print(f"  25 at a time against single samples with decoder: {instant / batched:.1f} times less error")
+    return rows
+
+
+def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: int, period: int = 1) -> Row:
+    """The tree, `size` samples at a time, or single samples with the budget of `period` of them spent at once."""
+    epsilon = PER_SECOND * size / FRAMES
+    setting = Setting.of(model, "tree", epsilon, costs, batch=size, schedule=period)
+    coins, released, decoded, spent = SeededCoins(1), [], [], []
+    for stream in streams:
+        state, sent = State.start(setting), []
+        for begin in range(0, SAMPLES, size):
+            begun = time.perf_counter()
+            one, state = batches.step(setting, state, stream[begin : begin + size], coins)
+            spent.append(time.perf_counter() - begun)
+            sent.append(one)
+        guesses = costs.best_guess(batches.smooth(setting, sent))
+        released.append(costs.between(stream, np.concatenate([one.codes for one in sent])).mean())
+        decoded.append(costs.between(stream, guesses).mean())
+    name = f"tree, {size} at a time" if size > 1 else f"tree, single samples, every {period}"
+    return _say(name, epsilon * period, released, decoded, spent)
+
+
+def one_by_one(model: MarkovModel, costs: Distortion, streams: list[Any], name: str, factor: int) -> Row:
+    setting = Setting.of(model, name, factor * PER_SECOND / FRAMES, costs)
+    fleet, coins, rows = Fleet(setting, len(streams)), SeededCoins(1), np.arange(len(streams))
+    truth, spent, codes = np.stack(streams), [], []
+    for sample in truth.T:
+        begun = time.perf_counter()
+        codes.append(fleet.release(rows, sample, coins).codes)
+        spent.append((time.perf_counter() - begun) / len(streams))
+    made = np.stack(codes, axis=1)
+    guesses = [costs.best_guess(decode_codes(setting, codes[None])[0]) for codes in made]
+    released, decoded = ([costs.between(x, y).mean() for x, y in zip(truth, z, strict=True)] for z in (made, guesses))
+    return _say(f"{name} at {factor}ε", setting.epsilon, released, decoded, spent)
+
+
+def constant(model: MarkovModel, costs: Distortion, streams: list[Any]) -> Row:
+    """The best guess with no release at all: the centre of where people look."""
+    guess = costs.best_guess(model.base[None])[0]
+    errors = [costs.between(stream, guess).mean() for stream in streams]
+    return _say("no release", 0.0, errors, errors, [0.0])
+
+
+def _say(name: str, epsilon: float, released: list[float], decoded: list[float], spent: list[float]) -> Row:
+    row = {"name": name, "epsilon": epsilon, "released": float(np.mean(released)), "hindsight": float(np.mean(decoded))}
+    row["milliseconds"] = 1e3 * float(np.median(spent))
+    shown = f"{row['released']:>10.2f}{row['hindsight']:>11.2f}{row['milliseconds']:>14.1f}"
+    print(f"  {name:<34}{epsilon:>6.3g}{shown}", flush=True)
+    return row
+
+
+def model_and_streams(folder: Path) -> tuple[MarkovModel, list[Any]]:
+    import polars as pl
+
+    people = pl.read_parquet(folder / "recordings.parquet").select("rec", "user")
+    gaze = pl.read_parquet(folder / "gaze.parquet").join(people, on="rec")
+    x, y = (
+        np.clip(gaze[name].to_numpy().astype(np.int64) * SIDE // 10_000, 0, SIDE - 1) for name in ("eye_x", "eye_y")
+    )
+    gaze = gaze.select("rec", "user").with_columns(pl.Series("value", x * SIDE + y))
+    known = gaze.filter(pl.col("user") <= 40)
+    counts = Counts(SIDE**2)
+    counts.add(known["rec"].to_numpy(), known["value"].to_numpy())
+    model = counts.model(Grid.regular(SIDE, SIDE, (0, SIDE, 0, SIDE)), smoothing=0.5)
+    rest = gaze.filter(pl.col("user") > 40).partition_by("rec", maintain_order=True)
+    streams = [part["value"].to_numpy()[:SAMPLES] for part in rest if len(part) >= SAMPLES]
+    return model, streams[:: len(streams) // STREAMS][:STREAMS]
