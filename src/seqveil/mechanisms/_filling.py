@@ -40,8 +40,9 @@ def solve(beliefs: Floats, epsilon: float) -> Solution:
     width = columns(beliefs.shape[1], epsilon)
     outputs = top(beliefs, width)
     likely = np.take_along_axis(beliefs, outputs, axis=1)
-    total = np.cumsum(beliefs, axis=1)[:, -1]
-    rest = np.maximum(0.0, total - np.cumsum(likely, axis=1)[:, -1]) if width < beliefs.shape[1] else 0.0 * total
+    rest = np.zeros(len(beliefs))
+    if width < beliefs.shape[1]:
+        rest = np.maximum(0.0, beliefs.sum(1) - np.cumsum(likely, axis=1)[:, -1])
     plan = timetable(likely, rest, epsilon)
     table, rows = tables(beliefs, outputs, plan, math.exp(-epsilon))
     return Solution(outputs, table, rows, 1.0 - plan.value)
@@ -69,9 +70,9 @@ def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[F
     if classes == n:
         rows = np.broadcast_to(np.arange(n), (users, n))
     else:
-        split = 3 * labels + np.cumsum((place < 0) & ~whole, axis=1) - 1
-        filler = np.where(whole, labels + first + labels * (holds == 1.0), split)
-        rows = np.where(place >= 0, place, filler)
+        rows = np.where(place >= 0, place, labels + first + labels * (holds == 1.0))
+        user, symbol = np.nonzero((place < 0) & ~whole)  # on a border: at most one for each, and a row for each
+        rows[user, symbol] = 3 * labels + np.arange(user.size) - np.searchsorted(user, user)
     example = np.zeros((users, classes), np.int64)
     np.put_along_axis(example, rows, np.broadcast_to(np.arange(n), (users, n)), axis=1)
     place, in_last, start, end, first, past = (
@@ -100,15 +101,28 @@ def _places(n: int, outputs: Ints, labelled: NDArray[np.bool_]) -> Ints:
 
 def _last_slot(beliefs: Floats, place: Ints, outputs: Ints, plan: Timetable, kappa: float) -> Floats:
     """Share of its time in the last slot for which each unlabelled symbol is there: the label itself, then by code."""
-    head = (np.take_along_axis(beliefs, outputs, axis=1) * plan.last).sum(1)[:, None]
+    opened = plan.last.any(1)
+    head = np.take_along_axis(outputs, plan.last.argmax(1)[:, None], axis=1)
+    room = kappa - np.take_along_axis(beliefs, head, axis=1)
     mass = np.where(place < 0, beliefs, 0.0)
-    is_head = np.zeros(beliefs.shape, bool)
-    np.put_along_axis(is_head, outputs, plan.last, axis=1)
-    mass = np.where(is_head, 0.0, mass)
-    before = np.cumsum(mass, axis=1) - mass
-    room = kappa - head
-    share = np.where(mass > 0.0, np.clip((room - before) / np.where(mass > 0.0, mass, 1.0), 0.0, 1.0), before < room)
-    return np.where(is_head | (plan.tail < kappa), 1.0, share)
+    np.put_along_axis(mass, head, 0.0, axis=1)
+    end = np.cumsum(mass, axis=1)
+    if beliefs.shape[1] <= NARROW:
+        before = end - mass
+        share = np.where(
+            mass > 0.0, np.clip((room - before) / np.where(mass > 0.0, mass, 1.0), 0.0, 1.0), before < room
+        )
+    else:
+        share = np.zeros(beliefs.shape)
+        for user in np.flatnonzero(opened):
+            full = int(np.searchsorted(end[user], room[user, 0]))
+            share[user, :full] = 1.0
+            if full < mass.shape[1]:
+                share[user, full] = 1.0 - (end[user, full] - room[user, 0]) / mass[user, full]
+    np.put_along_axis(share, head, 1.0, axis=1)
+    share[plan.tail[:, 0] < kappa] = 1.0
+    share[~opened] = 0.0
+    return share
 
 
 def _count(borders: Floats, values: Floats, at_them: bool) -> Ints:
@@ -119,5 +133,6 @@ def _count(borders: Floats, values: Floats, at_them: bool) -> Ints:
     found = np.empty(values.shape, np.int64)
     for user, row in enumerate(values):
         passed = np.searchsorted(row, borders[user], "left" if at_them else "right")
-        found[user] = np.cumsum(np.bincount(passed, minlength=row.size + 1)[: row.size])
+        steps = np.diff(np.concatenate(([0], passed, [row.size])))
+        found[user] = np.repeat(np.arange(steps.size), steps)
     return found
