@@ -1,7 +1,8 @@
-"""The 43,097-item shop clicks: memory of the fit, and the time of one instantaneous release."""
+"""The 43,097-item shop clicks: memory of the fit, time of one instantaneous release, and wrong items."""
 
 from __future__ import annotations
 
+import itertools
 import resource
 import statistics
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.timing import find
 
-SCRIPT = "from benchmarks.shopclicks import fit; import sys; fit(sys.argv[1])"
+SCRIPT = "from benchmarks.shopclicks import errors, fit; import sys; fit(sys.argv[1]); errors(sys.argv[1])"
 
 
 def fit(path: str) -> None:
@@ -35,6 +36,36 @@ def fit(path: str) -> None:
             session.release(value)
             spent.append(1e3 * (time.perf_counter() - begun))
         print(f"  {name:<22} one release: median {statistics.median(spent):.2f} ms, largest {max(spent):.2f} ms")
+
+
+def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
+    """Wrong items at ε = 1 and 3 a click: one by one, five at a time, randomised response; released and smoothed."""
+    import numpy as np
+    import polars as pl
+
+    from seqveil import MarkovModel, Session, decode
+
+    everyone = pl.read_parquet(path).rename({"session": "user"})
+    held_out = everyone.filter(pl.col("seq").list.len() >= clicks).sample(sessions, seed=1)
+    rest = everyone.join(held_out.select("user"), on="user", how="anti").explode("seq").rename({"seq": "value"})
+    # the alphabet must hold items that only the held-out sessions saw
+    items = everyone["seq"].explode().unique().sort().to_list()
+    model = MarkovModel.fit(rest, alphabet=items, smoothing=1.0)
+    truth = held_out["seq"].list.head(clicks).to_list()
+    print(f"  share of wrong items, first {clicks} clicks of {sessions} held-out sessions")
+    for epsilon, (name, size) in itertools.product(
+        (1.0, 3.0), (("optimal", 1), ("tree", 1), ("tree", clicks), ("randomized_response", 1))
+    ):
+        wrong, smoothed = [], []
+        for raw in truth:
+            session = Session(model, name, epsilon * size, batch=size, seed=1)
+            released = [item for click in raw for item in (session.push(click) or [])]
+            sent = session.paths if session.setting.in_batches else released
+            laws = decode(model, sent, name, epsilon * size, batch=size)
+            wrong.append(np.mean(np.array(released) != raw))
+            smoothed.append(np.mean(np.array(model.alphabet.decode(laws.argmax(1))) != raw))
+        title = f"{name}, {size} at a time"
+        print(f"  ε={epsilon:g} a click  {title:<34}{np.mean(wrong):>7.3f}{np.mean(smoothed):>9.3f} smoothed")
 
 
 def run(data: Path | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tree-quantised release: distance from the exact optimum, error on walks, clicks and gaze, time and memory."""
+"""The tree-quantised release: distance from the exact optimum, error on grid walks, time and memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, distortion
+from seqveil import MarkovModel, Setting, batches, distortion
 from seqveil.coins import SeededCoins
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._program import solve
 from seqveil.mechanisms.tree import TREE, TREE_LDP
+from seqveil.stream import State
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 SIDE = 100
-FRAMES = 25  # gaze samples in a second, about
 Row = dict[str, Any]
 
 
@@ -114,7 +114,24 @@ def _walks() -> list[Row]:
         text = f"  steps up to {reach}, ε={epsilon:<3g}{mechanism.name:<10}{error:>7.2f} ± {spread:.2f}"
         print(f"{text}{milliseconds:>9.1f} ms a batch", flush=True)
         rows.append({"reach": reach, "epsilon": epsilon, "mechanism": mechanism.name, "error": error})
+        if mechanism is TREE:
+            single = _smoothed(model, costs, streams, epsilon / 10)
+            print(f"{'':<24}single steps, smoothed{single:>7.2f}: {single / error:.1f} times the error", flush=True)
+            rows.append({"reach": reach, "epsilon": epsilon, "mechanism": "single, smoothed", "error": single})
     return rows
+
+
+def _smoothed(model: MarkovModel, costs: distortion.Distortion, streams: list[Any], epsilon: float) -> float:
+    """Mean error from the third batch on when each step is released on its own and all are smoothed in the end."""
+    setting, coins, errors = Setting.of(model, TREE, epsilon, costs), SeededCoins(1), []
+    for stream in streams:
+        state, sent = State.start(setting), []
+        for code in stream:
+            one, state = batches.step(setting, state, np.array([code]), coins)
+            sent.append(one)
+        guesses = costs.best_guess(batches.smooth(setting, sent))
+        errors.append(costs.between(stream, guesses)[20:].mean())
+    return float(np.mean(errors))
 
 
 def _growth() -> list[Row]:

@@ -170,3 +170,14 @@ def test_beliefs_of_the_checks_are_laws_of_every_kind():
     assert ((drawn > 0) & (drawn < 1e-11)).any()
     assert (drawn.max(1) > 0.95).any()
     assert (drawn.max(1) < 0.35).any()
+
+
+@pytest.mark.parametrize("epsilon", [2e-10, 0.01, 1.0, 3.0])
+@pytest.mark.parametrize("name", [name for name in NAMES if mechanisms.get(name).sound])
+def test_the_promise_holds_over_a_large_alphabet(name, epsilon):
+    """Over 50,000 symbols a weight rounds by more of itself; what one symbol gives up must not tell it apart."""
+    rng = np.random.default_rng(2)
+    beliefs = np.stack([np.full(50_000, 1 / 50_000), rng.dirichlet(np.full(50_000, 0.3))])
+    kernels = mechanisms.get(name).kernels(beliefs, epsilon)  # raises where the promise fails
+    assert kernels.leakage(beliefs, whole_alphabet=True).max() <= epsilon
+    assert kernels.ldp().max() <= mechanisms.get(name).ldp * epsilon

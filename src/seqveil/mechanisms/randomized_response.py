@@ -24,8 +24,12 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     """
     users, n = beliefs.shape
     gain = math.expm1(usable(epsilon, n))
-    told = np.full(users, int(gain / (gain + n) * DENOMINATOR))
-    return truth_or_draw(told, parts(np.full((users, n), 1.0 / n), DENOMINATOR - told))
+    each = math.ceil(DENOMINATOR / (gain + n))  # rounded up, so that told ≤ gain · each and all symbols weigh alike
+    if n * each >= DENOMINATOR:  # nothing is left to tell: draw from all alike
+        nothing = np.zeros(users, np.int64)
+        return truth_or_draw(nothing, parts(np.full((users, n), 1.0 / n), nothing + DENOMINATOR))
+    told = np.full(users, DENOMINATOR - n * each, np.int64)
+    return truth_or_draw(told, np.full((users, n), each, np.int64))
 
 
 MECHANISM = Mechanism(
