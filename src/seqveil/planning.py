@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -59,16 +58,6 @@ class Plan:
     length: int
     distortion: str
     symbols: int
-
-    def sentence(self, epsilon: float) -> str:
-        """The guarantee at ε in plain words."""
-        factor = math.exp(epsilon)
-        return (
-            f"at ε = {epsilon:g} each release moves what anyone who knows the model believes about a user's whole "
-            f"sequence by at most a factor {factor:.3g}, up or down; {self.length} releases together by at most "
-            f"e^{epsilon * self.length:g}; and whatever the truth's law is, one release tells any two symbols apart by "
-            f"at most a factor {factor**2:.3g}"
-        )
 
 
 def plan(

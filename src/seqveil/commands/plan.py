@@ -164,8 +164,7 @@ def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) ->
     from seqveil.stream import Setting
 
     period = max(row.period for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1))
-    setting = Setting.of(model, mechanism, epsilon, made.distortion, period)
-    return made.sentence(epsilon) if period == 1 and setting.mechanism.sound else guarantee(setting)
+    return guarantee(Setting.of(model, mechanism, epsilon, made.distortion, period))
 
 
 def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:

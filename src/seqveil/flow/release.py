@@ -200,7 +200,8 @@ def guarantee(setting: Setting) -> str:
     """
     if not setting.mechanism.sound:
         return (
-            f'none: "{setting.mechanism.name}" bounds one side only, and its true leakage stands beside the nominal one'
+            f'none: "{setting.mechanism.name}" is not sound ({setting.mechanism.guarantee}); its true leakage stands '
+            "beside the nominal one"
         )
     most, budget = setting.epsilon * setting.schedule.period, setting.budget
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")

@@ -10,6 +10,7 @@ A `Codebook` is a kernel over these batches, and `TabledSent` a release from one
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -85,22 +86,33 @@ class Support:
         return laws, np.bincount(self.first, self.given_first * likelihood, self.model.size).astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class Codebook:
-    """A kernel over the possible batches: row o of `kernels` says how likely each of the K labels is when o is true.
+class Book(ABC):
+    """A kernel over things that stand for batches (batches themselves, or leaves), and what each output stands for."""
 
-    A batch that cannot occur is released like the possible one `Support.row` gives it, so no batch has other lifts than
-    those of a row of the table.
-    """
-
-    support: Support
     labels: Ints  # (K, w): what each output stands for
-    kernels: Kernels  # a stack of one over N "symbols", the possible batches
-    distortion: Distortion
+    kernels: Kernels  # a stack of one over the M things
 
-    def draw(self, codes: Ints, coins: Coins) -> TabledSent:
-        row = self.support.row(codes, self.distortion)
-        return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
+    @property
+    @abstractmethod
+    def mass(self) -> Floats:
+        """(M,) law of the things under the belief."""
+
+    @property
+    @abstractmethod
+    def drift(self) -> float:
+        """Relative error float64 may have left in the masses."""
+
+    @abstractmethod
+    def costs(self) -> Floats:
+        """(M, K) expected cost of each label for each thing."""
+
+    @abstractmethod
+    def last_states(self, lifts: Floats) -> Floats:
+        """Law (S,) of the batch's last state after a release with these lifts (M,)."""
+
+    @abstractmethod
+    def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the symbols (w, n) given this and all later releases, and the likelihood of them by first state."""
 
     def read(self, path: tuple[int, ...]) -> TabledSent:
         """The release with this path; one the kernel never makes is refused."""
@@ -115,27 +127,66 @@ class Codebook:
     @cached_property
     def bounds(self) -> tuple[Floats, Floats]:
         """Logs of the least and largest lift of each output, rounded outward."""
-        least, largest = self.kernels.lift_bounds(self.support.belief[None], whole_alphabet=True)
-        return least[0] - self.support.drift, largest[0] + self.support.drift
+        least, largest = self.kernels.lift_bounds(self.mass[None], whole_alphabet=True)
+        return least[0] - self.drift, largest[0] + self.drift
+
+    def lifts(self, index: int) -> Floats:
+        """(M,) lift of every thing when this output is released."""
+        column = self.kernels.column(np.array([index]))[0].astype(np.float64)
+        return column / (self.mass @ column)
 
     @cached_property
     def table(self) -> Floats:
-        """Q(y|o), (N, K)."""
+        """Q(y | thing), (M, K)."""
         columns = [self.kernels.column(np.array([index]))[0] for index in range(len(self.labels))]
         return np.stack(columns, axis=1) / float(DENOMINATOR)
 
     @cached_property
     def expected(self) -> float:
-        """Expected cost Σ β(o) Q(y|o) D(o, label y) of the whole batch, from the integers."""
-        costs = self.support.costs(self.labels, self.distortion)
-        return float((self.support.belief[:, None] * self.table * costs).sum())
+        """Expected cost of the whole batch under the belief, from the integers."""
+        return float((self.mass[:, None] * self.table * self.costs()).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Codebook(Book):
+    """A kernel over the possible batches: row o of `kernels` says how likely each of the K labels is when o is true.
+
+    A batch that cannot occur is released like the possible one `Support.row` gives it, so no batch has other lifts than
+    those of a row of the table.
+    """
+
+    support: Support
+    labels: Ints
+    kernels: Kernels
+    distortion: Distortion
+
+    def draw(self, codes: Ints, coins: Coins) -> TabledSent:
+        row = self.support.row(codes, self.distortion)
+        return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
+
+    @property
+    def mass(self) -> Floats:
+        return self.support.belief
+
+    @property
+    def drift(self) -> float:
+        return self.support.drift
+
+    def costs(self) -> Floats:
+        return self.support.costs(self.labels, self.distortion)
+
+    def last_states(self, lifts: Floats) -> Floats:
+        return self.support.last_states(lifts)
+
+    def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
+        return self.support.smooth(lifts, later)
 
 
 @dataclass(frozen=True, eq=False)
 class TabledSent:
-    """One release from a codebook; see `_batch.Sent`."""
+    """One release from a book; see `_batch.Sent`."""
 
-    book: Codebook
+    book: Book
     index: int
 
     @property
@@ -148,13 +199,12 @@ class TabledSent:
 
     @cached_property
     def lifts(self) -> Floats:
-        """(N,) lift of every possible batch."""
-        column = self.book.kernels.column(np.array([self.index]))[0].astype(np.float64)
-        return column / (self.book.support.belief @ column)
+        """(M,) lift of everything the book's rows stand for."""
+        return self.book.lifts(self.index)
 
     @cached_property
     def posterior(self) -> Floats:
-        return self.book.support.last_states(self.lifts)
+        return self.book.last_states(self.lifts)
 
     @property
     def least(self) -> float:
@@ -165,7 +215,7 @@ class TabledSent:
         return float(self.book.bounds[1][self.index])
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
-        return self.book.support.smooth(self.lifts, later)
+        return self.book.smooth(self.lifts, later)
 
 
 def support(batch: Batch, at_most: int) -> Support:

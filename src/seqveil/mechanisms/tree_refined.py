@@ -2,27 +2,21 @@
 
 The leaves are boxes that partition X^w (`_leaves`), several for each cell of mass κ = 1/(1+e^ε) that a release could
 tell. The program joins them into such cells, softly, and chooses what each cell stands for.
-
-*Guarantee*: a batch o belongs to leaf ℓ with share f_ℓ(o), Σ_ℓ f_ℓ(o) = 1 for every o. With Q sound at ε for the leaf
-masses, a(r|o) = Σ_ℓ f_ℓ(o) Q(r|ℓ) is a mean of numbers in [e^-ε p(r), e^ε p(r)], and so lies there too, for every
-batch, in or out of the support: ε-SIP per batch on both sides, and 2ε-LDP whatever the truth's law is.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from seqveil import belief as filtering
 from seqveil.coins import Coins
-from seqveil.errors import DataError
-from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+from seqveil.kernel import Floats, Ints, Kernels, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism, Sent
 from seqveil.mechanisms._leaves import Leaves, grow
-from seqveil.mechanisms._support import remembered
+from seqveil.mechanisms._support import Book, TabledSent, remembered
 from seqveil.mechanisms.batch_lp import with_best_labels
 from seqveil.mechanisms.tree import TREE
 
@@ -33,10 +27,10 @@ MOST_LABELS = 40_000  # leaves × labels up to which every batch is tried as a l
 
 
 @dataclass(frozen=True, eq=False)
-class Refined:
+class Refined(Book):
     """A sound kernel on leaves, and the reproduction of each of its outputs.
 
-    **Guarantee.** A batch o draws a leaf ℓ with probability f_ℓ(o), the leaf an output y by Q(y|ℓ). So
+    *Guarantee*: a batch o draws a leaf ℓ with probability f_ℓ(o), the leaf an output y by Q(y|ℓ). So
     Q(y|o) = Σ_ℓ f_ℓ(o) Q(y|ℓ), and its marginal is Σ_o β(o) Q(y|o) = Σ_ℓ m_ℓ Q(y|ℓ), that of the kernel on leaves
     under the masses m. Hence the lift of o is Σ_ℓ f_ℓ(o) ρ_y(ℓ), a mean of lifts of leaves: within [e^-ε, e^ε] if
     theirs are, for every o in X^w, in or out of the support. ∎
@@ -46,78 +40,33 @@ class Refined:
     labels: Ints  # (K, w)
     kernels: Kernels  # a stack of one over M "symbols", the leaves
 
-    def draw(self, codes: Ints, coins: Coins) -> RefinedSent:
+    def draw(self, codes: Ints, coins: Coins) -> TabledSent:
         steps = np.cumsum(self.leaves.shares(codes))
         leaf = np.searchsorted(steps, coins.draw(1), side="right")
-        return RefinedSent(self, int(self.kernels.draw(leaf, coins)[0]))
-
-    def read(self, path: tuple[int, ...]) -> RefinedSent:
-        count = len(self.labels)
-        if len(path) != 1 or not 0 <= path[0] < count or not self.kernels.extremes()[1][0, path[0]]:
-            raise DataError(
-                f"expected a path of one output below {count} that can be released, got {path}; "
-                "read with the model, ε, batch length and past paths it was released with"
-            )
-        return RefinedSent(self, int(path[0]))
-
-    @cached_property
-    def bounds(self) -> tuple[Floats, Floats]:
-        """Logs of the least and largest lift of each output over the leaves, rounded outward."""
-        least, largest = self.kernels.lift_bounds(self.leaves.mass[None], whole_alphabet=True)
-        return least[0] - self.leaves.drift, largest[0] + self.leaves.drift
-
-    def lifts(self, index: int) -> Floats:
-        column = self.kernels.column(np.array([index]))[0].astype(np.float64)
-        return column / (self.leaves.mass @ column)
-
-    @cached_property
-    def expected(self) -> float:
-        """Expected cost of the whole batch, Σ m_ℓ Q(y|ℓ) E[D | ℓ], from the integers."""
-        columns = [self.kernels.column(np.array([index]))[0] for index in range(len(self.labels))]
-        table = np.stack(columns, axis=1) / float(DENOMINATOR)
-        return float((self.leaves.mass[:, None] * table * self.leaves.costs(self.labels)).sum())
-
-
-@dataclass(frozen=True, eq=False)
-class RefinedSent:
-    """One release; see `_batch.Sent`."""
-
-    plan: Refined
-    index: int
+        return TabledSent(self, int(self.kernels.draw(leaf, coins)[0]))
 
     @property
-    def path(self) -> tuple[int, ...]:
-        return (self.index,)
+    def mass(self) -> Floats:
+        return self.leaves.mass
 
     @property
-    def codes(self) -> Ints:
-        return self.plan.labels[self.index]
+    def drift(self) -> float:
+        return self.leaves.drift
 
-    @cached_property
-    def lifts(self) -> Floats:
-        """(M,) lift of every leaf."""
-        return self.plan.lifts(self.index)
+    def costs(self) -> Floats:
+        return self.leaves.costs(self.labels)
 
-    @cached_property
-    def posterior(self) -> Floats:
-        law: Floats = self.lifts @ self.plan.leaves.ahead[-1]
+    def last_states(self, lifts: Floats) -> Floats:
+        law: Floats = lifts @ self.leaves.ahead[-1]
         return law / law.sum()
 
-    @property
-    def least(self) -> float:
-        return float(self.plan.bounds[0][self.index])
-
-    @property
-    def most(self) -> float:
-        return float(self.plan.bounds[1][self.index])
-
-    def smooth(self, later: Floats) -> tuple[Floats, Floats]:
-        leaves = self.plan.leaves
+    def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
+        leaves = self.leaves
         behind = leaves.behind(later)
-        states = np.einsum("m,tms,tms->ts", self.lifts, leaves.ahead, behind)
+        states = np.einsum("m,tms,tms->ts", lifts, leaves.ahead, behind)
         laws = filtering.symbols(leaves.batch.model, states)
         first = leaves.weights[:, 0, leaves.batch.model.newest] * behind[0]
-        return laws / laws.sum(1, keepdims=True), self.lifts @ first
+        return laws / laws.sum(1, keepdims=True), lifts @ first
 
 
 def refine(fine: Leaves) -> Refined:
