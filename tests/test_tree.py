@@ -288,7 +288,7 @@ def test_a_window_never_overstates_a_box_and_loses_no_more_than_it_says():
         states = model.advance(states)
     window = open_window(model, states, 6, 1e-3)
     assert not window.whole
-    lost = 1.0 - window.root.mass
+    lost = 1.0 - window.root().mass
     assert 0.0 < lost <= 1e-3
     for _ in range(20):
         box = {t: (generator.random(model.n) < 0.7).astype(float) for t in generator.choice(6, 2, replace=False)}
@@ -372,7 +372,7 @@ def test_windows_forced_open_do_cut_something(monkeypatch):
     lost = []
     for seed in range(12):
         batch = random_batch(seed, length=3, n=3)
-        lost.append(1.0 - open_window(batch.model, batch.states, 3, 0.1).root.mass)
+        lost.append(1.0 - open_window(batch.model, batch.states, 3, 0.1).root().mass)
     assert max(lost) > 0.01
 
 

@@ -10,8 +10,12 @@ from seqveil.mechanisms import batch_descent as _batch_descent
 from seqveil.mechanisms import batch_lp as _batch_lp
 from seqveil.mechanisms import crr as _crr
 from seqveil.mechanisms import crr_repaired as _crr_repaired
+from seqveil.mechanisms import mutual_information as _mutual_information
 from seqveil.mechanisms import optimal as _optimal
+from seqveil.mechanisms import optimal_ldp as _optimal_ldp
 from seqveil.mechanisms import randomized_response as _randomized_response
+from seqveil.mechanisms import temporal as _temporal
+from seqveil.mechanisms import topl as _topl
 from seqveil.mechanisms import tree as _tree
 from seqveil.mechanisms import tree_refined as _tree_refined
 from seqveil.mechanisms._base import LARGEST, Mechanism, check_epsilon, constant
@@ -22,6 +26,11 @@ balanced = _balanced.MECHANISM
 crr_repaired = _crr_repaired.MECHANISM
 randomized_response = _randomized_response.MECHANISM
 crr = _crr.MECHANISM
+optimal_ldp = _optimal_ldp.MECHANISM
+mutual_information = _mutual_information.MECHANISM
+topl = _topl.MECHANISM
+temporal = _temporal.MECHANISM
+temporal_restricted = _temporal.RESTRICTED
 auto = _auto.MECHANISM
 tree = _tree.TREE
 tree_refined = _tree_refined.MECHANISM
@@ -29,7 +38,9 @@ tree_ldp = _tree.TREE_LDP
 batch_lp = _batch_lp.MECHANISM
 batch_descent = _batch_descent.MECHANISM
 
-_ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
+_OURS = (optimal, balanced, crr_repaired, randomized_response, crr)
+_RIVALS = (optimal_ldp, mutual_information, topl, temporal, temporal_restricted)
+_ONE_BY_ONE = {m.name: m for m in (*_OURS, *_RIVALS)}
 _BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
 
 
@@ -45,8 +56,10 @@ def names() -> list[str]:
 def instantaneous() -> list[str]:
     """Names of the mechanisms that release one symbol at a time.
 
-    >>> instantaneous()
+    >>> instantaneous()[:5]
     ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
+    >>> instantaneous()[5:]
+    ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
     """
     return list(_ONE_BY_ONE)
 
@@ -117,10 +130,15 @@ __all__ = [
     "get",
     "get_batched",
     "instantaneous",
+    "mutual_information",
     "names",
     "one_by_one",
     "optimal",
+    "optimal_ldp",
     "randomized_response",
+    "temporal",
+    "temporal_restricted",
+    "topl",
     "tree",
     "tree_ldp",
     "tree_refined",

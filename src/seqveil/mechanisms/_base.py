@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seqveil.distortion import Distortion, hamming
 from seqveil.errors import InputError
-from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+from seqveil.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
+
+if TYPE_CHECKING:
+    from seqveil.model import MarkovModel
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
 
@@ -23,6 +27,9 @@ class Mechanism:
 
     `sound`: every lift over the whole alphabet is within ε, checked on each integer table before anything is drawn.
     `ldp`: the LDP level it has without trusting any model, as a multiple of ε (inf: none).
+    `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
+    `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
+    independent events.
     """
 
     name: str
@@ -35,6 +42,8 @@ class Mechanism:
     ldp: float
     build: Build
     largest: float = LARGEST
+    wide: bool = False
+    for_model: Callable[[MarkovModel], Build] | None = None
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """One kernel for each row of `beliefs`, verified from its integers; ε too small to use gives the constant."""
@@ -62,6 +71,38 @@ def parts(law: Floats, total: Ints) -> Ints:
     shares = np.ceil(law * total[:, None].astype(np.float64)).astype(np.int64)
     shares[np.arange(len(law)), shares.argmax(1)] += total - shares.sum(1)
     return shares
+
+
+def respond(wanted: Ints, gain: float, outputs: Ints, told_as: Ints) -> Kernels:
+    """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one told.
+
+    wanted: (B,) how many of `outputs` (B, K) each user has; told_as: (B, n) which of them a symbol is told as. The base
+    is rounded up, so that no weight passes (1 + gain) · l; where that leaves nothing to tell, the first output is all.
+    """
+    users, n = told_as.shape
+    each = np.ceil(DENOMINATOR / (gain + wanted)).astype(np.int64)
+    silent = wanted * each >= DENOMINATOR
+    wanted, each = np.where(silent, 1, wanted), np.where(silent, DENOMINATOR // 2, each)
+    base = np.where(np.arange(outputs.shape[1]) < wanted[:, None], each[:, None], 0)
+    told = np.broadcast_to((DENOMINATOR - wanted * each)[:, None, None], (users, n, 1))
+    return Kernels(n, outputs, base, told, np.where(silent[:, None], 0, told_as)[:, :, None])
+
+
+def ldp_weights(table: Floats, epsilon: float) -> Ints:
+    """Integers of a table that is LDP at usable(ε), for which they stay within ε; columns too thin are merged away.
+
+    A weight of w units rounds by one part in w. Columns whose least weight could not bear that are added to the
+    column before (the first: after), which is post-processing, and are left without weight.
+    """
+    aim = 1e-11 + 4.0 * math.exp(2 * epsilon) / DENOMINATOR
+    thin = table.min(0) < 2.0 / (DENOMINATOR * aim)
+    kept = np.flatnonzero(~thin)
+    if thin.any():
+        heir = kept[np.maximum(np.searchsorted(kept, np.arange(thin.size), side="right") - 1, 0)]
+        merged = np.zeros_like(table)
+        np.add.at(merged.T, heir, table.T)
+        table = merged
+    return to_weights(table / table.sum(1, keepdims=True))
 
 
 def truth_or_draw(told: Ints, base: Ints, told_as: Ints | None = None) -> Kernels:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqveil.kernel import DENOMINATOR, Floats, Ints
 from seqveil.model import MarkovModel
+
+if TYPE_CHECKING:
+    from seqveil.mechanisms._samples import Sample
 
 Box = dict[int, Floats]
 """Weights φ_t (n,) by position; a position that is missing has weight one everywhere."""
@@ -26,6 +29,7 @@ Box = dict[int, Floats]
 MOST = 0.1  # share of the states up to which a window is worth opening
 SPARSE = 0.2  # a vector with fewer entries than this takes only its own rows of the chain
 WHOLE = 20_000  # a chain with fewer states and transitions than this a position is never cut
+THIN, TAIL = 32, 8  # entries of a row that sampling looks at, and how many of them stand for all the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +79,9 @@ class Window:
     *Guarantee*: the mass of any box under the window is at most its true mass, and short of it by at most what was cut.
     """
 
-    n: int
+    model: MarkovModel
     laws: list[Floats]  # weights of the kept states at each position, before any box
+    kept: list[Ints]  # the kept states, by position
     symbols: list[Ints]  # newest symbol of each kept state, by position
     steps: list[Any]  # sparse transitions between kept states, by position
     restarts: list[Floats]  # back-off weight of each kept state
@@ -94,7 +99,14 @@ class Window:
         known: dict[int, Any] = {}
         return [known.setdefault(id(step), step.T) for step in self.steps]
 
-    @cached_property
+    def everywhere(self, position: int, values: Floats) -> Floats:
+        """Values of the kept states at `position` among all states, zero elsewhere: (S,)."""
+        if len(values) == self.model.size:
+            return values
+        out = np.zeros(self.model.size)
+        out[self.kept[position]] = values
+        return out
+
     def root(self) -> Node:
         """The whole batch as a node: weight one everywhere."""
         known: dict[int, Floats] = {}  # positions with as many states share their ones
@@ -124,7 +136,9 @@ class Window:
 
     def totals(self, position: int, values: Floats) -> Floats:
         """Values of the kept states at `position`, summed by symbol: (n,)."""
-        return np.bincount(self.symbols[position], values, self.n).astype(np.float64, copy=False)
+        if self.whole and self.model.size == self.model.n:
+            return values
+        return np.bincount(self.symbols[position], values, self.model.n).astype(np.float64, copy=False)
 
 
 def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> Window:
@@ -142,8 +156,9 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
         all_kept.append(kept)
     whole = all(len(states) == model.size for states in all_kept)
     return Window(
-        model.n,
+        model,
         laws,
+        all_kept,
         [model.newest if len(k) == model.size else model.newest[k] for k in all_kept],
         steps,
         [model.backoff[k] for k in all_kept[:-1]],
@@ -151,6 +166,11 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
         whole,
         _by_target(model) if whole and not small else None,
     )
+
+
+@lru_cache(maxsize=4)
+def _thin(model: MarkovModel) -> tuple[Ints, Floats]:
+    return thinned(model.chain)
 
 
 @lru_cache(maxsize=4)
@@ -163,12 +183,13 @@ def _carriers(law: Floats, spare: float) -> Ints:
 
     Where more than a tenth is kept all are: copying that much of the chain takes longer than it saves.
     """
-    cut = 1024.0 * spare / len(law)
+    cut, total = 1024.0 * spare / len(law), float(law.sum())
     while True:
-        kept = law > cut
-        if float(law.sum(where=~kept)) <= spare:
-            found = np.flatnonzero(kept)
-            return np.arange(len(law)) if len(found) > MOST * len(law) else found
+        found = np.flatnonzero(law > cut)
+        if len(found) > MOST * len(law):
+            return np.arange(len(law))
+        if total - float(law[found].sum()) <= spare:
+            return found
         cut /= 4.0
 
 
@@ -183,7 +204,7 @@ class Node:
     weights: list[Floats]  # φ_t on the kept states
     ahead: list[Floats]  # α_t of the first positions, as far as known
     behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
-    batches: Ints | None = None  # (sample, w) codes, drawn with the public seed
+    batches: Sample | None = None  # drawn with the public seed
     asked: int = 0  # position of the last question
     kept: tuple[int, Floats] | None = None  # the symbol law last asked for
 
@@ -225,42 +246,64 @@ class Node:
         node = Node(self.window, box, (*self.path, side), split.rest if side else split.mass, weights, ahead, behind)
         node.asked = place
         if self.batches is not None:  # the part of the sample on that side serves the child too
-            node.batches = self.batches[share[self.batches[:, place]] >= 0.5]
+            node.batches = self.batches.part(np.flatnonzero(share[self.batches.codes[:, place]] >= 0.5))
         return node
 
     def sample(self, generator: np.random.Generator, count: int) -> Ints:
-        """Batches drawn from the node: codes (count, w). For utility only; nothing private rests on it."""
-        window, out = self.window, np.empty((count, self.window.length), np.int64)
+        """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
+        window, model = self.window, self.window.model
+        out = np.empty((count, window.length), np.int64)
         running = np.cumsum(self.law(0))
         aim = (np.arange(count) + generator.random(count)) / count * running[-1]
-        states = np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
-        out[:, 0] = window.symbols[0][states]
+        states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
+        out[:, 0] = model.newest[states]
         for position in range(1, window.length):
-            value = self.weights[position] * self.backward(position)
-            states = _step(window, position - 1, states, value, generator.random(count))
-            out[:, position] = window.symbols[position][states]
+            value = window.everywhere(position, self.weights[position] * self.backward(position))
+            states = _step(model, states, value, generator.random(count))
+            out[:, position] = model.newest[states]
         return out
 
 
-def _step(window: Window, position: int, states: Ints, value: Floats, coins: Floats) -> Ints:
-    """One step of sampled batches, towards states in proportion to transition × value."""
-    step = window.steps[position]
-    origin, which = np.unique(states, return_inverse=True)
-    begin = step.indptr[origin]
-    count = step.indptr[origin + 1] - begin
-    end = np.cumsum(count)
-    entry = np.arange(end[-1]) + np.repeat(begin - (end - count), count)  # the rows of the states, one after another
-    target = step.indices[entry]
-    running = np.concatenate(([0.0], np.cumsum(step.data[entry] * value[target])))
-    low, inside = running[end - count][which], (running[end] - running[end - count])[which]
-    base = window.bases[position] * value
-    restart = window.restarts[position][states] * base.sum()
+def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:
+    """One step of sampled batches, towards states in proportion to (thinned) transition × value."""
+    targets, chances = _thin(model)
+    target = targets[states]
+    running = np.cumsum(chances[states] * value[target], axis=1)
+    inside, base = running[:, -1], model.base * value[model.base_state]
+    restart = model.backoff[states] * float(base.sum())
     aim = coins * (inside + restart)
-    place = np.searchsorted(running[1:], low + aim, side="right")
-    place = np.clip(place, (end - count)[which], np.maximum(end - 1, end - count)[which])
-    following = target[np.minimum(place, len(target) - 1)].astype(np.int64) if len(target) else np.zeros_like(states)
+    place = np.minimum((running <= aim[:, None]).sum(1), target.shape[1] - 1)
+    following = target[np.arange(len(target)), place].astype(np.int64)
     anew = np.flatnonzero((aim >= inside) & (restart > 0))
     if anew.size:
         running, share = np.cumsum(base), (aim[anew] - inside[anew]) / restart[anew]
-        following[anew] = np.minimum(np.searchsorted(running, share * running[-1], side="right"), len(value) - 1)
+        symbol = np.minimum(np.searchsorted(running, share * running[-1], side="right"), len(base) - 1)
+        following[anew] = model.base_state[symbol]
     return following
+
+
+def thinned(chain: Any) -> tuple[Ints, Floats]:
+    """Each row of a chain by at most `THIN` of its entries, (S, THIN) targets and weights: for sampling only.
+
+    The likeliest entries stay as they are. Of the others a few stand for all: evenly spaced ones, each with an equal
+    share of what they weigh together.
+    """
+    size, count = chain.shape[0], np.diff(chain.indptr)
+    width = int(min(THIN, count.max(initial=1)))
+    row = np.repeat(np.arange(size), count)
+    order = np.lexsort((-chain.data, row))
+    target, weight = chain.indices[order], chain.data[order]
+    rank = np.arange(len(row)) - np.repeat(chain.indptr[:-1], count)
+    head = width - np.where(count > width, TAIL, 0)
+    likely = rank < head[row]
+    targets, weights = np.zeros((size, width), np.int32), np.zeros((size, width))
+    targets[row[likely], rank[likely]], weights[row[likely], rank[likely]] = target[likely], weight[likely]
+    long = np.flatnonzero(count > width)
+    if long.size:
+        running = np.concatenate(([0.0], np.cumsum(np.where(likely, 0.0, weight))))
+        low, high = running[chain.indptr[long]], running[chain.indptr[long + 1]]
+        aim = low[:, None] + (high - low)[:, None] * ((np.arange(TAIL) + 0.5) / TAIL)
+        place = np.searchsorted(running, aim, side="left") - 1
+        targets[long, width - TAIL :] = target[np.clip(place, 0, len(target) - 1)]
+        weights[long, width - TAIL :] = ((high - low) / TAIL)[:, None]
+    return targets, weights

@@ -22,7 +22,7 @@ import numpy as np
 
 from seqveil.distortion import Distortion
 from seqveil.kernel import DENOMINATOR, Floats, Ints
-from seqveil.mechanisms._boxes import Node, Split, Window
+from seqveil.mechanisms._boxes import Node, Split
 from seqveil.model import MarkovModel
 
 HAIR = 1e-10
@@ -45,11 +45,15 @@ class Search:
     """All that the choice of a split depends on besides the node; public."""
 
     model: MarkovModel
-    window: Window
+    root: Node  # the whole batch
     distortion: Distortion
     least: float  # mass of the smallest cell
     told: float  # λ
-    root: Floats  # (w, n) laws of the symbols before the release
+
+    @cached_property
+    def before(self) -> Floats:
+        """(w, n) laws of the symbols before the release."""
+        return self.root.symbol_laws()
 
     def choose(self, node: Node) -> Split | None:
         """The next question at a node, or None where it is a leaf."""
@@ -69,11 +73,11 @@ class Search:
     @property
     def exact(self) -> bool:
         """Whether splits are judged by exact joint laws rather than by a sample."""
-        return self.window.whole and self.pairs <= EXACT
+        return self.root.window.whole and self.pairs <= EXACT
 
     @property
     def pairs(self) -> int:
-        return (self.window.length * self.model.size) ** 2
+        return (self.root.window.length * self.model.size) ** 2
 
     @cached_property
     def levels(self) -> list[Ints]:
@@ -141,9 +145,10 @@ class Cuts:
         return (level < self.place[:, None]) + (level == self.place[:, None]) * self.theta[:, None]
 
     def split(self, node: Node, index: int) -> Split:
-        theta = round(float(self.theta[index]) * (1 << 50)) << 12
-        at = np.where(self.level == self.place[index], theta, 0)
-        left = np.where(self.level < self.place[index], DENOMINATOR, at)
+        by_level = np.zeros(int(self.level.max()) + 1, np.int64)
+        by_level[: self.place[index]] = DENOMINATOR
+        by_level[self.place[index]] = round(float(self.theta[index]) * (1 << 50)) << 12
+        left = by_level[self.level]
         law = node.symbol_law(self.position)
         share = left / float(DENOMINATOR)
         return Split(self.position, left, float((law * share).sum()), float((law * (1.0 - share)).sum()))
@@ -236,7 +241,7 @@ def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
                 at = rows[np.minimum(found.place, len(rows) - 1)]
                 lefts.append(below[found.place] + found.theta[:, None, None] * at)
                 cuts.append(found)
-    fresh = (1.0 - search.told) * search.root
+    fresh = (1.0 - search.told) * search.before
     before = float(least_cost(search.distortion, search.told * laws + node.mass * fresh))
     if not cuts:
         return [], np.zeros((0, 2)), before

@@ -26,11 +26,13 @@ def choose(batch: Batch) -> tuple[BatchMechanism, str]:
     `tree`.
     """
     walks = possible(batch)
-    if walks <= EXACT:
+    if walks <= EXACT and batch.epsilon <= batch_lp.MECHANISM.largest:
         return batch_lp.MECHANISM, f"{walks} possible batches, so the exact optimum can be had"
     cells = 1.0 + math.exp(batch.epsilon)
     if cells <= REFINED:
         return tree_refined.MECHANISM, f"more than {EXACT} possible batches but at most {cells:.0f} cells to tell apart"
+    if walks <= EXACT:
+        return tree.TREE, f"ε above {batch_lp.MECHANISM.largest:g}, which is more than the exact program takes"
     return tree.TREE, f"more than {EXACT} possible batches and up to {cells:.0f} cells to tell apart"
 
 

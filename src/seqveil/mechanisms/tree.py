@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
@@ -33,10 +33,12 @@ from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
 from seqveil.mechanisms._splits import Search
+from seqveil.mechanisms._support import remembered
 
 LARGEST_BATCH = 32.0  # ε of a batch: coins are drawn one by one, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
 SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
+KEPT = 500  # w × states up to which a grown tree is kept
 LEAVES = 512  # a tree with more leaves is not written out
 MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are told less often
 
@@ -48,6 +50,23 @@ class Tree:
     batch: Batch
     told: int  # λ out of 2**62
     search: Search
+    nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)  # grown so far, where kept
+    leaves: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is grown is kept for the next batch in the same context: where that takes little memory."""
+        return self.batch.length * self.batch.model.size <= KEPT
+
+    def at(self, path: tuple[int, ...], grow: Callable[[], Node]) -> tuple[Node, Split | None]:
+        """The node at a path, grown where it is not known, and its question (None: a leaf)."""
+        found = self.nodes.get(path)
+        if found is None:
+            node = grow()
+            found = (node, self.search.choose(node) if self.told else None)
+            if self.kept:
+                self.nodes[path] = found
+        return found
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -56,25 +75,43 @@ class Tree:
 
     def walk(self, decide: Callable[[int, Split], int]) -> tuple[Node, float]:
         """The leaf reached when `decide` answers each question, and the chance of a fresh draw ending there."""
-        node, chance = self.search.window.root, 1.0
-        while self.told and (split := self.search.choose(node)) is not None:
+        chance = 1.0
+        node, split = self.at((), lambda: self.search.root)
+        while split is not None:
             side = decide(len(node.path), split)
             chance *= (DENOMINATOR - split.fresh if side else split.fresh) / float(DENOMINATOR)
-            node = node.child(split, side)
+            node, split = self.at((*node.path, side), partial(node.child, split, side))
         return node, chance
 
     def everything(self) -> list[tuple[Node, float]]:
         """Every leaf with the chance of a fresh draw ending there."""
-        found, todo = [], [(self.search.window.root, 1.0)]
+        found, todo = [], [(self.at((), lambda: self.search.root), 1.0)]
         while todo:
-            node, chance = todo.pop()
-            split = self.search.choose(node) if self.told else None
+            (node, split), chance = todo.pop()
             if split is None:
                 found.append((node, chance))
                 continue
             for side, weight in ((1, DENOMINATOR - split.fresh), (0, split.fresh)):
-                todo.append((node.child(split, side), chance * weight / float(DENOMINATOR)))
+                grown = self.at((*node.path, side), partial(node.child, split, side))
+                todo.append((grown, chance * weight / float(DENOMINATOR)))
         return found
+
+
+@remembered
+def _sip(batch: Batch) -> Tree:
+    return plant(batch)
+
+
+@remembered
+def _ldp(batch: Batch) -> Tree:
+    return plant(batch, ldp=True)
+
+
+def _tree(batch: Batch, ldp: bool) -> Tree:
+    """The batch's tree; users alike in model and releases share it, where it is small."""
+    if batch.length * batch.model.size > KEPT:
+        return plant(batch, ldp)
+    return _ldp(batch) if ldp else _sip(batch)
 
 
 def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
@@ -82,15 +119,15 @@ def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
     model, length = batch.model, batch.length
     aim = usable(batch.epsilon, model.size * length, power=1)
     window = open_window(model, batch.states, length, SPARE)
-    lost = 0.0 if window.whole else max(0.0, 1.0 - window.root.mass) + 1e-12
+    root = window.root()
+    lost = 0.0 if window.whole else max(0.0, 1.0 - root.mass) + 1e-12
     if ldp:
         kappa = 1.0 / (MANY * math.exp(aim / 2) + 1.0)
         fresh = 1.0 / (1.0 + math.expm1(aim) * kappa)
     else:
         kappa = 1.0 / (1.0 + math.exp(aim))
         fresh = (1.0 + lost / kappa) / (math.exp(aim) + lost / kappa)
-    root = window.root.symbol_laws()
-    search = Search(model, window, batch.distortion, (least or kappa) * ROOM, 1.0 - fresh, root)
+    search = Search(model, root, batch.distortion, (least or kappa) * ROOM, 1.0 - fresh)
     return Tree(batch, DENOMINATOR - math.ceil(fresh * DENOMINATOR), search)
 
 
@@ -134,9 +171,17 @@ class TreeRelease:
 
 
 def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
+    """Everything that follows from the leaf; kept with the tree where that is."""
+    known = tree.leaves.get(leaf.path) or _told(tree, leaf, chance)
+    if tree.kept:
+        tree.leaves[leaf.path] = known
+    return known
+
+
+def _told(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
     """Everything that follows from the leaf, exactly, and the check of the promise."""
     batch, (told, rest) = tree.batch, tree.shares
-    root, last = _last(tree, tree.search.window.root), _last(tree, leaf)
+    root, last = _last(tree, tree.search.root), _last(tree, leaf)
     mass = float(last.sum())
     marginal = rest * chance + told * mass
     posterior = rest * chance * root + told * last
@@ -168,15 +213,16 @@ def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     """Best estimate of each symbol under the window's law of the batch given the release."""
     (told, rest), search = tree.shares, tree.search
     codes = np.empty(tree.batch.length, np.int64)
-    for position, before in enumerate(search.root):
-        law = told * leaf.symbol_law(position) + rest * chance * before
-        codes[position] = search.distortion.best_guess(law)
+    for positions in np.array_split(np.arange(len(codes)), -(-len(codes) // 8)):  # few laws at a time are held
+        laws = told * np.stack([leaf.symbol_law(position) for position in positions.tolist()])
+        laws += rest * chance * np.stack([search.root.symbol_law(position) for position in positions.tolist()])
+        codes[positions] = search.distortion.best_guess(laws)
     return codes
 
 
 def draw(batch: Batch, codes: Ints, coins: Coins, ldp: bool = False) -> TreeRelease:
     """Release a batch: exact integer coins, one for told or fresh and one a question."""
-    tree = plant(batch, ldp)
+    tree = _tree(batch, ldp)
     told = bool(coins.draw(1)[0] < tree.told)
 
     def decide(level: int, split: Split) -> int:
@@ -188,7 +234,7 @@ def draw(batch: Batch, codes: Ints, coins: Coins, ldp: bool = False) -> TreeRele
 
 def read(batch: Batch, path: tuple[int, ...], ldp: bool = False) -> TreeRelease:
     """What `draw` returned, from the path alone."""
-    tree = plant(batch, ldp)
+    tree = _tree(batch, ldp)
     if any(side not in (0, 1) for side in path):
         raise DataError("expected a path of zeros and ones; the record is damaged or of another mechanism")
 
@@ -205,7 +251,7 @@ def read(batch: Batch, path: tuple[int, ...], ldp: bool = False) -> TreeRelease:
 
 def expected(batch: Batch, ldp: bool = False) -> float | None:
     """Expected distortion of the whole batch, summed over positions; None where the tree has too many leaves."""
-    tree = plant(batch, ldp)
+    tree = _tree(batch, ldp)
     if 1.0 / tree.search.least > LEAVES:
         return None
     (told, rest), columns = tree.shares, np.arange(batch.model.n)

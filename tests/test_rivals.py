@@ -1,0 +1,320 @@
+"""The systems we compare with: each against a slow twin, its closed form or its own published figures."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+from scipy.optimize import linprog
+
+import reference_streams as ref
+from seqveil import checks, mechanisms, stream
+from seqveil.coins import SeededCoins, SystemCoins
+from seqveil.distortion import absolute, euclidean, hamming, matrix, squared
+from seqveil.errors import InputError
+from seqveil.mechanisms import mutual_information as mutual_information_mechanism
+from seqveil.mechanisms import optimal_ldp as optimal_ldp_mechanism
+from seqveil.mechanisms import topl as topl_mechanism
+from seqveil.mechanisms.mutual_information import arimoto, information
+from seqveil.mechanisms.optimal_ldp import likeliest, program
+from seqveil.mechanisms.topl import (
+    axis_table,
+    estimate,
+    hybrid_variance,
+    square_wave,
+    square_wave_table,
+    threshold,
+    with_threshold,
+)
+from seqveil.model import MarkovModel
+
+seeds = st.integers(0, 2**32 - 1)
+EPSILONS = [0.05, 0.3, 1.0, 2.0, 4.0]
+
+
+def ldp_twin(belief, epsilon, costs):
+    """min Σ β Q D over row-stochastic Q with Q(y|x) ≤ e^ε Q(y|x'), every pair written out: the value."""
+    n = len(belief)
+    rows = []
+    for y in range(n):
+        for x in range(n):
+            for other in range(n):
+                if x != other:
+                    row = np.zeros((n, n))
+                    row[x, y], row[other, y] = 1.0, -math.exp(epsilon)
+                    rows.append(row.ravel())
+    answer = linprog(
+        (belief[:, None] * costs).ravel(),
+        A_ub=np.array(rows),
+        b_ub=np.zeros(len(rows)),
+        A_eq=np.kron(np.eye(n), np.ones(n)),
+        b_eq=np.ones(n),
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert answer.status == 0
+    return answer.fun
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=seeds, n=st.integers(2, 6), epsilon=st.sampled_from(EPSILONS))
+def test_the_best_ldp_kernel_for_hamming_is_the_linear_program(seed, n, epsilon):
+    belief = ref.random_belief(np.random.default_rng(seed), n)
+    kernel = optimal_ldp_mechanism.kernels(belief[None], epsilon).one(0)
+    assert kernel.error(belief, hamming()) == pytest.approx(ldp_twin(belief, epsilon, 1.0 - np.eye(n)), abs=1e-7)
+    assert ref.exact_ldp(kernel.weights) <= epsilon
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=seeds, n=st.integers(2, 5), epsilon=st.sampled_from(EPSILONS), kind=st.integers(0, 2))
+def test_the_best_ldp_kernel_for_any_costs_is_the_linear_program(seed, n, epsilon, kind):
+    rng = np.random.default_rng(seed)
+    belief = ref.random_belief(rng, n)
+    costs = [absolute(rng.random(n)), squared(rng.random(n)), matrix(rng.random((n, n)))][kind]
+    kernel = optimal_ldp_mechanism.kernels(belief[None], epsilon, costs).one(0)
+    assert kernel.error(belief, costs) == pytest.approx(ldp_twin(belief, epsilon, costs.matrix(n)), abs=1e-7)
+    assert ref.exact_ldp(kernel.weights) <= epsilon
+
+
+def test_both_ways_to_the_best_ldp_kernel_agree():
+    rng = np.random.default_rng(3)
+    for n, epsilon in ((8, 0.5), (20, 1.0), (40, 2.5)):
+        belief = rng.dirichlet(np.full(n, 0.5))
+        wrong = 1.0 - np.eye(n)
+        closed = optimal_ldp_mechanism.kernels(belief[None], epsilon).error(belief[None], hamming())[0]
+        table = program(belief, epsilon, wrong)
+        assert closed == pytest.approx((belief[:, None] * table * wrong).sum(), abs=1e-9)
+        assert closed <= mechanisms.randomized_response.kernels(belief[None], epsilon).error(belief[None], hamming())[0]
+
+
+def test_the_best_ldp_kernel_is_randomised_response_on_the_best_few():
+    ordered = np.sort(np.random.default_rng(1).dirichlet(np.full(30, 0.4), size=20))[:, ::-1]
+    for epsilon in EPSILONS:
+        value = [math.exp(epsilon) * ordered[:, :k].sum(1) / (math.exp(epsilon) + k - 1) for k in range(1, 31)]
+        assert likeliest(ordered, epsilon).tolist() == (np.argmax(value, axis=0) + 1).tolist()
+        error = optimal_ldp_mechanism.kernels(ordered, epsilon).error(ordered, hamming())
+        np.testing.assert_allclose(1 - error, np.max(value, axis=0), atol=1e-9)
+
+
+def test_symbols_that_are_not_told_are_spread_so_that_columns_weigh_alike():
+    belief = np.array([0.3, 0.2, *[0.005] * 100])
+    kernel = optimal_ldp_mechanism.kernels(belief[None], 1.0).one(0)
+    assert kernel.codes.tolist() == [0, 1]
+    marginal = kernel.marginal(belief)
+    assert marginal[0] == pytest.approx(marginal[1], abs=0.01)
+    raised = kernel.weights[2:].argmax(1)
+    assert 0 < (raised == 0).sum() < (raised == 1).sum()
+
+
+def test_the_best_ldp_kernel_takes_a_large_alphabet_and_says_where_it_cannot():
+    beliefs = np.random.default_rng(5).dirichlet(np.full(43_097, 0.3), size=2)
+    kernels = optimal_ldp_mechanism.kernels(beliefs, 3.0)
+    assert kernels.ldp().max() <= 3.0
+    assert kernels.outputs.shape[1] < 500
+    with pytest.raises(InputError, match="randomized_response"):
+        optimal_ldp_mechanism.kernels(np.full((1, 400), 1 / 400), 1.0, absolute(range(400)))
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=seeds, n=st.integers(2, 9), epsilon=st.sampled_from([1e-6, 0.01, 0.1, 0.5, 1.5]))
+def test_the_information_kernel_spends_its_rate_and_no_more(seed, n, epsilon):
+    belief = ref.random_belief(np.random.default_rng(seed), n)
+    kernel = mutual_information_mechanism.kernels(belief[None], epsilon).one(0)
+    rate = information(belief[None], kernel.probabilities[None])[0]
+    entropy = -sum(b * math.log(b) for b in belief if b > 0)
+    assert rate <= epsilon
+    assert rate == pytest.approx(min(epsilon, entropy), abs=1e-7 + 1e-5 * epsilon)
+
+
+def test_information_enough_for_everything_tells_everything():
+    for belief in ([0.7, 0.2, 0.1], [0.5, 0.5, 0.0]):
+        told = mutual_information_mechanism.kernels(np.array([belief]), 1.2)
+        assert told.error(np.array([belief]), hamming())[0] == pytest.approx(0.0, abs=1e-12)
+        told = mutual_information_mechanism.kernels(np.array([belief]), 1.2, absolute([0, 1, 2]))
+        assert told.error(np.array([belief]), absolute([0, 1, 2]))[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_information_kernel_of_two_symbols_is_the_textbooks():
+    """R(D) = H(p) - H(D) for a biased coin and Hamming distortion."""
+
+    def entropy(p):
+        return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+    for p, wrong in ((0.5, 0.1), (0.3, 0.05), (0.3, 0.2)):
+        rate = entropy(p) - entropy(wrong)
+        belief = np.array([[p, 1 - p]])
+        assert mutual_information_mechanism.kernels(belief, rate).error(belief, hamming())[0] == pytest.approx(wrong)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=seeds, epsilon=st.sampled_from([0.1, 0.4, 1.0]))
+def test_blahut_arimoto_comes_near_the_closed_form_and_never_over_its_rate(seed, epsilon):
+    rng = np.random.default_rng(seed)
+    beliefs = np.stack([ref.random_belief(rng, 5) for _ in range(8)])
+    wrong = 1.0 - np.eye(5)
+    tables = arimoto(beliefs, epsilon, wrong)
+    assert (information(beliefs, tables) <= epsilon * (1 + 1e-12)).all()
+    excess = (beliefs[:, :, None] * tables * wrong).sum((1, 2)) - mutual_information_mechanism.kernels(
+        beliefs, epsilon
+    ).error(beliefs, hamming())
+    assert excess.min() > -1e-9
+    assert excess.max() < 2e-3
+
+
+def test_average_information_bounds_no_single_release():
+    """At I ≤ 0.1 nats a symbol of belief .01 is told with a lift of over e^2: the reason it is not declared sound."""
+    belief = np.array([0.5, 0.48, 0.02])
+    leaks = [mutual_information_mechanism.kernels(belief[None], e).leakage(belief[None])[0] for e in (0.1, 0.5, 0.7)]
+    assert leaks == sorted(leaks)
+    assert leaks[0] > 0.3
+    assert leaks[2] > 3.0
+    with pytest.raises(InputError, match="smaller epsilon"):
+        mutual_information_mechanism.kernels(np.full((1, 3000), 1 / 3000), 3.0)
+    with pytest.raises(InputError, match="hamming"):
+        mutual_information_mechanism.kernels(np.full((1, 400), 1 / 400), 1.0, absolute(range(400)))
+
+
+def hybrid_cell(truth, low, high, epsilon):
+    """Mass of the hybrid law within (low, high), by its densities: the obvious twin, in t."""
+    s, e = math.exp(epsilon / 2), math.exp(epsilon)
+    reach, atom = (s + 1) / (s - 1), (e + 1) / (e - 1)
+    left = (reach + 1) / 2 * truth - (reach - 1) / 2
+    right = left + reach - 1
+    use = 1 - math.exp(-epsilon / 2) if epsilon > 0.61 else 0.0
+
+    def density(t):
+        return s / (s + 1) / (right - left) if left <= t <= right else 1 / (s + 1) / (2 * reach - right + left)
+
+    low_in, high_in = max(low, -reach), min(high, reach)
+    marks = [m for m in (left, right) if low_in < m < high_in]
+    mass = use * integrate.quad(density, low_in, high_in, points=marks or None)[0] if high_in > low_in else 0.0
+    up = 0.5 + truth * (e - 1) / (2 * (e + 1))
+    return mass + (1 - use) * (up * (low < atom <= high) + (1 - up) * (low <= -atom < high))
+
+
+@pytest.mark.parametrize("epsilon", [0.4, 1.0, 3.0])
+@pytest.mark.parametrize("theta", [1.0, 0.5])
+def test_topl_integrates_the_hybrid_law_over_the_rounding_cells(epsilon, theta):
+    values = np.array([0.0, 0.1, 0.35, 0.5, 0.8, 1.0])
+    table = axis_table(values, epsilon, theta)
+    borders = [-math.inf, *((values[1:] + values[:-1]) / 2), math.inf]
+    for x, y in np.ndindex(6, 6):
+        truth = 2 * min(values[x], theta) / theta - 1
+        low, high = (2 * border / theta - 1 for border in borders[y : y + 2])
+        if borders[y] >= theta:
+            wanted = 0.0
+        else:
+            wanted = hybrid_cell(truth, low, high if borders[y + 1] < theta else math.inf, epsilon)
+        assert table[x, y] == pytest.approx(wanted, abs=1e-8)
+
+
+def test_the_hybrid_variance_is_that_of_its_law():
+    """Mean t and the same variance for every t, by numbers."""
+    for epsilon in (0.4, 1.0, 2.0):
+        s, e = math.exp(epsilon / 2), math.exp(epsilon)
+        use = 1 - math.exp(-epsilon / 2) if epsilon > 0.61 else 0.0
+        reach = (s + 1) / (s - 1)
+        worst = 0.0
+        for t in (-1.0, 0.0, 0.6):
+            cuts = np.linspace(-reach, reach, 4001)
+            left = (reach + 1) / 2 * t - (reach - 1) / 2
+            inside = np.clip(np.minimum(cuts[1:], left + reach - 1) - np.maximum(cuts[:-1], left), 0, None)
+            rare = 1 / ((s + 1) * (reach + 1))
+            mass = rare * np.diff(cuts) + (s / ((s + 1) * (reach - 1)) - rare) * inside
+            centre = (cuts[1:] + cuts[:-1]) / 2
+            atom = (e + 1) / (e - 1)
+            assert mass.sum() == pytest.approx(1)
+            assert use * (mass @ centre) + (1 - use) * t == pytest.approx(t, abs=1e-3)
+            worst = max(worst, use * (mass @ centre**2) + (1 - use) * atom**2 - t * t)
+        assert worst == pytest.approx(hybrid_variance(epsilon), rel=1e-3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=seeds,
+    epsilon=st.sampled_from([1e-6, 0.3, 0.7, 2.0, 8.0, 16.0]),
+    theta=st.sampled_from([0.02, 0.4, 1.0]),
+    kind=st.integers(0, 4),
+)
+def test_topl_is_ldp_in_its_integers_wherever_symbols_lie(seed, epsilon, theta, kind):
+    rng = np.random.default_rng(seed)
+    spread = 10.0 ** rng.uniform(-13, 3, 7)
+    costs = [
+        absolute(np.cumsum(spread)),
+        squared(rng.integers(0, 3, 7)),
+        euclidean(rng.random((7, 2))),
+        euclidean(rng.integers(0, 3, (7, 3))),
+        matrix(rng.random((7, 7))),
+    ][kind]
+    kernel = with_threshold(theta).kernels(np.full((1, 7), 1 / 7), epsilon, costs).one(0)
+    assert ref.exact_ldp(kernel.weights) <= epsilon
+
+
+def test_topl_on_a_grid_is_a_product_of_its_axes():
+    grid = np.array([[x, y] for x in range(3) for y in range(4)], dtype=float)
+    table = topl_mechanism.kernels(np.full((1, 12), 1 / 12), 2.0, euclidean(grid)).one(0).probabilities
+    one, other = axis_table(np.arange(3.0), 1.0), axis_table(np.arange(4.0), 1.0)
+    np.testing.assert_allclose(table, np.kron(one, other), atol=1e-9)
+
+
+def test_topl_maps_categories_to_their_codes_and_refuses_what_is_too_large():
+    beliefs = np.full((1, 5), 0.2)
+    by_code = topl_mechanism.kernels(beliefs, 1.0).one(0).weights
+    assert (by_code == topl_mechanism.kernels(beliefs, 1.0, absolute(range(5))).one(0).weights).all()
+    assert (by_code == topl_mechanism.kernels(beliefs, 1.0, absolute(range(10, 60, 10))).one(0).weights).all()
+    with pytest.raises(InputError, match="axis_table"):
+        topl_mechanism.kernels(np.full((1, 3000), 1 / 3000), 1.0)
+    with pytest.raises(InputError, match="threshold"):
+        with_threshold(0.0)
+
+
+def test_the_square_wave_has_its_published_density():
+    epsilon, bins = 1.0, 512
+    e = math.exp(epsilon)
+    width = (epsilon * e - e + 1) / (e * (e - 1 - epsilon))
+    dense = e / (width * e + 1)
+    table = square_wave_table(epsilon, bins) / ((1 + width) / bins)
+    assert table.max() == pytest.approx(dense, rel=1e-6)
+    assert table.min() == pytest.approx(dense / e, rel=1e-6)
+    assert (table > dense * 0.99).sum(1).mean() * (1 + width) / bins == pytest.approx(width, abs=0.01)
+    assert square_wave_table(0.009999).max() == pytest.approx(square_wave_table(0.010001).max(), rel=1e-5)
+
+
+def test_reports_follow_the_square_wave_and_the_histogram_comes_back():
+    rng = np.random.default_rng(2)
+    values = np.concatenate([rng.uniform(0.1, 0.3, 15_000), rng.uniform(0.7, 0.8, 5_000)])
+    reports = square_wave(values, 3.0, SystemCoins(), bins=64)
+    law = estimate(reports, 3.0, bins=64)
+    true = np.histogram(values, bins=64, range=(0, 1))[0] / values.size
+    assert law.sum() == pytest.approx(1)
+    assert np.abs(np.cumsum(law) - np.cumsum(true)).max() < 0.06  # reports alone differ by .3
+    with pytest.raises(InputError, match="scale"):
+        square_wave([0.5, 1.5], 1.0, SeededCoins(1))
+
+
+def test_the_threshold_moves_with_the_budget_and_the_data():
+    def found(value, epsilon, later):
+        return threshold(np.full(4000, value), epsilon, SeededCoins(1), later, bins=64)
+
+    assert found(0.1, 2.0, 10_000) < found(0.8, 2.0, 10_000)
+    assert found(0.8, 0.2, 100) < found(0.8, 2.0, 10_000)
+    assert found(0.1, 2.0, 1000) < 0.3
+
+
+@pytest.mark.parametrize("name", ["optimal_ldp", "topl", "temporal"])
+def test_ldp_rivals_are_sound_for_every_belief(name):
+    beliefs = checks.random_beliefs(40, 9, np.random.default_rng(6))
+    for epsilon in (0.2, 1.0, 3.0):
+        kernels = mechanisms.get(name).kernels(beliefs, epsilon)
+        assert kernels.ldp().max() <= epsilon
+        assert kernels.leakage(beliefs, whole_alphabet=True).max() <= epsilon
+
+
+def test_full_tables_are_built_for_few_users_at_a_time():
+    model = MarkovModel(np.full(40, 1 / 40), np.full((40, 40), 1 / 40))
+    for name, most in (("topl", 625), ("randomized_response", 10_000)):
+        parts = stream._parts(stream.Setting.of(model, name, 0.5), np.arange(5000), 0.5)
+        assert sum(part.size for part in parts) == 5000
+        assert max(part.size for part in parts) <= most
