@@ -1,0 +1,189 @@
+"""`seqveil compare`: every mechanism on the same held-out users, with what each really leaks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqveil.commands import options as o
+from seqveil.commands.plan import PICTURES, parse_batches, parse_epsilons
+
+if TYPE_CHECKING:
+    from seqveil.comparison import Row
+    from seqveil.flow.compare import Job, RowBook
+
+
+Epsilons = Annotated[str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="What an event may cost on average.")]
+Names = Annotated[str, typer.Option(metavar="NAME,…", help="all, or names that `seqveil mechanisms` lists.")]
+Sizes = Annotated[str, typer.Option(metavar="W,W,…", help="Sizes for those that take batches, each with W·ε.")]
+BatchedUsers = Annotated[
+    int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
+]
+TestShare = Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")]
+TestUsers = Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")]
+Folder = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep finished rows here; a second run goes on.")
+]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw error and leakage against ε.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the split and of the coins.")]
+
+
+def compare(
+    data: o.Data,
+    epsilon: Epsilons = "0.5,1,2,5",
+    mechanisms: Names = "all",
+    distortion: o.DistortionName = None,
+    batch: Sizes = "1,5",
+    batched_users: BatchedUsers = None,
+    test_share: TestShare = 0.5,
+    test_users: TestUsers = None,
+    order: o.Order = 1,
+    smoothing: o.Smoothing = 1.0,
+    bins: o.Bins = None,
+    levels: o.Levels = None,
+    grid: o.GridCells = None,
+    out: Folder = None,
+    plot: Plot = None,
+    seed: Seed = 0,
+    user_column: o.UserColumn = None,
+    value_column: o.ValueColumn = None,
+    time_column: o.TimeColumn = None,
+    sort: o.Sort = False,
+    format: o.Format = None,
+    json: o.Json = False,
+) -> None:
+    """Compare mechanisms on your data: error, true leakage, attack.
+
+    Fits the chain on some of the users and releases the others with every mechanism at the same cost an event. It is an
+    evaluation of data that you hold: it looks at the truth and its coins are seeded, so nothing it makes is private.
+
+    Leakage is measured, not believed: a mechanism that passes what it claims stays in the table, marked. With --out a
+    run that was interrupted goes on where it ended.
+
+    Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
+    """
+    from seqveil.commands.output import progress
+    from seqveil.comparison import line_up
+    from seqveil.flow.compare import jobs, read_arena
+
+    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
+    _check_picture(plot)
+    cuts: dict[str, Any] = {"order": order, "smoothing": smoothing, "bins": bins, "levels": levels, "grid": grid}
+    drawn: dict[str, Any] = {
+        "test_share": test_share,
+        "test_users": test_users,
+        "batched_users": batched_users,
+        "seed": seed,
+    }
+    layout: dict[str, Any] = {
+        "columns": o.columns_of(user_column, value_column, time_column),
+        "format": format,
+        "sort": sort,
+    }
+    with progress(data, "reading") as advance:
+        arena, split = read_arena(data, distortion=distortion or "hamming", progress=advance, **cuts, **drawn, **layout)
+    rows, resumed = run(jobs(arena, bounds, contestants), out)
+    _draw(rows, arena.distortion.name, plot)
+    chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
+    made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
+    (_emit if json else _say)(rows, chain | made | asdict(split) | {"plot": None if plot is None else str(plot)})
+
+
+def parse_names(text: str) -> list[str]:
+    """Names of mechanisms between commas, each of which exists.
+
+    >>> parse_names("optimal, crr")
+    ['optimal', 'crr']
+    """
+    from seqveil import mechanisms
+
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name != "all":
+            mechanisms.find(name)
+    return names
+
+
+def sizes_of(text: str) -> list[int]:
+    """Batch sizes between commas.
+
+    >>> sizes_of("5,1"), sizes_of("5")
+    ([1, 5], [5])
+    """
+    above = parse_batches(text)
+    return [1, *above] if "1" in (part.strip() for part in text.split(",")) else above
+
+
+def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
+    """Make the rows that the folder does not hold, each kept there as soon as it is done; and how many it held."""
+    from seqveil.commands.interrupt import Interrupted
+    from seqveil.flow.compare import RowBook
+
+    book = RowBook(folder)
+    todo = [job for job in jobs if book.find(job) is None]
+    resumed = len(jobs) - len(todo)
+    if resumed:
+        rest = "the others are made now" if todo else "nothing is left to do"
+        print(f"{resumed} of {len(jobs)} rows stand in {folder}; {rest}", file=sys.stderr)
+    try:
+        _make(todo, book)
+    except Interrupted:
+        stands = RowBook(folder)  # a row may have been on its way
+        made = sum(stands.find(job) is not None for job in jobs)
+        if not made:
+            raise
+        where = f"{made} of {len(jobs)} rows stand in {folder}"
+        raise Interrupted(f"interrupted; {where}: the same command goes on from there") from None
+    rows = [book.find(job) for job in jobs]
+    return [row for row in rows if row is not None], resumed
+
+
+def _make(todo: Sequence[Job], book: RowBook) -> None:
+    from seqveil.commands.pace import pace
+
+    with pace(todo) as going:
+        for job in todo:
+            began = time.perf_counter()
+            going.step(job, 0)
+            row = job.make(partial(going.step, job))
+            book.keep(job, row)
+            going.finish(job, time.perf_counter() - began)
+
+
+def _check_picture(plot: Path | None) -> None:
+    from seqveil.errors import InputError
+
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
+    if plot is not None and not plot.absolute().parent.is_dir():
+        raise InputError("expected the picture in a folder that exists; make it, or name another")
+
+
+def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
+    if plot is not None:
+        from seqveil.commands.compare_picture import picture
+
+        picture(rows, distortion, plot)
+
+
+def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from seqveil.commands.output import emit_json
+
+    emit_json(about | {"rows": [row.to_json() for row in rows]})
+
+
+def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from seqveil.commands.compare_table import tables
+
+    print(
+        f"chain of {about['symbols']} symbols fitted on {about['fit_events']} events of {about['fit_users']} users; "
+        f"released: {about['test_events']} events of {about['test_users']} others (seeded, not private)"
+    )
+    tables(rows, about["distortion"])

@@ -1,0 +1,199 @@
+"""A file as an arena: read it, keep some users for the fit and release the others, and take up where a run ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqveil import comparison
+from seqveil.comparison import Arena, Contestant, Row
+from seqveil.errors import DataError, InputError
+from seqveil.files import Chunk, Columns
+from seqveil.flow.fit import _Distinct, _scanner
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
+from seqveil.kernel import Ints
+from seqveil.mechanisms import check_epsilon
+from seqveil.model import Counts
+
+LIMITS = (comparison.constant, comparison.converse)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Who is on which side: counts only."""
+
+    fit_users: int
+    fit_events: int
+    test_users: int
+    test_events: int
+
+
+def read_arena(
+    data: FilePath,
+    *,
+    columns: Columns | None = None,
+    order: int = 1,
+    smoothing: float = 1.0,
+    bins: float | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    distortion: str = "hamming",
+    test_share: float = 0.5,
+    test_users: int | None = None,
+    batched_users: int | None = None,
+    seed: int = 0,
+    format: str | None = None,
+    sort: bool = False,
+    chunk: int = CHUNK_ROWS,
+    progress: Progress | None = None,
+) -> tuple[Arena, Split]:
+    """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
+
+    The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
+    from the seed and the user's name alone: the share `test_share` of the users, or `test_users` of them.
+    """
+    if seed < 0:
+        raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
+    source = Source(data, columns or Columns(), format, sort, chunk)
+    scan = _scanner(source, bins, levels, grid)
+    kind: ValueType = "auto" if isinstance(scan, _Distinct) else "number"
+    parts = list(source.chunks(kind, progress))
+    for part in parts:
+        scan.add(part)
+    alphabet = scan.alphabet()
+    names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
+    places = _drawn(names, seed)
+    cut = _released(len(names), test_share, test_users, source.name)
+    released, kept = ([streams[k] for k in side] for side in (places[:cut], sorted(places[cut:])))
+    counts = Counts(alphabet.n, order)
+    counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
+    model = counts.model(alphabet, smoothing, "data")
+    arena = Arena.of(model, released, distortion, seed, batched_users, kept)
+    return arena, Split(len(kept), _events(kept), len(released), _events(released))
+
+
+def _events(streams: Iterable[Ints]) -> int:
+    return sum(codes.size for codes in streams)
+
+
+def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Ints]]:
+    """Users by name, and the codes of each in the order of the rows."""
+    index: dict[Any, int] = {}
+    owners = [index.setdefault(user, len(index)) for part in parts for user in part.users.to_list()]
+    who, what = np.array(owners), np.concatenate(codes)
+    ends = np.cumsum(np.bincount(who))[:-1]
+    return [str(user) for user in index], np.split(what[np.argsort(who, kind="stable")], ends)
+
+
+def _drawn(names: list[str], seed: int) -> list[int]:
+    """The users in an order that depends on the seed and their names, not on the file."""
+    keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
+    return sorted(range(len(names)), key=lambda k: keys[k])
+
+
+def _released(users: int, share: float, wanted: int | None, name: str) -> int:
+    """How many users are released; at least one is on either side."""
+    if users < 2:
+        raise DataError(f"{name}: holds 1 user, and a comparison needs one to fit on and one to release; pass more")
+    if wanted is not None:
+        if not 1 <= wanted < users:
+            raise InputError(f"expected --test-users from 1 to {users - 1}, one less than the file has; got {wanted}")
+        return wanted
+    if not 0 < share < 1:
+        raise InputError(f"expected --test-share between 0 and 1, got {share:g}; try 0.5")
+    return min(users - 1, max(1, round(users * share)))
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One row to be made: a contestant, or a limit, at one ε."""
+
+    label: str
+    epsilon: float
+    key: str
+    events: int
+    make: Callable[[Progress], Row]
+    trial: Callable[[], Row] | None = None  # the same for a few users
+
+
+def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contestant]) -> list[Job]:
+    """All rows of a comparison: for each ε the contestants in their order, then the limits."""
+    if not epsilons:
+        raise InputError("expected at least one epsilon to compare at; try 0.5,1,2")
+    found = []
+    for epsilon in dict.fromkeys(map(check_epsilon, epsilons)):
+        found += [_contestant_job(arena, epsilon, each) for each in contestants]
+        found += [_limit_job(arena, epsilon, limit) for limit in LIMITS]
+    return found
+
+
+def _contestant_job(arena: Arena, epsilon: float, contestant: Contestant) -> Job:
+    few = arena.first(2 if contestant.in_batches else 20)
+    return Job(
+        contestant.label,
+        epsilon,
+        _key(arena, epsilon, asdict(contestant)),
+        _events(arena.of_contestant(contestant)),
+        lambda progress: comparison.race(arena, contestant, epsilon, progress),
+        lambda: comparison.race(few, contestant, epsilon),
+    )
+
+
+def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row]) -> Job:
+    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, lambda progress: limit(arena, epsilon))
+
+
+def _key(arena: Arena, epsilon: float, what: Any) -> str:
+    from seqveil import __version__
+
+    return hashlib.sha256(json.dumps([__version__, arena.fingerprint, epsilon, what]).encode()).hexdigest()
+
+
+class RowBook:
+    """Finished rows in a folder, one line each, by what they depend on; a run that ended early goes on from there.
+
+    A line that was cut short is passed over, and its row made again.
+    """
+
+    NAME = "rows.jsonl"
+
+    def __init__(self, folder: FilePath | None) -> None:
+        self.path = None if folder is None else Path(folder) / self.NAME
+        self._rows: dict[str, Row] = {}
+        if self.path is None:
+            return
+        if self.path.parent.exists() and not self.path.parent.is_dir():
+            raise DataError(f"{self.path.parent.name}: is a file; name a folder for the rows")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            self._load(self.path)
+
+    def _load(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            try:
+                entry = json.loads(line)
+                self._rows[entry["key"]] = Row.from_json(entry["row"])
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue
+        if text and not text.endswith("\n"):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("\n")
+
+    def find(self, job: Job) -> Row | None:
+        return self._rows.get(job.key)
+
+    def keep(self, job: Job, row: Row) -> None:
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": job.key, "row": row.to_json()}, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self._rows[job.key] = row
