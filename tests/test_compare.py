@@ -1,5 +1,6 @@
 """The race: every figure of a row recomputed in a slower way, limits against the exact optimum, and the command."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 import reference
 import reference_streams as ref
 import seqveil as sv
-from seqveil import batches, distortion, mechanisms, stream
+from seqveil import batches, datasets, distortion, mechanisms, stream
+from seqveil.alphabet import Alphabet
 from seqveil.cli import app, main
 from seqveil.commands.compare_picture import picture
 from seqveil.commands.compare_table import winners
@@ -26,7 +28,7 @@ from seqveil.comparison.race import _Batched, _OneByOne
 from seqveil.comparison.row import clustered
 from seqveil.decode import decode_codes
 from seqveil.errors import DataError, InputError
-from seqveil.flow.compare import Job, RowBook, jobs, read_arena
+from seqveil.flow.compare import Job, RowBook, jobs, read_arena, set_arena
 
 SECRET = "zq-secret-77"
 
@@ -428,3 +430,30 @@ def test_the_picture_tells_the_unsound_from_the_limits(chain):
     assert lines["optimal"].get_linestyle() == "-"
     assert len(set(lines["best guess, no release"].get_color()[1:3])) <= 2
     assert lines["best guess, no release"].get_linestyle() == ":"
+
+
+def test_a_set_is_named_only_where_its_folder_is_known(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SEQVEIL_DATA", raising=False)
+    assert main(["compare", "msnbc"]) == 2
+    assert "SEQVEIL_DATA" in capsys.readouterr().err
+    assert main(["compare", "msnbc", "--data", str(tmp_path), "--bins", "5"]) == 2
+    assert "--bins is for files" in capsys.readouterr().err
+    assert main(["compare", "gaze_vr:side=x", "--data", str(tmp_path)]) == 2
+    assert "gaze_vr:side=10" in capsys.readouterr().err
+
+
+def test_people_of_a_set_are_never_on_both_sides(monkeypatch):
+    """A stand-in of the same shape: 12 people, two recordings each, told apart by a symbol of their own."""
+    people = np.repeat(np.arange(12), 2)
+    frame = pl.DataFrame({"user": np.repeat(np.arange(24), 5), "value": np.repeat(people, 5)})
+    index = pl.DataFrame({"user": np.arange(24), "person": people, "recording": np.arange(24), "length": [5] * 24})
+    made = datasets.synthetic("clicks", 2, 2)
+    own = dataclasses.replace(
+        made, streams=frame, index=index, alphabet=Alphabet(range(12)), distortion=distortion.hamming()
+    )
+    monkeypatch.setattr(datasets, "load", lambda name, folder, **options: own)
+    arena, split = set_arena("msnbc", test_share=0.25, first=3, streams=4, seed=1)
+    assert (split.fit_users, split.test_users, split.fit_events, split.test_events) == (9, 3, 90, 12)
+    released = {int(code) for codes in arena.streams for code in codes}
+    assert released
+    assert not released & {int(code) for codes in arena.fitted for code in codes}

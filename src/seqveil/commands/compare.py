@@ -26,6 +26,13 @@ Sizes = Annotated[str, typer.Option(metavar="W,W,…", help="Sizes for those tha
 BatchedUsers = Annotated[
     int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
 ]
+First = Annotated[int | None, typer.Option(metavar="N", help="Events of a stream that are released  [default: all]")]
+Streams = Annotated[
+    int | None, typer.Option(metavar="N", help="Streams of a named set that are released at most  [default: all]")
+]
+Sets = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are  [default: $SEQVEIL_DATA]")
+]
 TestShare = Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")]
 TestUsers = Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")]
 Folder = Annotated[
@@ -36,12 +43,13 @@ Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the split and of t
 
 
 def compare(
-    data: o.Data,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set by name.")],
     epsilon: Epsilons = "0.5,1,2,5",
     mechanisms: Names = "all",
     distortion: o.DistortionName = None,
     batch: Sizes = "1,5",
     batched_users: BatchedUsers = None,
+    first: First = None,
     test_share: TestShare = 0.5,
     test_users: TestUsers = None,
     order: o.Order = 1,
@@ -49,6 +57,8 @@ def compare(
     bins: o.Bins = None,
     levels: o.Levels = None,
     grid: o.GridCells = None,
+    sets: Sets = None,
+    streams: Streams = None,
     out: Folder = None,
     plot: Plot = None,
     seed: Seed = 0,
@@ -67,16 +77,19 @@ def compare(
     Leakage is measured, not believed: a mechanism that passes what it claims stays in the table, marked. With --out a
     run that was interrupted goes on where it ended.
 
+    DATA may be a set that seqveil knows: msnbc, gaze_vr:side=10, heart_rate, electricity and others, found in --data.
+
     Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
     """
     from seqveil.commands.output import progress
     from seqveil.comparison import line_up
-    from seqveil.flow.compare import jobs, read_arena
+    from seqveil.flow.compare import jobs, read_arena, set_arena
 
     bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
     _check_picture(plot)
     cuts: dict[str, Any] = {"order": order, "smoothing": smoothing, "bins": bins, "levels": levels, "grid": grid}
     drawn: dict[str, Any] = {
+        "first": first,
         "test_share": test_share,
         "test_users": test_users,
         "batched_users": batched_users,
@@ -87,13 +100,40 @@ def compare(
         "format": format,
         "sort": sort,
     }
-    with progress(data, "reading") as advance:
-        arena, split = read_arena(data, distortion=distortion or "hamming", progress=advance, **cuts, **drawn, **layout)
+    if is_set(data):
+        refuse_cuts(bins=bins, levels=levels, grid=grid, user_column=user_column, value_column=value_column)
+        arena, split = set_arena(
+            data, sets, order=order, smoothing=smoothing, distortion=distortion, streams=streams, **drawn
+        )
+    else:
+        costs = distortion or "hamming"
+        with progress(data, "reading") as advance:
+            arena, split = read_arena(data, distortion=costs, progress=advance, **cuts, **drawn, **layout)
     rows, resumed = run(jobs(arena, bounds, contestants), out)
     _draw(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
     (_emit if json else _say)(rows, chain | made | asdict(split) | {"plot": None if plot is None else str(plot)})
+
+
+def is_set(data: str) -> bool:
+    """Whether DATA names a set rather than a file.
+
+    >>> is_set("msnbc"), is_set("gaze_vr:side=10"), is_set("clicks.csv")
+    (True, True, False)
+    """
+    from seqveil import datasets
+
+    return data.partition(":")[0] in datasets.names() and not Path(data).exists()
+
+
+def refuse_cuts(**given: object) -> None:
+    """A named set comes with its alphabet and columns."""
+    from seqveil.errors import InputError
+
+    for name in (name for name, value in given.items() if value is not None):
+        option = "--" + name.replace("_", "-")
+        raise InputError(f"{option} is for files; a named set has its own alphabet, see its options (gaze_vr:side=10)")
 
 
 def parse_names(text: str) -> list[str]:

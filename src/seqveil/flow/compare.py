@@ -35,6 +35,67 @@ class Split:
     test_events: int
 
 
+def set_arena(
+    name: str,
+    folder: FilePath | None = None,
+    *,
+    order: int = 1,
+    smoothing: float = 1.0,
+    distortion: str | None = None,
+    first: int | None = None,
+    streams: int | None = None,
+    test_share: float = 0.5,
+    test_users: int | None = None,
+    batched_users: int | None = None,
+    seed: int = 0,
+) -> tuple[Arena, Split]:
+    """A set that `seqveil.datasets` knows, as an arena; "gaze_vr:side=10" passes options on.
+
+    All recordings of a person are on the same side, which follows from the seed and the person's number; of those to be
+    released at most `streams` are, and of each the `first` events.
+    """
+    from seqveil import datasets
+
+    known, _, options = name.partition(":")
+    found = datasets.load(known, folder, **_options(options))
+    people = found.people
+    places = _drawn([str(person) for person in people], seed)
+    cut = _released(len(people), test_share, test_users, known)
+    sides = ([people[k] for k in side] for side in (places[:cut], places[cut:]))
+    released, kept = (found.arrays(people=side) for side in sides)
+    counts = Counts(found.alphabet.n, order)
+    counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
+    model = counts.model(found.alphabet, smoothing, "data")
+    if streams is not None and streams < 1:
+        raise InputError(f"expected --streams of at least 1, got {streams}")
+    drawn = [released[k] for k in _drawn([str(k) for k in range(len(released))], seed)]
+    arena = Arena.of(model, _begins(drawn[:streams], first), distortion or found.distortion, seed, batched_users, kept)
+    return arena, Split(len(people) - cut, _events(kept), cut, _events(arena.streams))
+
+
+def _options(text: str) -> dict[str, Any]:
+    """Options of a set, "side=10,width=5".
+
+    >>> _options("side=10")
+    {'side': 10}
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            raise InputError("expected options of a data set as name=number, for example gaze_vr:side=10") from None
+        found[key.strip()] = int(number) if number.is_integer() else number
+    return found
+
+
+def _begins(streams: list[Ints], first: int | None) -> list[Ints]:
+    if first is not None and first < 1:
+        raise InputError(f"expected --first of at least 1 event a stream, got {first}")
+    return [codes[:first] for codes in streams]
+
+
 def read_arena(
     data: FilePath,
     *,
@@ -45,6 +106,7 @@ def read_arena(
     levels: int | None = None,
     grid: str | None = None,
     distortion: str = "hamming",
+    first: int | None = None,
     test_share: float = 0.5,
     test_users: int | None = None,
     batched_users: int | None = None,
@@ -75,8 +137,8 @@ def read_arena(
     counts = Counts(alphabet.n, order)
     counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
     model = counts.model(alphabet, smoothing, "data")
-    arena = Arena.of(model, released, distortion, seed, batched_users, kept)
-    return arena, Split(len(kept), _events(kept), len(released), _events(released))
+    arena = Arena.of(model, _begins(released, first), distortion, seed, batched_users, kept)
+    return arena, Split(len(kept), _events(kept), len(released), _events(arena.streams))
 
 
 def _events(streams: Iterable[Ints]) -> int:

@@ -26,7 +26,7 @@ from seqveil.mechanisms._batch import Batch
 from seqveil.model import MarkovModel
 
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
-REMEMBERED = 64  # contexts; a table of 400 × 400 takes 1.3 MB
+REMEMBERED = 256  # contexts; a table of 400 × 400 takes 1.3 MB, most are far smaller
 
 Built = TypeVar("Built")
 
