@@ -56,7 +56,7 @@ def _one_batch(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
         model.advance(model.initial)
     step = (time.process_time() - begun) / 100
     tracemalloc.start()
-    sent, state = batches.step(setting, state, streams[0][:size], coins)
+    _, state = batches.step(setting, state, streams[0][:size], coins)
     kept, peak = (each / 1e6 for each in tracemalloc.get_traced_memory())
     tracemalloc.stop()
     median = float(np.median(spent))

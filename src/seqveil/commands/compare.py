@@ -62,6 +62,7 @@ def compare(
     out: Folder = None,
     plot: Plot = None,
     seed: Seed = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print one Markdown table.")] = False,
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
     time_column: o.TimeColumn = None,
@@ -113,7 +114,8 @@ def compare(
     _draw(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
-    (_emit if json else _say)(rows, chain | made | asdict(split) | {"plot": None if plot is None else str(plot)})
+    show = _emit if json else _tabulate if markdown else _say
+    show(rows, chain | made | asdict(split) | {"plot": None if plot is None else str(plot)})
 
 
 def is_set(data: str) -> bool:
@@ -217,6 +219,12 @@ def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:
     from seqveil.commands.output import emit_json
 
     emit_json(about | {"rows": [row.to_json() for row in rows]})
+
+
+def _tabulate(rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from seqveil.commands.compare_markdown import markdown
+
+    print(markdown(rows))
 
 
 def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
