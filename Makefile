@@ -9,6 +9,7 @@ help:
 	@echo "make demo   fit a model, release a stream, print its account and draw it"
 	@echo "make test   lint, types, layers and every test"
 	@echo "make bench  every figure the README states, measured here in one run"
+	@echo "make peers  cross-checks against other packages, each installed apart in .peers (make test needs none)"
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +30,11 @@ test: lint
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
+
+.PHONY: peers
+peers: $(VENV)/.ready
+	$(BIN)/python -m peers
+	$(BIN)/python -m peers.speed
 
 clean:
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

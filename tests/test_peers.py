@@ -1,0 +1,96 @@
+"""The decisions of the cross-checks: χ² against known values, the union bound, the table. Nothing is installed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from peers import judge, response
+
+
+def test_chi_square_of_known_counts():
+    fit = judge.chi_square([60, 40], [0.5, 0.5])
+    assert fit.statistic == 4.0
+    assert fit.freedom == 1
+    assert fit.chance == pytest.approx(math.erfc(math.sqrt(2.0)), rel=1e-12)  # Pr(|Z| ≥ 2)
+    # with two degrees of freedom the tail is e^(-χ²/2)
+    fit = judge.chi_square([50, 30, 40], [1 / 3, 1 / 3, 1 / 3])
+    assert fit.statistic == pytest.approx(5.0, rel=1e-12)
+    assert fit.chance == pytest.approx(math.exp(-2.5), rel=1e-12)
+
+
+def test_perfect_counts_are_certain_and_impossible_ones_have_no_chance():
+    assert judge.chi_square([50, 25, 25], [0.5, 0.25, 0.25]).chance == 1.0
+    assert judge.chi_square([100], [1.0]).chance == 1.0
+    assert judge.chi_square([50, 49, 0], [0.5, 0.5, 0.0]).freedom == 1
+    impossible = judge.chi_square([50, 49, 1], [0.5, 0.5, 0.0])
+    assert impossible.statistic == math.inf
+    assert impossible.chance == 0.0
+
+
+def test_too_few_draws_or_the_wrong_shape_are_refused():
+    with pytest.raises(ValueError, match="draw more"):
+        judge.chi_square([190, 10], [0.95, 0.05])
+    with pytest.raises(ValueError, match="as many counts"):
+        judge.chi_square([50, 50], [1 / 3, 1 / 3, 1 / 3])
+
+
+def test_the_threshold_is_the_rate_shared_out():
+    assert judge.threshold(1, 0.05) == 0.05
+    assert judge.threshold(1000, 1e-6) == pytest.approx(1e-9, rel=1e-15)
+    assert judge.threshold(4) == judge.FALSE_ALARMS / 4
+    for tests, rate in ((0, 0.1), (1, 0.0), (1, 1.0)):
+        with pytest.raises(ValueError):
+            judge.threshold(tests, rate)
+
+
+def test_every_chi_square_of_a_run_is_counted():
+    # two quick peers with 4 ε over 4, 17 and 100 inputs, OpenDP with 4, 4 and 1; one more test a case for all inputs
+    assert response.tests() == 2 * 4 * (5 + 18 + 101) + 4 * (5 + 18) + 101
+    for cases in (response.quick_cases(), response.slow_cases()):
+        for n, epsilon, draws in cases:
+            assert draws * response.kernel(n, epsilon).probabilities.min() >= judge.LEAST_EXPECTED
+
+
+def test_counts_are_pooled_by_output_minus_input():
+    assert judge.by_offset([[5, 1, 2], [3, 6, 1], [4, 2, 7]]).tolist() == [18, 6, 7]
+
+
+def exact_counts(n, epsilon, draws):
+    return np.rint(draws * response.kernel(n, epsilon).probabilities).astype(np.int64)
+
+
+def rows(counts, case):
+    answer = {"version": "1", "counts": [counts.tolist()]}
+    return response.distribution_rows(response.PURE, answer, [case])
+
+
+def test_the_right_law_agrees_and_one_with_a_little_more_truth_fails():
+    case = (4, 1.0, 50_000)
+    counts = exact_counts(*case)
+    counts[:, 0] += case[2] - counts.sum(1)
+    assert [row.verdict for row in rows(counts, case)] == [judge.AGREES]
+    # 0.8 % more truth at each input: 3.6 standard deviations each, seen only in all inputs together
+    shifted = counts.copy()
+    for symbol in range(4):
+        shifted[symbol, symbol] += 400
+        shifted[symbol, np.arange(4) != symbol] -= [133, 133, 134]
+    chances = response.fit_chances(shifted, 4, 1.0)
+    limit = judge.threshold(response.tests())
+    assert min(chances[:-1]) > limit > chances[-1]
+    assert [row.verdict for row in rows(shifted, case)] == [judge.FAILS]
+
+
+def test_a_lost_draw_fails():
+    case = (4, 1.0, 50_000)
+    counts = exact_counts(*case)
+    counts[:, 0] += case[2] - counts.sum(1)
+    counts[2, 2] -= 1
+    assert [row.verdict for row in rows(counts, case)] == [judge.FAILS]
+
+
+def test_the_table_is_aligned():
+    shown = judge.table([judge.Row("a", "1.0", "what", "0.5", "0.5", "gap 0", judge.AGREES)]).splitlines()
+    assert len(shown) == 3
+    assert len({len(line) for line in shown}) == 1
+    assert shown[2].split("|")[1].strip() == "a"
