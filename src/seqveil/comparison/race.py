@@ -206,15 +206,18 @@ class _Batched(_Meter):
 
     def _release(self, codes: Ints) -> None:
         state, sent, size = stream.State.start(self.setting), [], self.setting.batch
+        spent = np.full(codes.size, self.setting.epsilon)
         for begin in range(0, codes.size, size):
+            part = codes[begin : begin + size]
+            own = replace(self.setting, epsilon=self.setting.epsilon * part.size / size)  # a short one gets its share
+            spent[begin : begin + size] = own.epsilon
             began = time.process_time()
-            one, state = batches.step(self.setting, state, codes[begin : begin + size], self.coins)
+            one, state = batches.step(own, state, part, self.coins)
             self.seconds += time.process_time() - began
             assert one is not None  # nothing is left out without a budget
             self.watch.see(one.most, one.least, one.most - one.least)
             sent.append(one)
             self.progress(one.codes.size)
         released = np.concatenate([one.codes for one in sent])[None]
-        epsilons = np.full(released.shape, self.setting.epsilon)
         known = adversary.batch_laws(self.setting, sent)
-        self._count(known, codes[None], released, epsilons, state, np.ones(released.shape))
+        self._count(known, codes[None], released, spent[None], state, np.ones(released.shape))
