@@ -1,4 +1,4 @@
-"""Pictures from the numbers, and one HTML page that holds everything: `python -m experiments.report DIR`."""
+"""Pictures from the numbers, the claims as a table, and one HTML page with all: `python -m experiments.report DIR`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ KINDS = {"holds": "holds", "does not hold": "fails", "holds only for the unsound
 
 
 def write_report(out: Path, results: list[Result]) -> Path:
-    """A PNG for each result, and the page."""
+    """A PNG for each result, claims.md, and the page."""
     for result in results:
         picture(out, result)
+    write(out / "claims.md", claims(results) + "\n")
     page = out / "report.html"
     write(page, render(out, results))
     return page
@@ -56,6 +57,22 @@ def picture(out: Path, result: Result) -> Path:
     path = out / f"{result['name']}.png"
     figure.savefig(path)
     return path
+
+
+def claims(results: list[Result]) -> str:
+    """Every claim, its verdict and the reason, as one Markdown table.
+
+    >>> print(claims([{"name": "fig3", "claims": [{"claim": "A | B", "verdict": "holds", "reason": "so it is"}]}]))
+    | figure | claim | verdict | why |
+    |---|---|---|---|
+    | fig3 | A / B | **holds** | so it is |
+    """
+    lines = ["| figure | claim | verdict | why |", "|---|---|---|---|"]
+    for result in results:
+        for claim in result["claims"]:
+            told = (result["name"], claim["claim"], f"**{claim['verdict']}**", claim["reason"])
+            lines.append("| " + " | ".join(part.replace("|", "/") for part in told) + " |")
+    return "\n".join(lines)
 
 
 def render(out: Path, results: list[Result]) -> str:
