@@ -11,7 +11,19 @@ from pathlib import Path
 
 import seqveil
 
-NAMES = ("optimum", "soundness", "bulk", "history", "msnbc", "shopclicks", "batched_small", "tree", "gaze")
+NAMES = (
+    "optimum",
+    "soundness",
+    "bulk",
+    "history",
+    "msnbc",
+    "shopclicks",
+    "batched_small",
+    "tree",
+    "gaze",
+    "store",
+    "kills",
+)
 
 
 def main() -> None:

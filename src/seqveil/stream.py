@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import belief, mechanisms
 from seqveil.accounting import GONE, Budget, Schedule, Window
-from seqveil.coins import Coins
+from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.kernel import Floats, Ints, Kernels
@@ -58,6 +58,8 @@ class Setting:
         if mechanism == "auto" and batch == 1:
             mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
         chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
+        if isinstance(chosen, Mechanism) and chosen.for_model is not None:
+            chosen = replace(chosen, build=chosen.for_model(model))
         purse = budget if isinstance(budget, Budget) else Budget(total=budget)
         if purse.limited and not chosen.sound:
             raise InputError(
@@ -132,7 +134,7 @@ def step(
     """
     if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
         raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, lambda kernels, part: kernels.draw(codes[part], coins), times)
+    return _advance(setting, state, lambda kernels, part: kernels.draw(codes[part], rows(coins, part)), times)
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
@@ -189,7 +191,7 @@ def _advance(setting: Setting, state: State, choose: Choose, times: Floats | Non
     beliefs = belief.symbols(model, state.states)
     codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
     for epsilon in np.unique(epsilons[~silent]):
-        for part in _parts(np.flatnonzero((epsilons == epsilon) & ~silent), model.n, float(epsilon)):
+        for part in _parts(setting, np.flatnonzero((epsilons == epsilon) & ~silent), float(epsilon)):
             built = kernels(setting, beliefs[part], float(epsilon))
             drawn = choose(built, part)
             codes[part] = built.outputs[np.arange(part.size), drawn]
@@ -206,8 +208,9 @@ def _advance(setting: Setting, state: State, choose: Choose, times: Floats | Non
     return Released(codes, epsilons, columns, beliefs), after
 
 
-def _parts(users: NDArray[np.intp], n: int, epsilon: float) -> list[NDArray[np.intp]]:
+def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
     """Users in parts whose kernels fit the memory of a few megabytes."""
-    table = n * min(n, math.ceil(1 + math.exp(min(epsilon, 12.0))))
+    n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
+    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
     size = max(1, 1_000_000 // table)
     return [users[at : at + size] for at in range(0, users.size, size)]

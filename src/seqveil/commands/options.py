@@ -21,6 +21,23 @@ Format = Annotated[
 ]
 Meta = Annotated[Path | None, typer.Option(metavar="FILE", help="The side file, where it is not FILE.meta.json.")]
 
+State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Keep what was released here, so that the same command goes on after a stop or crash; --out is appended "
+        "to (CSV, TSV, JSONL).",
+    ),
+]
+Key = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --state: draw from the secret key in this file (made if missing), so that an event that is drawn "
+        "again comes out the same. Who has the key can undo the release.",
+    ),
+]
+
 UserColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the user  [default: user]")]
 ValueColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of the value, or two as in x,y  [default: value]")

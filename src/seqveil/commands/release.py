@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqveil.commands import options as o
+from seqveil.commands.interrupt import Interrupted
+from seqveil.errors import InputError
 
 if TYPE_CHECKING:
     from seqveil.flow import Released
@@ -42,6 +45,8 @@ def release(
     sort: o.Sort = False,
     format: o.Format = None,
     meta: o.Meta = None,
+    state: o.State = None,
+    key: o.Key = None,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
@@ -50,30 +55,52 @@ def release(
 
     With --batch W, events of a user go W at a time (ε is a batch's); its first row has its ε and path, which tell all.
 
+    With --state FILE the run can be stopped or killed at any point; the same command goes on, no row twice or lost.
+
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
     """
     from seqveil.commands.output import emit_json, progress
-    from seqveil.flow import release_file
     from seqveil.model import MarkovModel
 
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
     setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
+    shared: dict[str, Any] = {
+        "columns": o.columns_of(user_column, value_column, time_column),
+        "seed": seed,
+        "on_unknown": on_unknown,
+        "format": format if data == "-" else None,
+        "sort": sort,
+        "meta": meta,
+        "inputs": (model,),
+    }
     with progress(data, "releasing") as advance:
-        account = release_file(
-            data,
-            setting,
-            out,
-            columns=o.columns_of(user_column, value_column, time_column),
-            seed=seed,
-            on_unknown=on_unknown,  # type: ignore[arg-type]
-            format=format if data == "-" else None,
-            out_format=format if out == "-" else None,
-            sort=sort,
-            meta=meta,
-            inputs=(model,),
-            progress=advance,
-        )
+        if state is not None:
+            account = _with_state(data, setting, out, state, key, shared | {"progress": advance})
+        elif key is not None:
+            raise InputError("--key is for a release that can be gone on with; name its state file by --state")
+        else:
+            account = _at_once(data, setting, out, format, shared | {"progress": advance})
     _say(account) if not json else emit_json(_facts(account, setting, out), to_stderr=out == "-")
+
+
+def _at_once(data: str, setting: Setting, out: str, format: str | None, shared: dict[str, Any]) -> Released:
+    from seqveil.flow import release_file
+
+    return release_file(data, setting, out, out_format=format if out == "-" else None, **shared)
+
+
+def _with_state(
+    data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
+) -> Released:
+    from seqveil.coins import key_file
+    from seqveil.flow.durable import release_durably
+
+    secret = None if key is None else key_file(key, create=True)
+    files = (*shared.pop("inputs"), *(() if key is None else (key,)))
+    try:
+        return release_durably(data, setting, out, state, key=secret, inputs=files, **shared)
+    except Interrupted:
+        raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
 
 
 def _facts(account: Released, setting: Setting, out: str) -> dict[str, object]:

@@ -1,0 +1,370 @@
+"""Release a file with a state file: killed at any point and started again, it goes on where it was.
+
+A transaction holds the releases of some rows, how far the input was read, and the very text that these rows add to the
+output; only then is the text appended. So whatever a kill leaves of it is written again from the state file: no row is
+lost, none is there twice, and none was drawn twice. Whether the input is still the one that was begun is seen by its
+public columns alone (users and order): a digest of the values would be a fingerprint of raw data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from seqveil import batches
+from seqveil._symbols import OnUnknown, Symbols
+from seqveil.audit.exact import ROUNDING
+from seqveil.coins import KeyedCoins, User
+from seqveil.errors import DataError, InputError
+from seqveil.files import Chunk, Columns, read
+from seqveil.flow import meta as side
+from seqveil.flow.appending import Appended
+from seqveil.flow.batched import _order
+from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
+from seqveil.flow.received import receive
+from seqveil.flow.release import Released, _account, _full, _refuse_overwriting, gaps
+from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds
+from seqveil.kernel import Floats, Ints
+from seqveil.roster import Accounts
+from seqveil.store import BatchReleases, Releases, Store
+from seqveil.store.store import described_as
+from seqveil.stream import Setting
+
+GROUP = 1000  # events of a transaction
+CHUNK_ROWS = 20_000  # rows read at a time
+WHERE, TEXT = "release: position", "release: text"
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run has come; public. `offset` and `written` are of the output before the last transaction's text."""
+
+    rows: int = 0  # of the input that were taken
+    seen: str = ""  # digest of their public columns
+    offset: int = 0
+    written: str = ""  # digest of the output so far
+    held: int = 0
+    stopped: int = 0
+    flushed: int = 0  # short last batches that are out
+    finished: bool = False
+
+
+def release_durably(
+    data: FilePath,
+    setting: Setting,
+    out: FilePath,
+    state: FilePath,
+    *,
+    key: bytes | None = None,
+    seed: int | None = None,
+    columns: Columns | None = None,
+    on_unknown: OnUnknown | None = None,
+    format: str | None = None,
+    sort: bool = False,
+    meta: FilePath | None = None,
+    inputs: tuple[FilePath, ...] = (),
+    progress: Progress | None = None,
+    group: int = GROUP,
+) -> Released:
+    """Release every row of a file as `release_file` does, restartable through the state file.
+
+    *Guarantee*: however often the run is killed and started again, the output ends up with each row once, as one
+    uninterrupted run would have written it, and every release was on the disk before it was in the output. A finished
+    run that is repeated changes nothing; rows added to the end of the input since are released after it (not for
+    batches, whose short last ones are out).
+
+    Parameters: as for `release_file`; `state`, which no other run may have open; `key`, for coins that are the same if
+    an event is drawn again (`seqveil.coins.key_file`); `group`, the events of a transaction. The output is a CSV, TSV
+    or JSON lines file, which can be appended to; Parquet and standard output cannot.
+    """
+    if key is not None and seed is not None:
+        raise InputError("pass a key or a seed, not both: a seeded release is not private")
+    source = Source(data, columns or Columns(), format, sort, CHUNK_ROWS)
+    alphabet = setting.model.alphabet if on_unknown is None else setting.model.alphabet.with_policy(on_unknown)
+    _refuse_overwriting(data, out, meta, (state, *inputs))
+    read(data, source.columns, format=format)  # refuses what is no file before anything is made
+    coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
+    with Store.open(state, setting, key=key, coins=coins) as store, Appended(out, (data, state, *inputs)) as target:
+        run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
+        order = run.go(progress)
+        account = _account(setting, run, seed)  # type: ignore[arg-type]
+        digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
+        side.save(_full(setting, source.columns, order, seed, account, digest), out, meta)
+    return account
+
+
+class _Run:
+    """One pass over the input; what an earlier one did is passed over."""
+
+    def __init__(self, store: Store, target: Appended, source: Source, alphabet: Symbols, group: int) -> None:
+        self.store, self.target, self.source, self.group = store, target, source, group
+        self.setting = store.setting
+        self.alphabet, self.table = alphabet, Table(alphabet, source.columns)
+        self.seen = _Seen()
+        saved, text = store.position(WHERE), store.position(TEXT)
+        if isinstance(saved, str) and isinstance(text, bytes):
+            self.position = Position(**json.loads(saved))
+            target.resume(self.position.offset, self.position.written, text)
+        else:
+            self.position = Position()
+            target.begin()
+
+    def go(self, progress: Progress | None) -> str | None:
+        """Release what is left, and return the name of the order column."""
+        begin, read, order = self.position.rows, 0, None
+        for part, codes in self.source.coded(self.alphabet, progress):
+            times = seconds(part, self.source.name) if self.setting.budget.seconds is not None else None
+            order = None if part.order is None else part.order.name
+            done = min(part.n, max(0, begin - read))
+            if done:
+                self._see(*_cut(part, codes, times, 0, done), passed=True)
+                if read + done == begin:
+                    self._check_input()
+            for at in range(done, part.n, self.group):
+                self._see(*_cut(part, codes, times, at, min(at + self.group, part.n)), passed=False)
+            read += part.n
+        if read < begin:
+            self._refuse()
+        self.finish()
+        if not self.position.finished:
+            self._commit_position(replace(self.position, finished=True))
+        self.target.sync()
+        return order
+
+    def _see(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        self.seen.add(part)
+        self.take(part, codes, times, passed)
+
+    def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """What is left to do at the end of the input."""
+
+    def accounts(self) -> Accounts:
+        return self.store.accounts()
+
+    @property
+    def events(self) -> int:
+        return self.position.rows
+
+    @property
+    def held(self) -> int:
+        return self.position.held
+
+    @property
+    def stopped(self) -> int:
+        return self.position.stopped
+
+    def note(self, rows: Rows, position: Position) -> dict[str, str | bytes]:
+        """What is committed beside the releases of these rows: the text they add, and where that leaves the run."""
+        frame = self.table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more})
+        self._text = self.target.text(frame)
+        self._next = replace(
+            position, seen=self.seen.hex(), offset=self.target.size, written=self.target.digest, finished=False
+        )
+        return {WHERE: json.dumps(asdict(self._next)), TEXT: self._text}
+
+    def committed(self) -> None:
+        """The transaction stands: now, and not before, its rows may be seen."""
+        self.position = self._next
+        self.target.append(self._text)
+
+    def _commit_position(self, position: Position) -> None:
+        where = {WHERE: json.dumps(asdict(position))}
+        if self.setting.in_batches:
+            self.store.release_batches([], [], [], [], where)
+        else:
+            self.store.release([], [], [], [], where)
+        self.position = position
+
+    def _check_input(self) -> None:
+        if self.seen.hex() != self.position.seen:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise DataError(
+            f"{self.source.name}: its first {self.position.rows} rows are not those that were released before; put the "
+            "input of the earlier run back, or begin with a new state file and output"
+        )
+
+
+class _OneByOne(_Run):
+    """Each row is an event."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._following: dict[User, int] = {}
+
+    def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        users = _users(part)
+        seqs = np.empty(part.n, np.int64)
+        for k, user in enumerate(users):
+            seqs[k] = following = self._following.get(user, 0)
+            self._following[user] = following + 1
+        if passed:
+            return
+
+        def note(made: Releases) -> dict[str, str | bytes]:
+            kept = np.flatnonzero(made.codes >= 0)
+            more = {EVENT: seqs[kept]} if gaps(self.setting) else {}
+            order = None if part.order is None else part.order.gather(kept)
+            rows = Rows(part.users.gather(kept), order, made.codes[kept], made.epsilons[kept], more)
+            now = self.position
+            held, stopped = int((made.epsilons[kept] == 0).sum()), part.n - kept.size
+            return self.note(
+                rows, replace(now, rows=now.rows + part.n, held=now.held + held, stopped=now.stopped + stopped)
+            )
+
+        self.target.sync()  # the text before this one can then be forgotten
+        self.store.release(users, seqs, codes, times, note)
+        self.committed()
+
+
+@dataclass
+class _Waiting:
+    """The rows of a user whose batch is not full. Raw symbols wait in memory alone."""
+
+    user: Any
+    seq: int
+    codes: list[int] = field(default_factory=list, repr=False)
+    order: list[Any] = field(default_factory=list, repr=False)
+    time: float | None = None  # of the last one
+
+
+class _Batches(_Run):
+    """Each batch that fills is an event; short ones go at the end of the input."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._waiting: dict[User, _Waiting] = {}
+        self._following: dict[User, int] = {}
+        self._rows = 0
+        self._like: Chunk | None = None
+
+    def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        if not passed and (self.position.flushed or self.position.finished):
+            raise DataError(
+                f"{self.source.name}: has more rows than when its last, short batches went out; release them with a "
+                "new state file and output"
+            )
+        self._like, full = part, []
+        order = None if part.order is None else part.order.to_physical().to_list()
+        shown = part.users.to_list()
+        for k, user in enumerate(_users(part)):
+            held = self._waiting.get(user)
+            if held is None:
+                held = self._waiting[user] = _Waiting(shown[k], self._following.get(user, 0))
+            held.codes.append(int(codes[k]))
+            if order is not None:
+                held.order.append(order[k])
+            held.time = None if times is None else float(times[k])
+            if len(held.codes) == self.setting.batch:
+                full.append((user, self._waiting.pop(user)))
+                self._following[user] = held.seq + 1
+        self._rows += part.n
+        if full and not passed:
+            self._send(full, replace(self.position, rows=self._rows))
+
+    def finish(self) -> None:
+        left = list(self._waiting.items())
+        for at in range(self.position.flushed, len(left), self.group):
+            some = left[at : at + self.group]
+            self._send(some, replace(self.position, rows=self._rows, flushed=at + len(some)))
+        if self.position.rows < self._rows:
+            self._commit_position(replace(self.position, rows=self._rows, seen=self.seen.hex()))
+
+    def _send(self, full: list[tuple[User, _Waiting]], position: Position) -> None:
+        def note(made: BatchReleases) -> dict[str, str | bytes]:
+            stopped = sum(len(held.codes) for (_, held), path in zip(full, made.paths, strict=True) if path is None)
+            quiet = int((made.leakages <= ROUNDING).sum())
+            rows = _batch_rows(self._like, [held for _, held in full], made)
+            return self.note(rows, replace(position, held=position.held + quiet, stopped=position.stopped + stopped))
+
+        times = None if full[0][1].time is None else [held.time or 0.0 for _, held in full]
+        self.target.sync()
+        self.store.release_batches(
+            [user for user, _ in full], [held.seq for _, held in full], [held.codes for _, held in full], times, note
+        )
+        self.committed()
+
+
+def _batch_rows(like: Chunk | None, full: list[_Waiting], made: BatchReleases) -> Rows:
+    """The rows of these batches, one after another, as `release_file` writes them."""
+    import polars as pl
+
+    assert like is not None
+    users: list[Any] = []
+    order: list[Any] = []
+    codes: list[int] = []
+    epsilons: list[float] = []
+    numbers: list[int] = []
+    paths: list[str] = []
+    for held, path, told, epsilon in zip(full, made.paths, made.codes, made.epsilons.tolist(), strict=True):
+        if path is None:
+            continue
+        length = len(held.codes)
+        users += [held.user] * length
+        order += held.order
+        codes += told.tolist()
+        epsilons += [epsilon] + [0.0] * (length - 1)
+        numbers += [held.seq] * length
+        paths += [batches.encode_path(path)] + [SAME_PATH] * (length - 1)
+    more = {BATCH: np.array(numbers, np.int64), PATH: np.array(paths, np.str_)}
+    names = pl.Series(like.users.name, users, dtype=like.users.dtype)
+    return Rows(names, _order(like, order), np.array(codes, np.int64), np.array(epsilons, np.float64), more)
+
+
+class _Seen:
+    """A digest of the public columns of the rows taken, however they were cut into chunks."""
+
+    def __init__(self) -> None:
+        self._parts = [hashlib.sha256() for _ in range(4)]
+
+    def add(self, part: Chunk) -> None:
+        import polars as pl
+
+        for k, column in enumerate((part.users, part.order)):
+            if column is not None:
+                text = column.cast(pl.String)
+                self._parts[2 * k].update("".join(text.to_list()).encode())
+                self._parts[2 * k + 1].update(text.str.len_bytes().to_numpy().astype("<i8").tobytes())
+
+    def hex(self) -> str:
+        return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
+
+
+def _cut(part: Chunk, codes: Ints, times: Floats | None, begin: int, end: int) -> tuple[Chunk, Ints, Floats | None]:
+    order = None if part.order is None else part.order[begin:end]
+    some = Chunk(part.users[begin:end], part.values[begin:end], order, part.row(begin))
+    return some, codes[begin:end], None if times is None else times[begin:end]
+
+
+def _users(part: Chunk) -> list[User]:
+    """Text and whole numbers as they are; anything else as text."""
+    import polars as pl
+
+    plain = part.users.dtype == pl.String or part.users.dtype.is_integer()
+    return (part.users if plain else part.users.cast(pl.String)).to_list()
+
+
+def _digest(out: FilePath, setting: Setting, columns: Columns, releases: int) -> Digest:
+    """The digest of the rows in the output, read back as an audit reads them: earlier runs wrote some of them."""
+    digest = Digest()
+    if not releases:
+        return digest
+    received = receive(out, setting.model, setting, columns=columns)
+    if setting.in_batches:
+        for portion in received.portions():
+            told = zip(portion.batches, portion.paths, strict=True)
+            digest.add(portion.users, portion.codes, portion.epsilons, told)
+        return digest
+    for batch in received.batches():
+        rows = np.flatnonzero(batch.row_of >= 0)
+        assert batch.epsilons is not None
+        digest.add(batch.chunk.users, batch.codes[rows], batch.epsilons[rows])
+    return digest

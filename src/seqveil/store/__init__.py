@@ -1,0 +1,26 @@
+"""Releases that survive: every user's state, ledger and releases in one SQLite file, committed before anyone sees them.
+
+The rule: the first release of an event (a user and a sequence number) is the only one. Asked again, with whatever
+symbol, the store gives that release back; it keeps nothing of the symbol.
+"""
+
+from seqveil.store.database import Position, StoreBusy, StoreError
+from seqveil.store.plan import OutOfOrder
+from seqveil.store.play import BatchReleases, Releases, UserAccount
+from seqveil.store.records import GAP, Stored
+from seqveil.store.store import Store
+from seqveil.stream import NOTHING
+
+__all__ = [
+    "GAP",
+    "NOTHING",
+    "BatchReleases",
+    "OutOfOrder",
+    "Position",
+    "Releases",
+    "Store",
+    "StoreBusy",
+    "StoreError",
+    "Stored",
+    "UserAccount",
+]

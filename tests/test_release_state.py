@@ -1,0 +1,316 @@
+"""`seqveil release --state`: stopped at any point and started again, the output is that of one uninterrupted run."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil.accounting import Budget
+from seqveil.cli import main
+from seqveil.errors import DataError, InputError
+from seqveil.flow.appending import Appended
+from seqveil.flow.durable import release_durably
+from seqveil.model import MarkovModel
+from seqveil.store import Store
+from seqveil.stream import Setting
+
+KEY = bytes(range(32))
+SECRET = "zq-secret-77"
+ROWS = 300
+OPTIONS = {
+    "plain": (),
+    "stop": ("--budget", 2, "--when-spent", "stop"),
+    "batched": ("--batch", 3, "--mechanism", "tree"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with data and a model; raw numbers with many digits, of which a release shows the bin alone."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(4)
+    users = rng.integers(0, 25, ROWS)
+    raw = np.round(np.cumsum(rng.normal(0, 0.4, ROWS)) % 4, 9) + 1e-7
+    seqs = [int((users[:k] == user).sum()) for k, user in enumerate(users)]
+    frame = pl.DataFrame({"user": [f"u{u}" for u in users], "seq": seqs, "value": raw, "note": [SECRET] * ROWS})
+    frame.write_csv(folder / "data.csv")
+    assert main(["fit", str(folder / "data.csv"), "-o", str(folder / "m"), "--bins", "1", "--smoothing", "0.5"]) == 0
+    return folder
+
+
+@pytest.fixture
+def seqveil(capfd):
+    def run(*args):
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return code, capfd.readouterr().err
+
+    return run
+
+
+def setting_of(made, kind):
+    model = MarkovModel.load(made / "m")
+    if kind == "batched":
+        return Setting.of(model, "tree", 2.0, batch=3)
+    budget = Budget(total=2.0, when_spent="stop") if kind == "stop" else None
+    return Setting.of(model, "balanced", 0.8, budget=budget)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("kind", ["plain", "stop", "batched"])
+def test_the_chain_holds_and_a_finished_run_changes_nothing(made, tmp_path, seqveil, kind, suffix):
+    out, state, back = tmp_path / f"out{suffix}", tmp_path / "s.db", tmp_path / f"back{suffix}"
+    options = OPTIONS[kind]
+    run = ("release", made / "data.csv", "-m", made / "m", "-e", 1.5, *options, "--out", out, "--state", state)
+    assert seqveil(*run)[0] == 0
+    first, side = out.read_bytes(), (tmp_path / f"out{suffix}.meta.json").read_bytes()
+    told = json.loads(side)
+    assert told["events"] == ROWS
+    assert told["private"] is True
+    code, said = seqveil(*run)
+    assert code == 0
+    assert "released" in said
+    assert out.read_bytes() == first
+    assert (tmp_path / f"out{suffix}.meta.json").read_bytes() == side
+    assert seqveil("audit", out, "-m", made / "m")[0] == 0
+    assert seqveil("decode", out, "-m", made / "m", "--out", back)[0] == 0
+    other = tmp_path / f"plain{suffix}"
+    assert seqveil(*run[:-4], "--out", other)[0] == 0
+    same = json.loads((tmp_path / f"plain{suffix}.meta.json").read_text())
+    assert told.keys() == same.keys()
+    for name in ("setting", "columns", "events", "users", "alphabet"):
+        assert told[name] == same[name]
+    if kind != "stop":
+        assert told["composition"] == pytest.approx(same["composition"], rel=1e-9)
+
+
+class Crash(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("kind", ["plain", "stop", "batched"])
+def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch):
+    """Before, within and after every write to the output: the state file is then ahead of it."""
+    setting, whole = setting_of(made, kind), tmp_path / "whole.csv"
+    release_durably(made / "data.csv", setting, whole, tmp_path / "whole.db", key=KEY, group=40)
+    append = Appended.append
+    out, state, chance = tmp_path / "out.csv", tmp_path / "s.db", random.Random(1)
+    for _ in range(30):
+        left = chance.randrange(1, 4)
+
+        def dying(self, text, left=left):
+            dying.count += 1
+            if dying.count == left:
+                append(self, text[: chance.randrange(len(text) + 1)])
+                raise Crash
+            append(self, text)
+
+        dying.count = 0
+        monkeypatch.setattr(Appended, "append", dying)
+        try:
+            release_durably(made / "data.csv", setting, out, state, key=KEY, group=40)
+            break
+        except Crash:
+            continue
+    monkeypatch.setattr(Appended, "append", append)
+    release_durably(made / "data.csv", setting, out, state, key=KEY, group=40)
+    assert out.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["plain", "batched"])
+def test_a_crash_within_a_transaction_draws_nothing(made, tmp_path, kind, monkeypatch):
+    setting = setting_of(made, kind)
+    name = "release_batches" if kind == "batched" else "release"
+    real, out, state = getattr(Store, name), tmp_path / "out.csv", tmp_path / "s.db"
+    for count in (1, 2, 3, 2):
+
+        def dying(self, users, seqs, codes, times, positions, count=count):
+            dying.count += 1
+
+            def note(made):
+                found = positions(made)
+                if dying.count == count:
+                    raise Crash
+                return found
+
+            return real(self, users, seqs, codes, times, note if callable(positions) else positions)
+
+        dying.count = 0
+        monkeypatch.setattr(Store, name, dying)
+        with pytest.raises(Crash):
+            release_durably(made / "data.csv", setting, out, state, key=KEY, group=30)
+    monkeypatch.setattr(Store, name, real)
+    release_durably(made / "data.csv", setting, out, state, key=KEY, group=30)
+    release_durably(made / "data.csv", setting, tmp_path / "whole.csv", tmp_path / "w.db", key=KEY, group=30)
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_the_real_command_killed_again_and_again(made, tmp_path):
+    """Kills of `seqveil release` itself as its output grows; in the end it is that of one run with the same key."""
+    rng = np.random.default_rng(6)
+    big = pl.DataFrame({"user": rng.integers(0, 3000, 40_000), "value": rng.random(40_000) * 4})
+    big.write_parquet(tmp_path / "big.parquet")
+    out, key = tmp_path / "out.csv", tmp_path / "key"
+    command = [sys.executable, "-m", "seqveil", "release", str(tmp_path / "big.parquet"), "-m", str(made / "m")]
+    command += ["-e", "1", "--mechanism", "randomized_response", "--key", str(key)]
+    chance = random.Random(7)
+    for _ in range(4):
+        enough = (out.stat().st_size if out.exists() else 0) + chance.randrange(100_000)
+        running = subprocess.Popen([*command, "--out", str(out), "--state", str(tmp_path / "s.db")])
+        while running.poll() is None and not (out.exists() and out.stat().st_size >= enough):
+            time.sleep(0.002)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    subprocess.run([*command, "--out", str(out), "--state", str(tmp_path / "s.db")], check=True, capture_output=True)
+    whole = tmp_path / "whole.csv"
+    subprocess.run([*command, "--out", str(whole), "--state", str(tmp_path / "w.db")], check=True, capture_output=True)
+    assert out.read_bytes() == whole.read_bytes()
+    assert pl.read_csv(out)["user"].to_list() == big["user"].to_list()
+
+
+def test_rows_added_to_the_input_are_released_after(made, tmp_path):
+    text = (made / "data.csv").read_text().splitlines(keepends=True)
+    data, setting = tmp_path / "data.csv", setting_of(made, "plain")
+    whole = tmp_path / "whole.csv"
+    release_durably(made / "data.csv", setting, whole, tmp_path / "w.db", key=KEY)
+    for rows in (1, 100, 100, ROWS):
+        data.write_text("".join(text[: rows + 1]))
+        done = release_durably(data, setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=7)
+        assert done.events == rows
+    assert (tmp_path / "out.csv").read_bytes() == whole.read_bytes()
+    assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
+
+
+def test_batches_take_no_rows_after_the_short_last_ones(made, tmp_path):
+    text = (made / "data.csv").read_text().splitlines(keepends=True)
+    data, setting = tmp_path / "data.csv", setting_of(made, "batched")
+    data.write_text("".join(text[:50]))
+    release_durably(data, setting, tmp_path / "out.csv", tmp_path / "s.db")
+    data.write_text("".join(text))
+    with pytest.raises(DataError, match="short batches"):
+        release_durably(data, setting, tmp_path / "out.csv", tmp_path / "s.db")
+
+
+def test_another_input_is_refused_and_other_values_are_not_seen(made, tmp_path):
+    setting, out, state = setting_of(made, "plain"), tmp_path / "out.csv", tmp_path / "s.db"
+    frame, data = pl.read_csv(made / "data.csv"), tmp_path / "data.csv"
+    frame[:200].write_csv(data)
+    release_durably(data, setting, out, state)
+    before = out.read_bytes()
+    others = (
+        frame[:100],
+        frame[1:],
+        frame.with_columns(user="x" + pl.col("user")),
+        frame.with_columns(seq=pl.col("seq") + 1),
+    )
+    for other in others:
+        other.write_csv(data)
+        with pytest.raises(DataError, match="first 200 rows are not those"):
+            release_durably(data, setting, out, state)
+        assert out.read_bytes() == before
+    # first write wins: other values in rows that are out change nothing, and nothing is kept to notice them by
+    frame[:200].with_columns(value=4.0 - pl.col("value")).write_csv(data)
+    release_durably(data, setting, out, state)
+    assert out.read_bytes() == before
+
+
+def test_an_output_that_is_not_the_states_is_refused(made, tmp_path):
+    setting, out, state = setting_of(made, "plain"), tmp_path / "out.csv", tmp_path / "s.db"
+    release_durably(made / "data.csv", setting, out, state, group=100)
+    whole = out.read_bytes()
+    for changed in (whole[:10], whole + b"x", whole[:30] + b"9" + whole[31:], b""):
+        out.write_bytes(changed)
+        with pytest.raises(DataError, match="not what the state file says"):
+            release_durably(made / "data.csv", setting, out, state, group=100)
+        assert out.read_bytes() == changed
+    out.unlink()
+    with pytest.raises(DataError, match="missing"):
+        release_durably(made / "data.csv", setting, out, state, group=100)
+    out.write_bytes(whole)
+    with pytest.raises(DataError, match="there already"):
+        release_durably(made / "data.csv", setting, out, tmp_path / "new.db")
+    assert out.read_bytes() == whole
+
+
+def test_what_cannot_be_gone_on_with_is_refused(made, tmp_path, seqveil):
+    run = ("release", made / "data.csv", "-m", made / "m", "-e", 1)
+    state = ("--state", tmp_path / "s.db")
+    for out, words in (("-", "standard output"), (tmp_path / "o.parquet", "Parquet cannot be appended")):
+        code, said = seqveil(*run, "--out", out, *state)
+        assert code == 2
+        assert words in said
+    assert seqveil(*run, "--out", tmp_path / "o.csv", "--key", tmp_path / "k")[0] == 2
+    code, said = seqveil(*run, "--out", tmp_path / "o.csv", *state, "--key", tmp_path / "k", "--seed", 1)
+    assert code == 2
+    assert "not both" in said
+    assert seqveil("release", tmp_path / "none.csv", *run[2:], "--out", tmp_path / "o.csv", *state)[0] == 2
+    assert seqveil(*run, "--out", tmp_path / "s.db", "--state", tmp_path / "s.db")[0] == 2
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
+    out, state = tmp_path / "o.csv", tmp_path / "s.db"
+    run = ("release", made / "data.csv", "-m", made / "m", "--out", out, "--state", state)
+    assert seqveil(*run, "-e", 1)[0] == 0
+    code, said = seqveil(*run, "-e", 2)
+    assert code == 2
+    assert "another epsilon" in said
+    with Store.open(state, Setting.of(MarkovModel.load(made / "m"), epsilon=1.0)):
+        code, said = seqveil(*run, "-e", 1)
+    assert code == 2
+    assert "another process has this state file open" in said
+    assert said.count("\n") == 1
+
+
+def test_a_seed_is_replayable_and_marked(made, tmp_path):
+    setting = setting_of(made, "plain")
+    for name in ("a", "b"):
+        done = release_durably(made / "data.csv", setting, tmp_path / f"{name}.csv", tmp_path / f"{name}.db", seed=5)
+        assert done.private is False
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    with pytest.raises(InputError, match="not both"):
+        release_durably(made / "data.csv", setting, tmp_path / "c.csv", tmp_path / "c.db", seed=5, key=KEY)
+
+
+@pytest.mark.parametrize("kind", ["plain", "batched"])
+def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
+    """Raw numbers, other columns and the key: not in the state file, its WAL, the output, or the side file."""
+    setting, crashed = setting_of(made, kind), []
+
+    def note(self, text):
+        raise Crash(SECRET not in text.decode())
+
+    monkeypatch.setattr(Appended, "append", note)
+    with pytest.raises(Crash):
+        release_durably(made / "data.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=200)
+    monkeypatch.undo()
+    release_durably(made / "data.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=50)
+    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
+        store.account("u1")
+        crashed += [path.read_bytes() for path in tmp_path.iterdir()]
+    assert len(crashed) >= 3
+    raw = [line.split(",")[2].encode() for line in (made / "data.csv").read_text().splitlines()[1:]]
+    assert min(map(len, raw)) > 8
+    for content in crashed:
+        assert KEY not in content
+        assert SECRET.encode() not in content
+        assert not any(value in content for value in raw)
+        assert not any(np.float64(value).tobytes() in content for value in raw)
+
+
+def test_a_raw_value_outside_the_alphabet_is_not_named(made, tmp_path, seqveil):
+    data = tmp_path / "data.csv"
+    data.write_text((made / "data.csv").read_text() + f"u1,999,{SECRET},x\n")
+    code, said = seqveil(
+        "release", data, "-m", made / "m", "-e", 1, "--out", tmp_path / "o.csv", "--state", tmp_path / "s.db"
+    )
+    assert code == 2
+    assert "row 301" in said
+    assert SECRET not in said
