@@ -67,29 +67,35 @@ def tables(beliefs: Floats, outputs: Ints, plan: Timetable, a: float) -> tuple[F
     whole = (first == past) & ((holds == 0.0) | (holds == 1.0))
 
     classes = min(n, 4 * labels + 1)
-    if classes == n:
-        rows = np.broadcast_to(np.arange(n), (users, n))
-    else:
+    rows, symbols = np.broadcast_to(np.arange(n), (users, n)), [place, in_last, start, end, first, past]
+    if classes < n:
         rows = np.where(place >= 0, place, labels + first + labels * (holds == 1.0))
         user, symbol = np.nonzero((place < 0) & ~whole)  # on a border: at most one for each, and a row for each
         rows[user, symbol] = 3 * labels + np.arange(user.size) - np.searchsorted(user, user)
-    example = np.zeros((users, classes), np.int64)
-    np.put_along_axis(example, rows, np.broadcast_to(np.arange(n), (users, n)), axis=1)
-    place, in_last, start, end, first, past = (
-        np.take_along_axis(v, example, axis=1)[:, :, None] for v in (place, in_last, start, end, first, past)
-    )
+        example = np.zeros((users, classes), np.int64)
+        np.put_along_axis(example, rows, np.broadcast_to(np.arange(n), (users, n)), axis=1)
+        symbols = [np.take_along_axis(v, example, axis=1) for v in symbols]
+    place, in_last, start, end, first, past = (v[:, :, None] for v in symbols)
     slots = np.arange(labels)
     overlap = np.minimum(end, borders[:, None, :]) - np.maximum(start, (borders - plan.filling)[:, None, :])
     overlap = np.where((slots >= first) & (slots <= past), np.maximum(overlap, 0.0), 0.0)
     overlap = np.where(first == past, slots == first, overlap)
     nobody_fills = (borders[:, -1:] <= 0.0)[:, :, None]  # then any sound row will do: the marginal
     overlap = np.where(nobody_fills, plan.marginal[:, None, :], overlap)
-    presence = (1.0 - in_last) * overlap / np.cumsum(overlap, axis=2)[:, :, -1:]
+    presence = overlap * ((1.0 - in_last) / _across(overlap)[:, :, None])
     presence += in_last * plan.last[:, None, :]
     left = np.take_along_axis(plan.time * plan.share, np.maximum(place[:, :, 0], 0), axis=1)[:, :, None]
     own = (slots == place) * plan.kept[:, None, :] + left * plan.last[:, None, :]
     presence = np.where(place >= 0, own, presence)
     return a * plan.marginal[:, None, :] + (1.0 - a) * presence, rows
+
+
+def _across(values: Floats) -> Floats:
+    """Sum along the last axis, from left to right; quick where it is short."""
+    total = values[..., 0].copy()
+    for place in range(1, values.shape[-1]):
+        total += values[..., place]
+    return total
 
 
 def _places(n: int, outputs: Ints, labelled: NDArray[np.bool_]) -> Ints:
@@ -128,8 +134,10 @@ def _last_slot(beliefs: Floats, place: Ints, outputs: Ints, plan: Timetable, kap
 def _count(borders: Floats, values: Floats, at_them: bool) -> Ints:
     """How many borders lie below each value, or at it where `at_them`; both ascend along a row."""
     if values.shape[1] <= NARROW:
-        lower, upper = borders[:, None, :], values[:, :, None]
-        return ((lower <= upper) if at_them else (lower < upper)).sum(2)
+        counted = np.zeros(values.shape, np.int64)
+        for border in borders.T:  # few: summing along a short axis is slow
+            counted += (border[:, None] <= values) if at_them else (border[:, None] < values)
+        return counted
     found = np.empty(values.shape, np.int64)
     for user, row in enumerate(values):
         passed = np.searchsorted(row, borders[user], "left" if at_them else "right")
