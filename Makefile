@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint clean help
+.PHONY: demo test bench peers lint clean help
 
 help:
 	@echo "make demo   fit a model, release a stream, print its account and draw it"
@@ -11,12 +11,17 @@ help:
 	@echo "make bench  every figure the README states, measured here in one run"
 	@echo "make peers  cross-checks against other packages, each installed apart in .peers (make test needs none)"
 
-$(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check
+
+$(VENV)/.demo: pyproject.toml
+	$(INSTALL) -e '.[plots]'
 	@touch $@
 
-demo: $(VENV)/.ready
+$(VENV)/.ready: pyproject.toml
+	$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
 lint: $(VENV)/.ready
@@ -26,15 +31,15 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 test: lint
+	@scripts/system_packages
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
 
-.PHONY: peers
 peers: $(VENV)/.ready
 	$(BIN)/python -m peers
 	$(BIN)/python -m peers.speed
 
 clean:
-	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .peers build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = ("fit", "plan", "release", "audit", "decode", "mechanisms")
+COMMANDS = (
+    "fit",
+    "plan",
+    "release",
+    "audit",
+    "decode",
+    "compare",
+    "reproduce",
+    "mechanisms",
+    "serve",
+    "tokens add",
+    "tokens list",
+    "tokens revoke",
+    "bridge mqtt",
+)
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 HEAD = """# Commands
 
@@ -25,7 +39,7 @@ def shown(*arguments: str) -> str:
 
 
 def reference() -> str:
-    sections = [f"## seqveil {name}\n\n```text\n{shown(name)}\n```\n" for name in COMMANDS]
+    sections = [f"## seqveil {name}\n\n```text\n{shown(*name.split())}\n```\n" for name in COMMANDS]
     return "\n".join([HEAD, *sections])
 
 

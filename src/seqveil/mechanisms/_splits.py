@@ -31,6 +31,7 @@ EXACT = 100_000  # w²·S² up to which the joint laws of all pairs are written 
 AHEAD = 1_000  # w²·S² up to which the best few splits are judged by what can follow them
 TRIED = 6
 BALANCE = 0.15  # with many cells left, both sides should have this share: it keeps the tree shallow
+LOOSE = 0.05  # the same where splits are judged exactly
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
@@ -68,7 +69,7 @@ class Search:
     @property
     def balance(self) -> float:
         """Share of the mass that both sides should have while many cells are left."""
-        return 0.0 if self.pairs <= AHEAD else BALANCE
+        return 0.0 if self.pairs <= AHEAD else LOOSE if self.exact else BALANCE
 
     @property
     def exact(self) -> bool:
@@ -195,16 +196,21 @@ def _best_exact(search: Search, node: Node) -> Split | None:
         return None
     owner = np.repeat(np.arange(len(cuts)), [len(c.place) for c in cuts])
     start = np.cumsum([0] + [len(c.place) for c in cuts])
+    count = cells(node.mass, search.least)
+    told = costs.sum(1) < before * (1 - 1e-9)
+    if count > SOFT and not told.any():
+        return None
     scores = score(costs, np.concatenate([c.mass for c in cuts]), node.mass, search.least, search.balance)
+    if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be told apart later
+        scores = np.where(told, scores, np.inf)
     order = np.argsort(scores, kind="stable")
 
     def split(index: int) -> Split:
         which = int(owner[index])
         return cuts[which].split(node, index - int(start[which]))
 
-    count = cells(node.mass, search.least)
     if search.pairs > AHEAD or count == 2:
-        useful = costs[order[0]].sum() < before * (1 - 1e-9) or count > 2
+        useful = told[order[0]] or count > 2
         return split(int(order[0])) if useful else None
     tried = [(_follow(search, node, split(int(i)), costs[i]), place, int(i)) for place, i in enumerate(order[:TRIED])]
     best, _, index = min(tried)
