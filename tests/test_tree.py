@@ -385,3 +385,16 @@ def test_the_same_batch_gives_the_same_tree_bit_for_bit():
         assert [leaf.path for leaf, _ in first] == [leaf.path for leaf, _ in second]
         assert [chance for _, chance in first] == [chance for _, chance in second]
         assert all((a.box[t] == b.box[t]).all() for (a, _), (b, _) in zip(first, second, strict=True) for t in a.box)
+
+
+def test_a_large_budget_tells_every_likely_batch():
+    """Batches far likelier than a cell end in cells of their own: no question is wasted on what is known already."""
+    generator = np.random.default_rng(5)
+    for n, length, epsilon in ((8, 5, 18.0), (12, 4, 16.0), (17, 5, 20.0)):
+        rows = 0.95 * np.eye(n) + 0.05 * generator.dirichlet(np.ones(n), n)
+        model = MarkovModel(np.full(n, 1.0 / n), rows)
+        batch = Batch(model, model.initial, length, epsilon, distortion.absolute(np.arange(n)))
+        for codes in model.sample(length, 60, seed=2):
+            chance = math.log(1.0 / n) + sum(math.log(rows[a, b]) for a, b in itertools.pairwise(codes))
+            if chance > 8.0 - epsilon:  # e^8 cells' worth
+                assert tree.TREE.draw(batch, codes, SeededCoins(1)).codes.tolist() == codes.tolist()
