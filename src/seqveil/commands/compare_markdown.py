@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from seqveil import mechanisms
 from seqveil.commands.compare_table import _short, winners
 from seqveil.comparison import Row
 
@@ -39,9 +40,8 @@ def _named(label: str, rows: list[Row]) -> str:
     """The label, a mechanism's name as code, limits in italics, with fewer users noted."""
     name, comma, rest = label.partition(",")
     limit = any(row.limit or row.status == "limit" for row in rows)
-    known = next((row.mechanism for row in rows), "")
     word, _, factor = name.partition(" at ")
-    shown = f"`{word}`{' at ' + factor if factor else ''}" if word == known else name
+    shown = f"`{word}`{' at ' + factor if factor else ''}" if word in mechanisms.names() else name
     return f"*limit:* {shown}{comma}{rest}" if limit else f"{shown}{comma}{rest}"
 
 

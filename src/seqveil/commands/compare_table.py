@@ -35,7 +35,8 @@ smoothed: decoded with the whole stream. lift, LDP, stream: measured logs of the
 else of all that the kernels used could release) and of the worst whole stream. top-1, top-10: how often an adversary
 who knows the chain names the truth, without releases → with those so far / with all of them; may be: what one release
 at its claim allows, on average, were the chain true. ★ least filtered error of the sound ones that released all
-users, ☆ of those that do not wait for a batch. (m): every m-th release spends m times as much, the others nothing.
+users, ☆ of those that do not wait for a batch. (m): every m-th release spends m times as much, from the first on, the
+others nothing, so that a stream shorter than m spends as much as one of m.
 µs: processor time of a release, for an event."""
 
 
