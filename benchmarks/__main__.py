@@ -23,6 +23,7 @@ NAMES = (
     "gaze",
     "store",
     "kills",
+    "service",
 )
 
 

@@ -1,4 +1,5 @@
-"""The command line: `seqveil fit | plan | release | audit | decode | mechanisms`.
+"""The command line: `seqveil fit | plan | release | audit | decode | compare | serve | tokens | bridge | reproduce |
+mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -17,12 +18,17 @@ import typer
 
 from seqveil import __version__
 from seqveil.commands.audit import audit
+from seqveil.commands.bridge import bridge
+from seqveil.commands.compare import compare
 from seqveil.commands.decode import decode
 from seqveil.commands.fit import fit
 from seqveil.commands.interrupt import Interrupted, interruptible
 from seqveil.commands.mechanisms import mechanisms
 from seqveil.commands.plan import plan
 from seqveil.commands.release import release
+from seqveil.commands.reproduce import reproduce
+from seqveil.commands.serve import serve
+from seqveil.commands.tokens import tokens
 from seqveil.errors import BudgetSpent, GuaranteeError, SeqveilError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -36,8 +42,10 @@ app = typer.Typer(
     help="Release a personal data stream as it happens, with a privacy guarantee that holds even against someone who "
     "knows how the data is correlated.",
 )
-for command in (fit, plan, release, audit, decode, mechanisms):
+for command in (fit, plan, release, audit, decode, compare, serve, reproduce, mechanisms):
     app.command()(command)
+app.add_typer(tokens)
+app.add_typer(bridge, name="bridge")
 
 
 def _show_version(wanted: bool) -> None:
@@ -66,8 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             code = _run(args)
-    except (Interrupted, KeyboardInterrupt):
-        code = _fail("interrupted; rows already on standard output stand" if _piped(args) else _NOTHING, FAILED, "")
+    except (Interrupted, KeyboardInterrupt) as stop:
+        told = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
+        code = _fail(str(stop) or told, FAILED, "")
     except BrokenPipeError:
         code = FAILED
     except Exception as error:

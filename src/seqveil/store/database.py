@@ -24,6 +24,7 @@ from seqveil.store.records import Codec, Stored
 APPLICATION, VERSION = 0x5E91E11, 1
 CHUNK = 64  # releases of a user in one row of `chunks`
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
+SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 LEDGER = ("id", "events", "releases", "spent", "most", "least")
@@ -80,7 +81,7 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec) -> None:
         self.name, self._codec = os.path.basename(path), codec
-        self._events = self._bytes = 0  # in the log
+        self._events = self._bytes = self._rows = 0  # in the log
         self._unsettled: set[int] = set()
         self._sql = self._connect(os.fspath(path))
         try:
@@ -195,12 +196,13 @@ class Database:
 
     def _count(self, ids: Ints, events: int, size: int) -> None:
         self._unsettled.update(ids.tolist())
+        self._rows += 1
         self._events += events
         self._bytes += size
 
     def _recount(self) -> None:
         """What the log holds, after it was opened or a transaction was undone."""
-        self._events = self._bytes = 0
+        self._events = self._bytes = self._rows = 0
         self._unsettled = set()
         sizes = "length(states) + length(events) + length(releases)"
         for touched, events, size in self._sql.execute(f"SELECT touched, length(events), {sizes} FROM log"):
@@ -209,7 +211,9 @@ class Database:
     @property
     def full(self) -> bool:
         """Whether the log should be settled."""
-        return self._events >= SETTLE_EVENTS or self._bytes >= SETTLE_BYTES
+        if self._rows >= FEW_ROWS and self._events < FEW_EVENTS * self._rows:
+            return True  # small transactions: somebody waits for each, so it is done little by little
+        return self._events >= SETTLE_EVENTS or self._bytes >= SETTLE_BYTES or self._rows >= SETTLE_ROWS
 
     def settle(self) -> None:
         """Move the log into the users' own rows."""
@@ -229,7 +233,7 @@ class Database:
             if after > before:
                 self._cut(user, before, after)
         self._sql.execute("DELETE FROM log")
-        self._events = self._bytes = 0
+        self._events = self._bytes = self._rows = 0
         self._unsettled = set()
 
     def _cut(self, user: int, first: int, last: int) -> None:

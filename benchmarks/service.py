@@ -1,0 +1,169 @@
+"""The service under load from a second process over loopback: latency of single events, events per second in batches.
+
+Latency counts from the moment a request was due, whether or not the load could send it then: a stalled server is not
+spared the requests it kept waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.store import EPSILON, GROUP, SYMBOLS, bare, chain, durable, events
+
+RATE, SECONDS, CONNECTIONS = 500, 8, 16  # of single events
+AT_ONCE = 2  # requests of a thousand events that wait at the same time
+USERS, TIMES = 10_000, 3
+QUANTILES = (50, 90, 99, 100)
+
+
+def run(data: Path | None) -> dict[str, object]:
+    stream = list(events(USERS))
+    print(f"one event a request, {RATE} requests/s for {SECONDS} s on {CONNECTIONS} connections, n={SYMBOLS}, ms:")
+    latencies = []
+    for _ in range(TIMES):  # machines are noisy: all runs are shown
+        with serving() as (port, token):
+            waits = asyncio.run(single_events(port, token))
+        latencies.append({f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES})
+        print("  " + "  ".join(f"{name} {wait:.2f}" for name, wait in latencies[-1].items()), flush=True)
+    rates = {"service": 0.0, "store": 0.0, "bare": 0.0}
+    for _ in range(TIMES):  # in turn, the best of each
+        with serving() as (port, token):
+            rates["service"] = max(rates["service"], asyncio.run(in_batches(port, token, stream)))
+        rates["store"] = max(rates["store"], durable(stream, "optimal"))
+        rates["bare"] = max(rates["bare"], bare(stream))
+    print(f"{GROUP} events a request, {AT_ONCE} requests at a time, {USERS:,} users, events/s, best of {TIMES}:")
+    print(f"  service {rates['service']:,.0f}  store alone {rates['store']:,.0f}  bare map {rates['bare']:,.0f}")
+    return {"single_ms": latencies, "events_per_second": rates}
+
+
+@contextmanager
+def serving() -> Iterator[tuple[int, str]]:
+    """A server in a process of its own: its port and a token."""
+    with tempfile.TemporaryDirectory() as folder:
+        chain().save(Path(folder, "model"))
+        seqveil = [sys.executable, "-m", "seqveil"]
+        add = [*seqveil, "tokens", "add", f"{folder}/tokens", "--scope", "release"]
+        token = subprocess.run(add, capture_output=True, text=True, check=True).stdout.strip()
+        options = (
+            f"--epsilon {EPSILON} --state {folder}/state.db --tokens {folder}/tokens --port 0 --model {folder}/model"
+        )
+        with open(Path(folder, "log"), "w+") as log:
+            server = subprocess.Popen([*seqveil, "serve", *options.split()], stderr=log)
+            try:
+                yield _port(server, Path(folder, "log")), token
+            finally:
+                server.send_signal(signal.SIGTERM)
+                server.wait(60)
+
+
+def _port(server: subprocess.Popen[bytes], log: Path) -> int:
+    for _ in range(600):
+        found = re.search(r"http://[^:]*:(\d+).*startup complete", log.read_text(), re.DOTALL)
+        if found:
+            return int(found[1])
+        if server.poll() is not None:
+            raise RuntimeError("the server did not start")
+        time.sleep(0.1)
+    raise RuntimeError("the server did not start in a minute")
+
+
+class Connection:
+    """One connection that is kept open."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._port = port
+        self._head = (
+            f"POST /v1/release HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+            "Content-Type: application/json\r\nContent-Length: "
+        )
+
+    async def open(self) -> Connection:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
+        return self
+
+    async def post(self, body: bytes) -> None:
+        self._writer.write(f"{self._head}{len(body)}\r\n\r\n".encode() + body)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        size = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
+        answer = await self._reader.readexactly(size)
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(answer.decode())
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def single_events(port: int, token: str) -> np.ndarray:
+    """Milliseconds of each request, from when it was due."""
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    for _ in range(CONNECTIONS):
+        free.put_nowait(await Connection(port, token).open())
+    rng, waits = np.random.default_rng(3), []
+
+    async def one(number: int, due: float) -> None:
+        connection = await free.get()
+        event = {"user": f"single-{number}", "seq": 0, "value": int(rng.integers(SYMBOLS))}
+        await connection.post(json.dumps(event).encode())
+        waits.append(1000 * (time.perf_counter() - due))
+        free.put_nowait(connection)
+
+    async def load(first: int, count: int) -> None:
+        begin, tasks = time.perf_counter() + 0.01, []
+        for k in range(count):
+            due = begin + k / RATE
+            await asyncio.sleep(due - time.perf_counter())
+            tasks.append(asyncio.create_task(one(first + k, due)))
+        await asyncio.gather(*tasks)
+
+    await load(0, RATE)  # a second to warm up
+    waits.clear()
+    await load(RATE, RATE * SECONDS)
+    while not free.empty():
+        free.get_nowait().close()
+    return np.array(waits)
+
+
+def bodies_of(number: int, stream: list[tuple[list[str], np.ndarray, np.ndarray]]) -> list[bytes]:
+    """Every other transaction of the stream, as requests about users that no other connection has."""
+    following: dict[str, int] = {}
+    bodies = []
+    for users, _, codes in stream[number::AT_ONCE]:
+        rows = []
+        for user, code in zip(users, codes.tolist(), strict=True):
+            seq = following.get(user, 0)
+            following[user] = seq + 1
+            rows.append({"user": f"{number}-{user}", "seq": seq, "value": code})
+        bodies.append(json.dumps({"events": rows}).encode())
+    return bodies
+
+
+async def in_batches(port: int, token: str, stream: list[tuple[list[str], np.ndarray, np.ndarray]]) -> float:
+    """Events a second, with so many requests under way at a time."""
+    work = [(await Connection(port, token).open(), bodies_of(number, stream)) for number in range(AT_ONCE)]
+
+    async def send(connection: Connection, bodies: list[bytes]) -> None:
+        for body in bodies:
+            await connection.post(body)
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(send(*each) for each in work))
+    seconds = time.perf_counter() - begin
+    for connection, _ in work:
+        connection.close()
+    return GROUP * len(stream) / seconds
+
+
+if __name__ == "__main__":
+    run(None)

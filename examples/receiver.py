@@ -1,0 +1,87 @@
+"""Decode live: poll a service (`seqveil serve`) for a user's releases and print the best estimate of each symbol.
+
+    SEQVEIL_TOKEN=… python examples/receiver.py http://127.0.0.1:8713 ann
+
+The token needs the scope `read`. Everything here is post-processing of what is public: it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from seqveil import batches, belief, stream
+from seqveil.client import Client, Release, ServiceError
+from seqveil.stream import NOTHING, Setting, State
+
+
+class LiveDecoder:
+    """Follows one user's releases; each gives the law of its symbol (or symbols) given everything released so far."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.state = setting, State.start(setting)
+
+    def take(self, release: Release) -> np.ndarray:
+        """Laws (T, n) of the symbols behind one release; none where the service gave the event up."""
+        setting, model = self.setting, self.setting.model
+        if release.status == "given-up":
+            return self._pass()
+        if setting.in_batches:
+            sent, self.state = batches.observe(setting, self.state, release.path, release.events, release.time)
+            return np.zeros((0, model.n)) if sent is None else batches.filtered(setting, [sent])
+        code = NOTHING if release.status == "withheld" else int(model.alphabet.encode([release.value])[0])
+        stamp = None if release.time is None else np.array([release.time])
+        before = self.state.states
+        seen, self.state = stream.observe(setting, self.state, np.array([code], np.int64), stamp)
+        law, _ = belief.condition(model, before, seen.columns / seen.columns.max(1, keepdims=True))
+        return belief.symbols(model, law)
+
+    def _pass(self) -> np.ndarray:
+        from seqveil.store.live import skipped
+
+        self.state = skipped(self.setting, self.state)
+        return np.zeros((0, self.setting.model.n))
+
+
+def follow(client: Client, user: str, pause: float) -> Iterator[tuple[Release, list[Any], list[float]]]:
+    """Each release of a user as it comes, with the best estimates and how sure they are."""
+    setting = client.setting()
+    decoder, since = LiveDecoder(setting), 0
+    while True:
+        try:
+            for release in client.releases(user, since):
+                laws = decoder.take(release)
+                guesses = setting.distortion.best_guess(laws) if len(laws) else np.zeros(0, np.int64)
+                sure = [float(law[guess]) for law, guess in zip(laws, guesses, strict=True)]
+                yield release, setting.model.alphabet.decode(guesses), sure
+                since = release.seq + 1
+        except ServiceError as refused:
+            if refused.reason != "not-found":  # nothing of this user yet
+                raise
+        time.sleep(pause)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Decode a user's releases as a service makes them.")
+    parser.add_argument("url")
+    parser.add_argument("user")
+    parser.add_argument("--token", default=os.environ.get("SEQVEIL_TOKEN"))
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds between two looks")
+    parser.add_argument("--count", type=int, help="end after so many releases")
+    chosen = parser.parse_args()
+    with Client(chosen.url, chosen.token) as client:
+        for number, (release, guesses, sure) in enumerate(follow(client, chosen.user, chosen.pause), start=1):
+            told = release.value if release.values is None else list(release.values)
+            shown = ", ".join(f"{guess} ({share:.2f})" for guess, share in zip(guesses, sure, strict=True))
+            print(f"{release.seq:>6}  {release.status}  {told}  →  {shown or '-'}", flush=True)
+            if number == chosen.count:
+                return
+
+
+if __name__ == "__main__":
+    main()
