@@ -60,19 +60,26 @@ def picture(out: Path, result: Result) -> Path:
 
 
 def claims(results: list[Result]) -> str:
-    """Every claim, its verdict and the reason, as one Markdown table.
+    """Every claim, its verdict and the reason, as one Markdown table, and below it the figures behind each.
 
-    >>> print(claims([{"name": "fig3", "claims": [{"claim": "A | B", "verdict": "holds", "reason": "so it is"}]}]))
+    >>> judged = {"claim": "A | B", "verdict": "holds", "reason": "so it is", "figures": {"error": [0.25, 0.5]}}
+    >>> print(claims([{"name": "fig3", "claims": [judged]}]))
     | figure | claim | verdict | why |
     |---|---|---|---|
     | fig3 | A / B | **holds** | so it is |
+    <BLANKLINE>
+    **fig3.** *A / B*: error: 0.25, 0.5.
     """
     lines = ["| figure | claim | verdict | why |", "|---|---|---|---|"]
+    below = []
     for result in results:
         for claim in result["claims"]:
             told = (result["name"], claim["claim"], f"**{claim['verdict']}**", claim["reason"])
             lines.append("| " + " | ".join(part.replace("|", "/") for part in told) + " |")
-    return "\n".join(lines)
+            figures = "; ".join(f"{name}: {shown(value)}" for name, value in claim["figures"].items())
+            if figures:
+                below += ["", f"**{result['name']}.** *{claim['claim']}*: {figures}.".replace("|", "/")]
+    return "\n".join([*lines, *below])
 
 
 def render(out: Path, results: list[Result]) -> str:
