@@ -15,7 +15,9 @@ EXPERIMENTS = {
     "fig5": "experiments.fig5",
     "fig6": "experiments.fig6",
     "fig7": "experiments.fig7",
+    "fig8": "experiments.fig8",
     "fig9": "experiments.fig9",
+    "table1": "experiments.table1",
 }
 
 

@@ -46,6 +46,25 @@ def test_the_page_stands_alone_and_has_every_picture_and_claim(runs):
             assert report.html.escape(claim["reason"]) in page
 
 
+def test_everything_runs_from_one_command_with_no_data_at_hand(tmp_path):
+    assert cli.main(["reproduce", "all", "--out", str(tmp_path), "--synthetic", "--quick", "--json"]) == 0
+    page, table = ((tmp_path / name).read_text(encoding="utf-8") for name in ("report.html", "claims.md"))
+    for name in experiments.EXPERIMENTS:
+        result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+        assert f"id='{name}'" in page
+        assert result["claims"] or result["numbers"].get("skipped")
+        for claim in result["claims"]:
+            assert claim["verdict"] in claims.VERDICTS
+            assert claim["reason"].replace("|", "/") in table
+
+
+def test_a_skipped_experiment_is_tried_again(tmp_path):
+    context = Context(tmp_path, "fig8", synthetic=True)
+    assert context.part("result", lambda: {"numbers": {"skipped": "needs torch"}})["numbers"]["skipped"]
+    assert context.part("result", lambda: {"numbers": {"rate": 1}}) == {"numbers": {"rate": 1}}
+    assert context.part("result", lambda: {"numbers": {"rate": 2}}) == {"numbers": {"rate": 1}}
+
+
 def test_every_claim_is_judged_with_figures(runs):
     for name in QUICK:
         result = json.loads((runs[0] / f"{name}.json").read_text(encoding="utf-8"))

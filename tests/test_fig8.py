@@ -1,0 +1,235 @@
+"""Re-identification: the network learns what there is to learn and nothing else, adversaries filter exactly."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from experiments import fig8, observed, people, reidentify
+from experiments.context import Context, dumps
+from experiments.people import Sizes
+from experiments.reidentify import Network
+from seqveil import MarkovModel, Setting
+from seqveil.alphabet import Grid
+from seqveil.decode import decode_codes
+from seqveil.mechanisms.temporal import leakage
+
+needs_torch = pytest.mark.skipif(not reidentify.available(), reason=reidentify.NEEDED)
+TINY = Sizes(side=6, people=2, recordings=2, samples=25, skip=0)
+
+
+def windows(people_count, each, shift, seed):
+    """Noise, and a shift of one feature that is a person's own: features, person, half."""
+    rng = np.random.default_rng(seed)
+    person = np.repeat(np.arange(people_count), each)
+    features = rng.standard_normal((len(person), 8, 3))
+    features[:, :, 0] += shift * person[:, None]
+    return features, person, np.arange(len(person)) % 2 == 0
+
+
+def hits(shift, seed):
+    features, person, known = windows(5, 60, shift, seed)
+    logs = reidentify.log_probabilities(features, person, known, Network(hidden=16, epochs=30), seed)
+    return int((logs.argmax(1) == person[~known]).sum()), int((~known).sum())
+
+
+@needs_torch
+def test_the_network_tells_people_apart_who_differ():
+    right, count = hits(shift=1.5, seed=1)
+    assert right > 0.8 * count
+
+
+@needs_torch
+@pytest.mark.parametrize("seed", [1, 2])
+def test_on_noise_the_network_stays_at_chance(seed):
+    # windows of the two halves are independent, so hits are at most as spread as binomial: false alarm 1e-6 a seed
+    right, count = hits(shift=0.0, seed=seed)
+    assert right <= binom.isf(5e-7, count, 1 / 5)
+    assert right >= binom.ppf(5e-7, count, 1 / 5)
+
+
+@needs_torch
+def test_the_same_seed_gives_the_same_bytes_and_torch_is_left_as_it_was():
+    import torch
+
+    features, person, known = windows(3, 10, 0.5, 4)
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_rng_state().tolist()
+    one, two, other = (
+        reidentify.log_probabilities(features, person, known, Network(hidden=4, epochs=2), seed) for seed in (7, 7, 8)
+    )
+    after = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_rng_state().tolist()
+    assert one.tobytes() == two.tobytes() != other.tobytes()
+    assert before == after
+
+
+def test_rates_of_windows_and_of_people():
+    logs = np.log([[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.3, 0.7], [0.6, 0.4], [0.7, 0.3]])
+    right, together = reidentify.rates(logs, np.array([0, 0, 0, 1, 1, 1]))
+    assert right.tolist() == pytest.approx([1 / 3, 1 / 3])
+    assert together.tolist() == [1.0, 0.0]
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    return people.generated(TINY, seed=3)
+
+
+def test_released_streams_are_none_of_those_a_chain_is_fitted_to(crowd):
+    assert crowd.codes.shape == (8, 25)
+    assert np.bincount(crowd.person).tolist() == [4, 4]
+    assert np.bincount(crowd.half).tolist() == [4, 4]
+    streams = np.split(crowd.rest[1], np.flatnonzero(np.diff(crowd.rest[0])) + 1)
+    assert len(streams) == 8  # as many again, eight recordings a person in all
+    assert not {tuple(s) for s in streams} & {tuple(s) for s in crowd.codes}
+
+
+def test_habits_make_people_differ_and_without_them_they_are_alike():
+    sizes = Sizes(side=20, people=6, recordings=30, samples=20, skip=0)
+
+    def spread(strength):
+        made = people.generated(sizes, 1, strength)
+        x = made.grid.points[made.codes, 1].mean(1)
+        means = np.array([x[made.person == k].mean() for k in range(6)])
+        return means.std() / (x.std() / np.sqrt(60))
+
+    assert spread(1.0) > 3.0 > 2.0 > spread(0.0)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", ["crr", "randomized_response"])
+def test_the_adversary_with_the_table_holds_the_exact_filter(crowd, order, name):
+    model = crowd.model(order)
+    setting = Setting.of(model, name, 0.8, crowd.distortion)
+    seen = observed.one_by_one(setting, crowd.codes[:4, :10], seed=5)
+    laws = decode_codes(setting, seen.codes, smooth=False)
+    np.testing.assert_allclose(seen.means, laws @ observed.places(model), atol=1e-9)
+    np.testing.assert_allclose(seen.entropy, -(laws * np.log(laws)).sum(2), atol=1e-9)
+
+
+def test_raw_streams_are_known_and_as_likely_as_the_chain_says(crowd):
+    model = crowd.model(2)
+    seen = observed.plainly(model, crowd.codes[:3])
+    np.testing.assert_allclose(seen.entropy, 0.0, atol=1e-12)
+    np.testing.assert_allclose(seen.means, observed.places(model)[crowd.codes[:3]], atol=1e-12)
+    assert seen.likely.sum(1).tolist() == pytest.approx([model.log_likelihood(codes) for codes in crowd.codes[:3]])
+
+
+def test_the_filter_of_restricted_responses_is_bayes_rule():
+    grid = Grid.regular(2, 2, (0, 2, 0, 2))
+    moves = np.array([[0.5, 0.5, 0.0, 0.0], [0.2, 0.3, 0.5, 0.0], [0.0, 0.3, 0.3, 0.4], [0.6, 0.0, 0.0, 0.4]])
+    model = MarkovModel([0.1, 0.2, 0.3, 0.4], moves, alphabet=grid)
+    truth = model.sample(3, 5, seed=2)
+    seen = observed.restricted(model, model, truth, 1.0, seed=3)
+    every = np.array(list(itertools.product(range(4), repeat=3)))
+    law = model.prior[every[:, 0]] * moves[every[:, 0], every[:, 1]] * moves[every[:, 1], every[:, 2]]
+    gain = np.e
+    for row, released in enumerate(seen.codes):
+        joint = law * np.where(every[:, 0] == released[0], gain, 1.0) / (gain + 3)
+        for t in (1, 2):
+            able = (moves > 0)[every[:, t - 1]]
+            told = np.where(every[:, t] == released[t], gain, 1.0) / (gain + able.sum(1) - 1)
+            joint = joint * told * able[:, released[t]]
+        exact = np.bincount(every[:, 2], joint, 4)
+        np.testing.assert_allclose(seen.means[row, 2], exact @ observed.places(model) / exact.sum(), atol=1e-9)
+        assert seen.likely[row].sum() == pytest.approx(np.log(exact.sum()))
+
+
+def test_batches_do_not_depend_on_how_many_work_at_them(crowd):
+    setting = Setting.of(crowd.model(1), "tree", 2.0, crowd.distortion, batch=5)
+    one, two = (observed.in_batches(setting, crowd.codes[:4], 1, workers) for workers in (1, 2))
+    for name in ("codes", "means", "entropy", "likely"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    assert (one.entropy < np.log(36)).all()
+
+
+def test_positions_wrap_round_and_features_pool(crowd):
+    model = crowd.model(1)
+    where = observed.places(model)
+    first, last = (where[np.isclose(crowd.grid.points[:, 0], x)][0, :2] for x in (0.5, 5.5))
+    assert np.linalg.norm(first - last) == pytest.approx(2 * np.sin(np.pi / 6))  # neighbours across the seam
+    seen = observed.plainly(model, crowd.codes)
+    assert observed.features(seen, model, table=False, pool=5).shape == (8, 5, 6)
+    assert observed.features(seen, model, table=True, pool=5).shape == (8, 5, 14)
+
+
+def test_what_temporal_leakage_allows_is_what_its_quantifier_says(crowd):
+    model = crowd.model(1)
+    found = fig8.allowed(model)
+    assert found["at least"] == 0.4 <= found["at most"]
+    total = leakage(model, [found["at most"]] * 25)[2].max()  # 36 states: all of them were looked at
+    assert total == pytest.approx(10.0, abs=1e-6)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(fig8, "sizes", lambda context: TINY)
+    monkeypatch.setattr(fig8, "network", lambda context: (Network(hidden=4, epochs=2), 2))
+
+
+@needs_torch
+def test_two_runs_give_the_same_numbers(tiny, tmp_path):
+    runs = [fig8.run(Context(tmp_path / name, "fig8", synthetic=True, quick=True)) for name in ("one", "two")]
+    assert dumps(runs[0]) == dumps(runs[1])
+    assert len(runs[0]["claims"]) == 5
+    for lines in runs[0]["numbers"]["orders"].values():
+        assert list(lines) == list(fig8.NAMES)
+        assert lines["raw"]["error"] == 0.0 < lines["batches of 25, sound"]["error"] < lines["RR-LDP"]["error"]
+    _drawn(runs[0])
+
+
+def test_without_torch_it_says_so(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = fig8.run(Context(tmp_path, "fig8", synthetic=True, quick=True))
+    assert result["numbers"] == {"skipped": "needs torch (pip install seqveil[experiments])"}
+    assert result["claims"] == []
+    _drawn(result)
+
+
+def _drawn(result):
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    fig8.draw(figure_class(layout="constrained"), result)
+
+
+def lines_with(rates):
+    """Numbers as `run` makes them, from one rate a mechanism and adversary; people scatter a little."""
+    ripple = 0.01 * np.tile([1, -1], 10)
+    return {
+        name: {"error": 1.0}
+        | {
+            adversary: {"each": (rate + ripple).tolist(), "window": rate, "window_ci": 0.01, "person": rate}
+            for adversary, rate in zip(("data", "table"), pair, strict=True)
+        }
+        for name, pair in rates.items()
+    }
+
+
+def test_claims_follow_the_numbers():
+    as_the_paper_says = dict.fromkeys(fig8.SOUND, (0.2, 0.25)) | {
+        fig8.RAW: (0.9, 0.95),
+        fig8.RESPONSE: (0.1, 0.6),
+        fig8.RESTRICTED: (0.1, 0.6),
+        fig8.PUBLISHED: (0.2, 0.25),
+    }
+    turned = as_the_paper_says | dict.fromkeys(fig8.SOUND, (0.2, 0.7))
+    common = {"chance": 0.05, "data": {"side": 10}, "temporal": {"at least": 0.4, "at most": 0.41}}
+    verdicts = [
+        [c["verdict"] for c in fig8.claims({**common, "orders": {"1": lines_with(rates)}})]
+        for rates in (as_the_paper_says, turned)
+    ]
+    assert verdicts[0] == ["holds"] * 5
+    assert verdicts[1][3] == "holds only for the unsound mechanism"
+
+
+def test_want_of_data_is_not_called_refuted():
+    alike = dict.fromkeys(fig8.NAMES, (0.2, 0.2))
+    numbers = {"chance": 0.05, "data": {"side": 10}, "temporal": {"at least": 0.4, "at most": 0.41}}
+    for claim in fig8.claims({**numbers, "orders": {"1": lines_with(alike)}}):
+        assert claim["verdict"] == "does not hold"
+        assert "0 against" in claim["reason"]
+        assert "0 undecided" not in claim["reason"]
+
+
+def test_intervals_are_students():
+    assert fig8.interval([0.2, 0.4]) == pytest.approx((0.3, 12.706 * 0.1), rel=1e-3)

@@ -1,0 +1,117 @@
+"""Table 1: enumerated examples agree with what is known of them, counted work grows as it must."""
+
+import numpy as np
+import pytest
+
+from experiments import claims, growth, notions, table1
+from experiments.context import Context, dumps
+from seqveil import MarkovModel, mechanisms
+from seqveil.mechanisms import markov_quilt
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    growth_tries, growth.TRIES = growth.TRIES, 1
+    contexts = [Context(tmp_path_factory.mktemp(name), "table1", quick=True) for name in ("one", "two")]
+    found = [table1.run(context) for context in contexts]
+    growth.TRIES = growth_tries
+    return found, contexts
+
+
+def test_two_runs_give_the_same_numbers_and_keep_seconds_apart(runs):
+    (one, two), (context, _) = runs
+    assert dumps(one) == dumps(two)
+    slopes = [name for name in context.timings if name.startswith("table1.seconds of LDP")]
+    assert slopes == ["table1.seconds of LDP, n: exponent", "table1.seconds of LDP, n: half-width"]
+
+
+def test_every_cell_is_judged(runs):
+    result = runs[0][0]
+    assert len(result["claims"]) == len(table1.ROWS) * len(table1.COLUMNS)
+    for claim, row in zip(result["claims"], np.repeat(table1.ROWS, len(table1.COLUMNS)), strict=True):
+        assert claim["claim"].startswith(f"{row} ")
+        assert claim["figures"]
+        assert claim["reason"]
+    broken = [claim["claim"] for claim in result["claims"] if claim["verdict"] != claims.HOLDS]
+    assert broken == ["MIP composes sequentially: no", "SIP costs O(|X|) a release"]
+
+
+def test_it_can_be_drawn_from_the_numbers_alone(runs):
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    figure = figure_class(layout="constrained")
+    table1.draw(figure, runs[0][0])
+    assert len(figure.axes) == 2
+
+
+def test_counted_growth(runs):
+    grown = runs[0][0]["numbers"]["growth"]
+    assert grown["SIP published, n, every transition possible"]["exponent"] == pytest.approx(2, abs=0.05)
+    assert grown["SIP sound, n, four followers"]["exponent"] == pytest.approx(1, abs=0.05)
+    assert grown["SIP sound, T"]["exponent"] == pytest.approx(1, abs=1e-6)
+    assert grown["SIP batched published, w (binary)"]["work"] == [4, 16, 64, 256]
+    assert grown["MIP whole sequences, T (binary)"]["factor"] == pytest.approx(4)
+    assert 1 < grown["SIP batched sound, w"]["exponent"] < 3
+
+
+def test_every_quilt_is_counted_once():
+    for n, length in ((2, 5), (3, 7)):
+        pairs = sum((left + 1) * (length - node + 1) for node in range(1, length + 1) for left in [node - 1])
+        assert growth.every_quilt(n, length)() == pairs * n**3
+        assert 0 < growth.quilts(n, length)() <= pairs * n * n * 3  # a search that widens may weigh a quilt again
+
+
+def test_counting_leaves_no_trace():
+    original = markov_quilt._quilts
+    growth.quilts(2, 6)()
+    assert markov_quilt._quilts is original
+
+    class Thing:
+        def act(self):
+            raise ValueError
+
+    method = Thing.act
+    with pytest.raises(ValueError), growth.tallied(Thing, ("act",), lambda thing: 3) as total:
+        Thing().act()
+    assert Thing.act is method
+    assert total == [3]
+
+
+def test_slopes_know_their_error():
+    slope, half = growth.exponent([1, 2, 4, 8], [1.0, 2.2, 3.9, 8.1])
+    assert abs(slope - 1) < half < 0.3
+    assert growth.factor([1, 2, 3], [9, 81, 729]) == pytest.approx(9)
+
+
+def test_enumeration_agrees_with_bayes_rule_by_hand():
+    model = MarkovModel([0.7, 0.3], [[0.6, 0.4], [0.2, 0.8]])
+    stream = notions.enumerate_stream(model, mechanisms.randomized_response, 1.0, 2)
+    told = np.e / (1 + np.e)
+    table = np.array([[told, 1 - told], [1 - told, told]])
+    np.testing.assert_allclose(stream.law, [0.42, 0.28, 0.06, 0.24])
+    np.testing.assert_allclose(stream.table, np.kron(table, table), atol=1e-9)
+    np.testing.assert_allclose(stream.table.sum(1), 1.0)
+    np.testing.assert_allclose(stream.lifts, stream.steps, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["optimal", "crr", "mutual_information", "randomized_response"])
+def test_steps_add_up_to_the_stream(name):
+    stream = notions.enumerate_stream(notions.UNEVEN, mechanisms.get(name), 0.7, 3)
+    finite = np.isfinite(stream.lifts)
+    np.testing.assert_allclose(stream.lifts[finite], stream.steps[finite], atol=1e-9)
+    assert stream.information == pytest.approx(stream.joint_information, abs=1e-9)
+
+
+def test_examples_and_counterexamples():
+    ldp, sip, fish = notions.ldp_composes(), notions.sip_composes(), notions.pufferfish_composes()
+    assert ldp["of the pair, in ε"] == pytest.approx(2)
+    assert 1 < ldp["of the first event alone, in ε"] <= ldp["bound by temporal leakage, in ε"] + 1e-9
+    assert sip["optimal: leakage of the stream over Σε"] <= 1 < 1.1 < sip["crr: leakage of the stream over Σε"]
+    assert sip["optimal, fair independent bits: leakage over Σε"] == pytest.approx(1)
+    assert fish["both: leakage about a bit"] == np.inf
+    assert fish["X1⊕X2 of three fair bits: leakage about any bit"] == 0.0
+    one, two = (fish[f"{name}: leakage about an event, ε = 1"] for name in ("one count", "two counts"))
+    assert one < two <= 2 * one
+    assert notions.guarantees()["mutual_information: leakage at (.999, .001), ε = 0.01"] == np.inf
+    mip = notions.mip_composes()
+    assert mip["a hidden coin used twice: I of both"] == pytest.approx(np.log(2))
+    assert mip["largest step, ε = 0.1"] <= 0.1
