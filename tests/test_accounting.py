@@ -223,3 +223,14 @@ def test_a_budget_describes_itself():
     assert Budget().describe() == "no limit on the total"
     assert "3 releases" in Budget(per_window=1.0, releases=3).describe()
     assert "over 5 releases" in Budget(total=2.0, horizon=5, when_spent="stop").describe()
+
+
+def test_a_window_sums_alike_whoever_else_is_there():
+    """Empty places in front come from users with longer windows; they must not change the last bit of a sum."""
+    generator = np.random.default_rng(3)
+    for width in range(1, 40):
+        costs, stamps = generator.random((1, width)), np.arange(width, dtype=np.float64)[None]
+        alone = Window(costs, stamps)
+        now = np.array([float(width)])
+        for room in range(width, width + 20):
+            assert alone.padded(room).within(now, 1e9)[0] == alone.within(now, 1e9)[0]

@@ -231,7 +231,10 @@ class Window:
             raise InputError(
                 "expected the times of a user's releases to be finite and never to go back; sort the events"
             )
-        return np.where(self.stamps > (now - span)[:, None], self.costs, 0.0).sum(1)
+        if not self.costs.shape[1]:
+            return np.zeros(len(now))
+        # one by one, so that empty places in front, which depend on the other users, change no last bit
+        return np.cumsum(np.where(self.stamps > (now - span)[:, None], self.costs, 0.0), axis=1)[:, -1]
 
     def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
         if span is None:
