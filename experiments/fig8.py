@@ -42,6 +42,7 @@ NOTES = {
     RESTRICTED: "draws from the followers of the true previous symbol, for either order of the chain",
 }
 Rates = dict[str, Any]
+NONE_AGAINST = " 0 against"  # in what `decided` says
 
 
 def sizes(context: Context) -> Sizes:
@@ -217,6 +218,7 @@ def _strictest(numbers: dict[str, Any]) -> dict[str, Any]:
         "Holds where no SIP line lies below it beyond the interval (95 % for all together), and one lies above. "
         + _both(count),
         _table(orders, "data"),
+        undecided=NONE_AGAINST in count["sound"],
     )
 
 
@@ -234,6 +236,7 @@ def _rises(orders: dict[str, Any]) -> dict[str, Any]:
         "a rise counts beyond the 95 % interval; what the table adds is post-processing of the same releases. "
         + _both(count),
         rows,
+        undecided=NONE_AGAINST in count["sound"],
     )
 
 
@@ -254,6 +257,7 @@ def _rises_less(orders: dict[str, Any]) -> dict[str, Any]:
         "published lines are compared with temporal LDP as published, sound ones with randomised response. "
         + _both(count),
         rows,
+        undecided=NONE_AGAINST in count["sound"],
     )
 
 
@@ -270,6 +274,7 @@ def _below(numbers: dict[str, Any]) -> dict[str, Any]:
         "published lines are compared with temporal LDP as published, sound ones with randomised response, which at "
         f"this budget leaves little room above chance ({numbers['chance']:.3f}). " + _both(count),
         _table(orders, "table"),
+        undecided=NONE_AGAINST in count["sound"],
     )
 
 
@@ -294,6 +299,7 @@ def _tells(numbers: dict[str, Any]) -> dict[str, Any]:
         *(all(gap > half for gap, half in gaps[kind]) for kind in ("published", "sound")),
         "the stronger adversary of the two. " + _both({kind: decided(found) for kind, found in gaps.items()}),
         figures,
+        undecided=NONE_AGAINST in decided(gaps["sound"]),
     )
 
 

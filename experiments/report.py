@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import EXPERIMENTS, module
+from experiments.claims import FAILS, HOLDS, OPEN, UNSOUND
 from experiments.context import read, write
 from seqveil.errors import InputError
 
@@ -28,7 +29,7 @@ img { max-width: 100%; background: #fff; border-radius: 6px; } pre { background:
 .holds { color: var(--good); } .fails { color: var(--bad); } .unsound { color: var(--half); } .v { font-weight: 600; }
 .small { font-size: 13px; }
 """
-KINDS = {"holds": "holds", "does not hold": "fails", "holds only for the unsound mechanism": "unsound"}
+KINDS = {HOLDS: "holds", FAILS: "fails", UNSOUND: "unsound", OPEN: "unsound"}
 
 
 def write_report(out: Path, results: list[Result]) -> Path:
