@@ -112,3 +112,17 @@ def test_a_distortion_of_another_size_is_refused():
         resolve(absolute([1, 2]), Alphabet([1, 2, 3]))
     with pytest.raises(InputError, match="3 symbols"):
         resolve(matrix(np.zeros((2, 2))), Alphabet([1, 2, 3]))
+
+
+def test_a_best_guess_does_not_depend_on_the_other_beliefs():
+    """Ties are common on grids; who else is in a fleet must not decide them."""
+    side = 18
+    costs = euclidean(np.array([(x, y) for x in range(side) for y in range(side)], float))
+    generator = np.random.default_rng(4)
+    laws = generator.dirichlet(np.full(side**2, 0.05), 12)
+    even = np.zeros((3, side**2))
+    even[0, [0, 1]], even[1, [20, 22, 56, 58]], even[2] = 0.5, 0.25, 1 / side**2
+    stack = np.concatenate((laws, even))
+    alone = [int(costs.best_guess(law)) for law in stack]
+    assert costs.best_guess(stack).tolist() == alone
+    assert costs.best_guess(stack[::-1]).tolist() == alone[::-1]

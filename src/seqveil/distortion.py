@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from seqveil._symbols import Symbols
 
 FEW = 256  # symbols up to which all are tried as an estimate
-MEDIANS = 8  # medians found at once
 FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
 NAMES = ("hamming", "absolute", "squared", "euclidean")
 
@@ -98,8 +97,7 @@ class Distortion:
             return _median(beliefs, self.points)
         if self.name == "euclidean" and beliefs.shape[-1] > FEW:
             flat = beliefs.reshape(-1, beliefs.shape[-1])
-            parts = [_geometric_medians(self, flat[at : at + MEDIANS]) for at in range(0, len(flat), MEDIANS)]
-            return np.concatenate(parts).reshape(beliefs.shape[:-1])
+            return np.array([_geometric_median(self, law) for law in flat], np.int64).reshape(beliefs.shape[:-1])
         return self.expected(beliefs).argmin(-1)
 
 
@@ -111,28 +109,28 @@ def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArra
     return order[np.minimum(place, order.size - 1)]
 
 
-def _geometric_medians(distortion: Distortion, laws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The best of the few symbols nearest to the geometric median of each law (B, n)."""
+def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
+    """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
     assert distortion.points is not None
-    kept = np.flatnonzero((laws > FAINT * laws.max(1, keepdims=True)).any(0))
-    middle = distortion.points[kept].mean(0)
-    places, weights = distortion.points[kept] - middle, laws[:, kept]
-    centre = np.einsum("bk,kd->bd", weights, places) / weights.sum(1, keepdims=True)
+    kept = np.flatnonzero(law > FAINT * law.max())
+    places, weights = distortion.points[kept], law[kept]
+    middle = places.mean(0)
+    places = places - middle
+    centre = np.einsum("k,kd->d", weights, places) / weights.sum()
     for _ in range(8):
         near = weights / np.maximum(_apart(centre, places), 1e-6)
-        centre = np.einsum("bk,kd->bd", near, places) / near.sum(1, keepdims=True)
+        centre = np.einsum("k,kd->d", near, places) / near.sum()
     _, found = _nearest(distortion).query(centre + middle, k=4)
-    candidates = np.sort(np.column_stack((found, kept[weights.argmax(1)])), axis=1)
-    costs = np.einsum("bk,bck->bc", weights, _apart(distortion.points[candidates] - middle, places))
-    return candidates[np.arange(len(laws)), costs.argmin(1)].astype(np.int64)
+    candidates = np.unique(np.append(found, kept[weights.argmax()]))
+    costs = np.einsum("k,ck->c", weights, _apart(distortion.points[candidates] - middle, places))
+    return int(candidates[costs.argmin()])
 
 
 def _apart(centres: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
     """Distance of every centre (..., d) from every place (k, d): (..., k)."""
     inner = np.einsum("...d,kd->...k", centres, places)
     squares = np.einsum("...d,...d->...", centres, centres)[..., None] + np.einsum("kd,kd->k", places, places)
-    squares -= 2.0 * inner
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+    return np.asarray(np.sqrt(np.maximum(squares - 2.0 * inner, 0.0)))
 
 
 @lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
@@ -137,7 +138,7 @@ RATES = ("without", "online", "hindsight", "step_bound", "stream_bound")
 
 
 @dataclass
-class _Meter:
+class _Meter(ABC):
     """A run over streams, and what it measured."""
 
     setting: stream.Setting
@@ -150,8 +151,9 @@ class _Meter:
     least: float = 0.0
     scope: str = ""
 
+    @abstractmethod
     def run(self, streams: Sequence[Ints]) -> None:
-        raise NotImplementedError
+        """Release all streams."""
 
     def _count(
         self, known: adversary.Laws, truth: Ints, released: Ints, epsilons: Floats, after: stream.State, made: Floats

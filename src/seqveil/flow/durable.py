@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -97,7 +98,7 @@ def release_durably(
     return account
 
 
-class _Run:
+class _Run(ABC):
     """One pass over the input; what an earlier one did is passed over."""
 
     def __init__(self, store: Store, target: Appended, source: Source, alphabet: Symbols, group: int) -> None:
@@ -139,8 +140,9 @@ class _Run:
         self.seen.add(part)
         self.take(part, codes, times, passed)
 
+    @abstractmethod
     def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
-        raise NotImplementedError
+        """Release these rows, or pass over them where an earlier run did."""
 
     def finish(self) -> None:
         """What is left to do at the end of the input."""

@@ -213,10 +213,9 @@ def _reproduce(tree: Tree, leaf: Node, chance: float) -> Ints:
     """Best estimate of each symbol under the window's law of the batch given the release."""
     (told, rest), search = tree.shares, tree.search
     codes = np.empty(tree.batch.length, np.int64)
-    for positions in np.array_split(np.arange(len(codes)), -(-len(codes) // 8)):  # few laws at a time are held
-        laws = told * np.stack([leaf.symbol_law(position) for position in positions.tolist()])
-        laws += rest * chance * np.stack([search.root.symbol_law(position) for position in positions.tolist()])
-        codes[positions] = search.distortion.best_guess(laws)
+    for position in range(len(codes)):
+        law = told * leaf.symbol_law(position) + rest * chance * search.root.symbol_law(position)
+        codes[position] = search.distortion.best_guess(law)
     return codes
 
 
