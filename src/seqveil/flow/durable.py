@@ -144,6 +144,7 @@ class _Run(ABC):
     def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
         """Release these rows, or pass over them where an earlier run did."""
 
+    @abstractmethod
     def finish(self) -> None:
         """What is left to do at the end of the input."""
 
@@ -225,6 +226,9 @@ class _OneByOne(_Run):
         self.target.sync()  # the text before this one can then be forgotten
         self.store.release(users, seqs, codes, times, note)
         self.committed()
+
+    def finish(self) -> None:
+        """Nothing waits."""
 
 
 @dataclass
