@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DENOMINATOR = 1 << BITS
 DROP = 1e-10  # outputs a solver leaves with less probability than this are its residue, not a choice
 UNIT = 2.0**-53
+EVEN = 1e-14  # a row whose sum is this close to one needs no dividing: rounding to integers sees to the rest
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +69,9 @@ class Kernels:
         weak = (masses[:, :, None] * tables).sum(1) < DROP
         if weak.any():
             tables = np.where(weak[:, None, :], 0.0, tables)
-        tables /= tables.sum(2, keepdims=True)
+        sums = tables.sum(2, keepdims=True)
+        if (np.abs(sums - 1.0) > EVEN).any():
+            tables = np.where(np.abs(sums - 1.0) > EVEN, tables / sums, tables)
         return cls(beliefs.shape[1], outputs, np.zeros_like(outputs), to_weights(tables), None, rows)
 
     def made_sound(self, beliefs: Floats, epsilon: float, ldp: float) -> Kernels:
@@ -105,10 +108,13 @@ class Kernels:
 
     def draw(self, codes: Ints, coins: Coins) -> Ints:
         """Index of the output drawn for each symbol: exact, one coin each, by inverting cumulative weights."""
+        return self.pick(codes, coins.draw(len(self)))
+
+    def pick(self, codes: Ints, coin: Ints) -> Ints:
+        """Index of the output that each coin, an integer in [0, 2**62), picks for each symbol."""
         users, classes = np.arange(len(self)), self._class_of(codes)
         extra = self.extra[users, classes]
         steps = np.cumsum(extra, axis=1)
-        coin = coins.draw(len(self))
         place = (steps <= coin[:, None]).sum(1)
         drawn = np.minimum(place, extra.shape[1] - 1)
         if self.places is not None:

@@ -46,9 +46,14 @@ def extremes(column: Ints, marginal: Floats, possible: NDArray[np.bool_], terms:
     else:
         low = np.where(possible, column, np.iinfo(np.int64).max).min(1)
         high = np.where(possible, column, 0).max(1)
-    down, _ = _rounded(low[:, None], marginal, terms, low == high)
-    _, up = _rounded(high[:, None], marginal, terms, low == high)
-    return down[:, 0], up[:, 0]
+    return between(low, high, marginal, terms)
+
+
+def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
+    """Logs of the least and largest lift from the least and largest weight, (B,) each, rounded outward."""
+    both = np.stack([low, high], axis=1)
+    down, up = _rounded(both, marginal, terms, low == high)
+    return down[:, 0], up[:, 1]
 
 
 def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -86,17 +91,23 @@ class Account:
         """
         terms = chain.newest.size
         if chain.full_support:
-            least, most = extremes(column, marginal, possible, terms)
-            most = _add(self.ahead_most, most[:, None], np.inf)
-            least = _add(self.ahead_least, least[:, None], -np.inf)
-            ahead_most, ahead_least = most, least
-        else:
-            down, up = log_lifts(column, marginal, terms)
-            most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
-            least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
-            ahead_most, ahead_least = chain.spread(most, True), chain.spread(least, False)
+            return self.charge_alike(*extremes(column, marginal, possible, terms), marginal)
+        down, up = log_lifts(column, marginal, terms)
+        most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
+        least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
+        return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
+
+    def charge_alike(self, least: Floats, most: Floats, marginal: Floats) -> Account:
+        """The account after a release with these extreme log lifts (B,), for a chain of full support."""
+        up = _add(self.ahead_most, most[:, None], np.inf)
+        down = _add(self.ahead_least, least[:, None], -np.inf)
+        return self._after(up, down, up, down, marginal)
+
+    def _after(self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats) -> Account:
         # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
         told_all = np.isinf(self.most) | (marginal == 0)
+        if not told_all.any():
+            return Account(most.max(1), least.min(1), ahead_most, ahead_least)
         return Account(
             np.where(told_all, np.inf, most.max(1)),
             np.where(told_all, -np.inf, least.min(1)),

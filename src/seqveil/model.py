@@ -12,13 +12,13 @@ import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from seqveil._fit import RunCounts, read_streams
 from seqveil._states import States, from_arrays, validate
@@ -65,6 +65,7 @@ class MarkovModel:
     base: Floats
     base_state: Codes
     newest: Codes
+    origin: Mapping[str, Any] | None = None  # how it was made, where that was recorded: public
 
     def __init__(
         self, prior: ArrayLike, transitions: Any, order: int = 1, alphabet: Symbols | Sequence[Any] | None = None
@@ -123,12 +124,39 @@ class MarkovModel:
         counts.add(users, codes)
         return counts.model(found, smoothing, prior)
 
+    def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
+        """The same model with a public record of how it was made; file and fingerprint cover it."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update({name: value for name, value in vars(self).items() if name != "fingerprint"})
+        copy.origin = json.loads(json.dumps(origin, allow_nan=False))
+        return copy
+
+    def describe(self) -> dict[str, Any]:
+        """What is public about the model, short of its numbers.
+
+        >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).describe()["transitions"]
+        4
+        """
+        size = {"order": self.order, "symbols": self.n, "transitions": int(self.chain.nnz)}
+        return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
+
     @cached_property
     def _inflow(self) -> Any:
         """Transposed chain with the back-off as one more row, so that one sparse product does all of `advance`."""
         from scipy import sparse
 
         return sparse.vstack([self.chain.T, sparse.csr_array(self.backoff[None, :])], format="csr")
+
+    @cached_property
+    def compact(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled update needs of the chain: dense where that is small, else by rows (`_compiled.update`)."""
+        small = self.size <= 128 and self.chain.nnz * 4 >= self.size**2
+        dense = self.chain.toarray() if small else np.empty((0, 0))
+        backoff = self.backoff.copy() if self.backoff.any() else np.empty(0)
+        integers = [np.array(a, np.int64) for a in (self.chain.indptr, self.chain.indices, self.base_state)]
+        pointers, targets, base_state = integers
+        floats = self.chain.data.copy(), backoff
+        return self.newest.copy(), dense, pointers, targets, *floats, base_state, self.base.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S).
@@ -239,12 +267,14 @@ class MarkovModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over order, alphabet and arrays; the same after `save` and `load`."""
+        """SHA-256 over order, alphabet, arrays and origin; the same after `save` and `load`."""
         digest = hashlib.sha256(f"{_FORMAT} {_VERSION} {self.order} {self.alphabet.fingerprint()}".encode())
         for name, array in sorted(self._arrays().items()):
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             digest.update(f" {name} {array.shape} ".encode())
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
+        if self.origin is not None:
+            digest.update(json.dumps(self.origin, sort_keys=True).encode())
         return digest.hexdigest()
 
     def _arrays(self) -> dict[str, Any]:
@@ -255,6 +285,8 @@ class MarkovModel:
         """Write the model to one file: NumPy arrays and a JSON header, nothing executable. All or nothing."""
         header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
+        if self.origin is not None:
+            header["origin"] = self.origin
         target = Path(path)
         beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         try:
@@ -304,7 +336,8 @@ class MarkovModel:
         order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
         states = States(order=order, n=int(header["n"]), chain=chain, **arrays)
         validate(states)
-        return cls._of(states, alphabet)
+        model = cls._of(states, alphabet)
+        return model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
 
     def __repr__(self) -> str:
         return f"MarkovModel(order={self.order}, {self.n} symbols, {self.chain.nnz} transitions)"

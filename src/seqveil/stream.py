@@ -7,25 +7,24 @@ as an argument and leave no trace but the draw.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil import belief, mechanisms
+from seqveil import belief, fast, mechanisms
 from seqveil.accounting import GONE, Budget, Schedule, Window
 from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.kernel import Floats, Ints, Kernels
-from seqveil.leakage import Account, extremes
+from seqveil.leakage import Account, between, extremes
 from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
 
-Choose = Callable[[Kernels, NDArray[np.intp]], Ints]
+Part = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,25 +133,69 @@ def step(
     """
     if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
         raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, lambda kernels, part: kernels.draw(codes[part], rows(coins, part)), times)
+    return _advance(setting, state, _Truths(codes, coins), times)
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
     """The same step as an observer sees it: the release is given, nothing private is needed."""
-
-    def find(kernels: Kernels, part: NDArray[np.intp]) -> Ints:
-        match = (kernels.outputs == codes[part, None]) & (kernels.extremes()[1] > 0)
-        if not match.any(1).all():
-            raise DataError(
-                f'a release cannot have come from mechanism "{setting.mechanism.name}" with this model and ε; check '
-                "that model, mechanism, epsilon, schedule and budget are those of the release"
-            )
-        return match.argmax(1)
-
-    released, after = _advance(setting, state, find, times)
+    released, after = _advance(setting, state, _Given(codes), times)
     if (released.codes != codes).any():
         raise DataError("a release stands where the budget allows none; check epsilon, schedule and budget")
     return released, after
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Truths:
+    """Raw symbols and the coins that decide what is released for them."""
+
+    codes: Ints
+    coins: Coins
+
+    def of(self, part: Part) -> _Thrown:
+        return _Thrown(self.codes[part], rows(self.coins, part).draw(part.size))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Thrown:
+    """Raw symbols of some users, and a coin thrown for each."""
+
+    codes: Ints
+    coins: Ints
+
+    def some(self, part: Part) -> _Thrown:
+        return _Thrown(self.codes[part], self.coins[part])
+
+    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+        mechanism = mechanisms.get(setting.mechanism)
+        return fast.release(mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
+
+    def pick(self, built: Kernels) -> Ints:
+        return built.pick(self.codes, self.coins)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Given:
+    """Releases that were made."""
+
+    codes: Ints
+
+    def of(self, part: Part) -> _Given:
+        return _Given(self.codes[part])
+
+    some = of
+
+    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+        made = fast.observe(mechanisms.get(setting.mechanism), beliefs, epsilon, setting.distortion, self.codes)
+        return None if made is not None and made.impossible else made
+
+    def pick(self, built: Kernels) -> Ints:
+        match = (built.outputs == self.codes[:, None]) & (built.extremes()[1] > 0)
+        if not match.any(1).all():
+            raise DataError(
+                "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
+                "epsilon, schedule and budget are those of the release"
+            )
+        return match.argmax(1)
 
 
 def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
@@ -182,7 +225,7 @@ def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
-def _advance(setting: Setting, state: State, choose: Choose, times: Floats | None) -> tuple[Released, State]:
+def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
     epsilons, gone, saved = allowance(setting, state, times)
     if gone.any() and setting.budget.when_spent == "error":
         raise BudgetSpent(f"the budget is spent ({setting.budget.describe()}); nothing was released")
@@ -190,22 +233,56 @@ def _advance(setting: Setting, state: State, choose: Choose, times: Floats | Non
     model = setting.model
     beliefs = belief.symbols(model, state.states)
     codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
-    for epsilon in np.unique(epsilons[~silent]):
-        for part in _parts(setting, np.flatnonzero((epsilons == epsilon) & ~silent), float(epsilon)):
-            built = kernels(setting, beliefs[part], float(epsilon))
-            drawn = choose(built, part)
-            codes[part] = built.outputs[np.arange(part.size), drawn]
-            columns[part] = built.column(drawn)
-    posterior, marginal = belief.condition(model, state.states, columns)
-    possible = beliefs > 0
-    account, window = state.account.charge(model, columns, marginal, possible), state.window
+    for epsilon, users in _levels(epsilons, silent):
+        codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
+    states, account, worst = _account(setting, state, beliefs, columns)
+    window = state.window
     if setting.budget.span is not None:
-        least, most = extremes(columns, marginal, possible, model.size)
-        cost = np.where(silent, 0.0, np.maximum(most, -least))
-        window = window.push(_now(setting, state, times), cost, setting.budget.span)
-    states = belief.predict(model, posterior)
+        window = window.push(_now(setting, state, times), np.where(silent, 0.0, worst), setting.budget.span)
     after = State(states, state.steps + 1, state.spent + epsilons, saved, account, window)
     return Released(codes, epsilons, columns, beliefs), after
+
+
+def _levels(epsilons: Floats, silent: NDArray[np.bool_]) -> list[tuple[float, Part]]:
+    """The values of ε in use, ascending, each with the users who release at it."""
+    if epsilons.size and not silent.any() and (epsilons == epsilons[0]).all():
+        return [(float(epsilons[0]), np.arange(epsilons.size))]
+    return [(float(e), np.flatnonzero((epsilons == e) & ~silent)) for e in np.unique(epsilons[~silent])]
+
+
+def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:
+    """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
+    made = None if epsilon < GONE else source.quickly(setting, beliefs, epsilon)
+    if made is not None and not made.left.size:
+        return made.codes, made.columns
+    users, n = beliefs.shape
+    codes, columns = np.empty(users, np.int64), np.empty((users, n), np.int64)
+    left = np.arange(users)
+    if made is not None:
+        codes, columns, left = made.codes, made.columns, made.left
+    for part in _parts(setting, left, epsilon):
+        built = kernels(setting, beliefs[part], epsilon)
+        drawn = source.some(part).pick(built)
+        codes[part], columns[part] = built.outputs[np.arange(part.size), drawn], built.column(drawn)
+    return codes, columns
+
+
+def _account(setting: Setting, state: State, beliefs: Floats, columns: Ints) -> tuple[Floats, Account, Floats]:
+    """Law of the next states, the account, and the largest |log lift| of each user's release."""
+    model = setting.model
+    quick = fast.update(model, state.states, columns)
+    if quick is None:
+        posterior, marginal = belief.condition(model, state.states, columns)
+        states = belief.predict(model, posterior)
+        least, most = extremes(columns, marginal, beliefs > 0, model.size)
+    else:
+        states, marginal, low, high = quick
+        least, most = between(low, high, marginal, model.size)
+    if model.full_support:
+        account = state.account.charge_alike(least, most, marginal)
+    else:
+        account = state.account.charge(model, columns, marginal, beliefs > 0)
+    return states, account, np.maximum(most, -least)
 
 
 def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms._hamming import Timetable, columns, timetable, top
 
-NARROW = 64  # symbols up to which comparing all with all borders is quicker than a search for each user
+NARROW = 128  # symbols up to which comparing all with all borders is quicker than a search for each user
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,13 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     Reference: *Sequence Information Privacy*, Theorem 4 and Algorithm 1 (Theorem 4 prints β(x) where the algorithm has
     β(y); only the algorithm's rows sum to one).
     """
-    told = np.full(len(beliefs), int(-math.expm1(-epsilon) * DENOMINATOR))
+    told = np.full(len(beliefs), weight(epsilon))
     return truth_or_draw(told, parts(beliefs, DENOMINATOR - told))
+
+
+def weight(epsilon: float) -> int:
+    """Weight of telling the truth."""
+    return int(-math.expm1(-epsilon) * DENOMINATOR)
 
 
 MECHANISM = Mechanism(

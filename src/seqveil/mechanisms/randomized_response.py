@@ -23,13 +23,18 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     Reference: Kairouz, Bonawitz, Ramage, *Discrete distribution estimation under local privacy*, ICML 2016.
     """
     users, n = beliefs.shape
-    gain = math.expm1(usable(epsilon, n))
-    each = math.ceil(DENOMINATOR / (gain + n))  # rounded up, so that told ≤ gain · each and all symbols weigh alike
-    if n * each >= DENOMINATOR:  # nothing is left to tell: draw from all alike
+    told, each = weights(epsilon, n)
+    if not told:
         nothing = np.zeros(users, np.int64)
         return truth_or_draw(nothing, parts(np.full((users, n), 1.0 / n), nothing + DENOMINATOR))
-    told = np.full(users, DENOMINATOR - n * each, np.int64)
-    return truth_or_draw(told, np.full((users, n), each, np.int64))
+    return truth_or_draw(np.full(users, told, np.int64), np.full((users, n), each, np.int64))
+
+
+def weights(epsilon: float, n: int) -> tuple[int, int]:
+    """Weight of telling the truth (0: nothing is left to tell) and of each symbol's being drawn."""
+    gain = math.expm1(usable(epsilon, n))
+    each = math.ceil(DENOMINATOR / (gain + n))  # rounded up, so that told ≤ gain · each and all symbols weigh alike
+    return max(0, DENOMINATOR - n * each), each
 
 
 MECHANISM = Mechanism(

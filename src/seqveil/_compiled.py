@@ -1,0 +1,427 @@
+"""The hot path of a release, compiled: one user after another, without an array for every intermediate result.
+
+Each function does what a numpy function does, operation by operation and in the same order, so that its results are the
+same to the last bit (`fast` makes sure of it before it uses them, and tests/test_fast.py over random chains). Rows that
+the quick way does not cover are left undone and marked, for numpy to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from seqveil.kernel import DENOMINATOR, DROP, EVEN
+
+ONE = float(DENOMINATOR)
+LANES = 64  # users that go side by side
+BLOCK = 128  # values that numpy sums without halving
+LARGEST_WEIGHT = np.iinfo(np.int64).max
+DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; not covered here; no such release can have been made
+
+# No fast-math: reordered sums or fused products would give other last bits.
+compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
+
+
+@compiled
+def _block(values, begin, count):  # type: ignore[no-untyped-def]
+    """Sum of up to 128 values in eight running sums, as numpy takes it."""
+    if count < 8:
+        running = 0.0
+        for k in range(begin, begin + count):
+            running += values[k]
+        return running
+    r0, r1, r2, r3 = values[begin], values[begin + 1], values[begin + 2], values[begin + 3]
+    r4, r5, r6, r7 = values[begin + 4], values[begin + 5], values[begin + 6], values[begin + 7]
+    whole = count - count % 8
+    for k in range(begin + 8, begin + whole, 8):
+        r0 += values[k]
+        r1 += values[k + 1]
+        r2 += values[k + 2]
+        r3 += values[k + 3]
+        r4 += values[k + 4]
+        r5 += values[k + 5]
+        r6 += values[k + 6]
+        r7 += values[k + 7]
+    running = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
+    for k in range(begin + whole, begin + count):
+        running += values[k]
+    return running
+
+
+@compiled
+def total(values, count):  # type: ignore[no-untyped-def]
+    """Sum of the first values as numpy sums a contiguous axis: blocks, added by halves of halves."""
+    if count <= BLOCK:
+        return _block(values, 0, count)
+    begins, counts, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64)
+    counts[0] = count
+    waiting, found = 1, 0
+    while waiting:  # no recursion: numba's cache cannot hold it
+        waiting -= 1
+        begin, many = begins[waiting], counts[waiting]
+        if many < 0:  # both halves are there
+            found -= 1
+            sums[found - 1] += sums[found]
+        elif many <= BLOCK:
+            sums[found] = _block(values, begin, many)
+            found += 1
+        else:
+            half = many // 2
+            half -= half % 8
+            counts[waiting] = -1
+            begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
+            begins[waiting + 2], counts[waiting + 2] = begin, half
+            waiting += 3
+    return sums[0]
+
+
+@compiled
+def update(states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base):  # type: ignore[no-untyped-def]
+    """`belief.condition` and `belief.predict` of every user, and the extremes of the released column.
+
+    The chain is `dense` (S, S) where that is not empty, else compressed rows. Gives the next states (B, S), the
+    marginals (B,), least and largest weight over the symbols of positive belief (B,), and whether a belief ruled its
+    release out, which is left to numpy.
+    """
+    users, size = states.shape
+    ahead = np.zeros((users, size))
+    marginal = np.empty(users)
+    low, high = np.empty(users, np.int64), np.empty(users, np.int64)
+    post = np.empty(size)
+    for user in range(users):
+        least, most = LARGEST_WEIGHT, 0
+        for s in range(size):
+            weight = columns[user, newest[s]]
+            post[s] = states[user, s] * float(weight)
+            if states[user, s] > 0.0:
+                least, most = min(least, weight), max(most, weight)
+        mean = total(post, size)
+        if not mean > 0.0:
+            return ahead, marginal, low, high, True
+        marginal[user], low[user], high[user] = mean, least, most
+        for s in range(size):
+            post[s] /= mean
+        row, again = ahead[user], 0.0
+        for s in range(size):
+            here = post[s]
+            if dense.size:
+                for t in range(size):
+                    row[t] += dense[s, t] * here
+            else:
+                for k in range(pointers[s], pointers[s + 1]):
+                    row[targets[k]] += chances[k] * here
+            if backoff.size:
+                again += backoff[s] * here
+        if backoff.size:
+            for k in range(base_state.size):
+                row[base_state[k]] += again * base[k]
+        everything = total(row, size)
+        for s in range(size):
+            row[s] /= everything
+    return ahead, marginal, low, high, False
+
+
+# The optimum goes by blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the
+# compiler turns them into vector instructions. Arrays are (…, lanes).
+
+
+@compiled
+def _sums(values, out):  # type: ignore[no-untyped-def]
+    """`_block` down the first axis, lane by lane."""
+    count, lanes = values.shape
+    whole = count - count % 8
+    if count < 8:
+        out[:] = 0.0
+        whole = 0
+    else:
+        parts = values[:8].copy()
+        for k in range(8, whole):
+            for u in range(lanes):
+                parts[k % 8, u] += values[k, u]
+        for u in range(lanes):
+            out[u] = ((parts[0, u] + parts[1, u]) + (parts[2, u] + parts[3, u])) + (
+                (parts[4, u] + parts[5, u]) + (parts[6, u] + parts[7, u])
+            )
+    for k in range(whole, count):
+        for u in range(lanes):
+            out[u] += values[k, u]
+
+
+@compiled
+def _likeliest(belief, labels, top, left):  # type: ignore[no-untyped-def]
+    """The likeliest symbols in descending order, ties by code (`_hamming.top`), and their beliefs."""
+    lanes = belief.shape[1]
+    left[:] = belief
+    for k in range(labels.shape[0]):
+        best, which = top[k], labels[k]
+        best[:], which[:] = left[0], 0
+        for x in range(1, belief.shape[0]):
+            for u in range(lanes):
+                larger = left[x, u] > best[u]
+                best[u] = left[x, u] if larger else best[u]
+                which[u] = x if larger else which[u]
+        for u in range(lanes):
+            left[which[u], u] = -1.0
+
+
+@compiled
+def _timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):  # type: ignore[no-untyped-def]
+    """`_hamming.timetable`: `lane` holds, a row each, whether a last label follows (1 or 0), its time, and the tail."""
+    a, gain, kappa = numbers
+    wide, lanes = top.shape
+    has_last, time, tail, needed, held, priced, head = lane[0], lane[1], lane[2], lane[3], lane[4], lane[5], lane[6]
+    tail[:] = rest
+    for k in range(wide - 1, -1, -1):
+        for u in range(lanes):
+            after[k, u] = tail[u]  # mass of all that are less likely
+            tail[u] += top[k, u]
+    needed[:], held[:], priced[:], head[:], has_last[:], count[:] = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    for k in range(wide):
+        for u in range(lanes):
+            worth_it = top[k, u] > a * a * top[0, u]
+            need = max(kappa - top[k, u], 0.0)
+            first = count[u] == k and worth_it
+            labelled = first and after[k, u] >= needed[u] + need
+            last = first and not labelled
+            has_last[u] = 1.0 if last else has_last[u]
+            head[u] = top[k, u] if last else head[u]
+            needed[u] += need if labelled else 0.0
+            count[u] += 1 if labelled else 0
+            tail[u] = after[k, u] if labelled else tail[u]
+            part = min(max((kappa - after[k, u]) / (top[k, u] if labelled else 1.0), 0.0), 1.0)
+            share[k, u] = part if labelled else 0.0
+            held[u] += share[k, u] * (need if labelled else 0.0)
+            priced[u] += share[k, u] * (top[k, u] * (a * max(top[k, u], kappa) + gain))
+    for u in range(lanes):
+        left = max(tail[u] - needed[u], 0.0)
+        slope = min(tail[u], kappa) - held[u]
+        opened = has_last[u] > 0.0 and (kappa / a) * head[u] - priced[u] > a * top[0, u] * slope and left > 0.0
+        time[u] = min(left / (slope if slope > 0.0 else 1.0), 1.0) if opened else 0.0
+        has_last[u] = 1.0 if opened else 0.0
+        needed[u] = 0.0 if opened else left
+    for k in range(wide):
+        for u in range(lanes):
+            labelled = k < count[u]
+            kept[k, u] = 1.0 - time[u] * share[k, u] if labelled else 0.0
+            filling[k, u] = kept[k, u] * (max(kappa - top[k, u], 0.0) if labelled else 0.0)
+            filling[k, u] += needed[u] if k == 0 else 0.0
+            here = has_last[u] if k == count[u] else 0.0
+            marginal[k, u] = kept[k, u] * top[k, u] + filling[k, u] + time[u] * kappa * here
+
+
+@compiled
+def _last_slot(belief, labels, place, lane, count, kappa, holds):  # type: ignore[no-untyped-def]
+    """`_filling._last_slot`: the share of its time in the last slot for which each unlabelled symbol is there."""
+    has_last, tail, end, room = lane[0], lane[2], lane[3], lane[4]
+    wide, lanes = labels.shape
+    for u in range(lanes):
+        end[u] = 0.0
+        room[u] = kappa - belief[labels[min(count[u], wide - 1), u], u]
+    for x in range(belief.shape[0]):
+        for u in range(lanes):
+            head = labels[min(count[u], wide - 1), u]
+            mass = belief[x, u] if place[x, u] < 0 and x != head else 0.0
+            end[u] += mass
+            before = end[u] - mass
+            part = min(max((room[u] - before) / (mass if mass > 0.0 else 1.0), 0.0), 1.0)
+            part = part if mass > 0.0 else (1.0 if before < room[u] else 0.0)
+            part = 1.0 if x == head or tail[u] < kappa else part
+            holds[x, u] = part if has_last[u] > 0.0 else 0.0
+
+
+@compiled
+def _presence(x, place, count, lane, kept, share, filling, marginal, borders, final, inside, presence):  # type: ignore[no-untyped-def]
+    """Time symbol x spends under each label; `inside` holds where its filling starts and ends, and its last slot's."""
+    wide, lanes = borders.shape
+    has_last, time = lane[0], lane[1]
+    start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
+    first[:], past[:], across[:] = 0.0, 0.0, 0.0
+    for k in range(wide):
+        for u in range(lanes):
+            first[u] += 1.0 if borders[k, u] <= start[u] else 0.0
+            past[u] += 1.0 if borders[k, u] < end[u] else 0.0
+    for u in range(lanes):
+        first[u] = min(first[u], final[u])
+        past[u] = max(min(past[u], final[u]), first[u])
+    for k in range(wide):
+        for u in range(lanes):
+            overlap = min(end[u], borders[k, u]) - max(start[u], borders[k, u] - filling[k, u])
+            overlap = max(overlap, 0.0) if first[u] <= k and k <= past[u] else 0.0
+            overlap = (1.0 if k == first[u] else 0.0) if first[u] == past[u] else overlap
+            overlap = marginal[k, u] if borders[wide - 1, u] <= 0.0 else overlap  # nobody fills
+            presence[k, u] = overlap
+            across[u] += overlap
+    for u in range(lanes):
+        across[u] = (1.0 - in_last[u]) / across[u]
+    for k in range(wide):
+        for u in range(lanes):
+            here = has_last[u] if k == count[u] else 0.0
+            left = time[u] * share[max(place[x, u], 0), u]
+            own = (kept[k, u] if k == place[x, u] else 0.0) + left * here
+            presence[k, u] = own if place[x, u] >= 0 else presence[k, u] * across[u] + in_last[u] * here
+
+
+@compiled
+def _weigh(x, presence, marginal, a, table, lane, count, doubtful):  # type: ignore[no-untyped-def]
+    """Rows of the tables as integers: `Kernels.from_tables` and `to_weights` of a·p + (1-a)·presence."""
+    lanes, norm, most = lane.shape[1], lane[3], lane[4]
+    norm[:], most[:] = 0.0, -1.0
+    for k in range(presence.shape[0]):
+        for u in range(lanes):
+            presence[k, u] = max(a * marginal[k, u] + (1.0 - a) * presence[k, u], 0.0)
+            norm[u] += presence[k, u]
+    left, largest = count[1], count[2]
+    left[:], largest[:] = DENOMINATOR, 0
+    for k in range(presence.shape[0]):
+        for u in range(lanes):
+            weight = np.int64(presence[k, u] * ONE)
+            table[x, k, u] = weight
+            left[u] -= weight
+            larger = float(weight) > most[u]
+            largest[u] = k if larger else largest[u]
+            most[u] = float(weight) if larger else most[u]
+    for u in range(lanes):
+        table[x, largest[u], u] += left[u]
+        doubtful[u] = doubtful[u] or abs(norm[u] - 1.0) > EVEN
+
+
+@compiled
+def _doubt(belief, table, bounds, lane, doubtful):  # type: ignore[no-untyped-def]
+    """Marks users whose lifts or LDP level are not well inside their bounds: numpy's exact check must look."""
+    ceiling, floor, ldp = bounds
+    lanes, low, high, mean = lane.shape[1], lane[3], lane[4], lane[5]
+    for k in range(table.shape[1]):
+        low[:], high[:], mean[:] = np.inf, 0.0, 0.0
+        for x in range(table.shape[0]):
+            for u in range(lanes):
+                weight = float(table[x, k, u])
+                low[u] = weight if weight < low[u] else low[u]
+                high[u] = weight if weight > high[u] else high[u]
+                mean[u] += belief[x, u] * weight
+        for u in range(lanes):
+            inside = high[u] <= ceiling * mean[u] and low[u] >= floor * mean[u] and high[u] <= ldp * low[u]
+            doubtful[u] = doubtful[u] or (high[u] > 0.0 and not (inside and mean[u] > 4.0 * DROP * ONE))
+
+
+@compiled
+def optimal(beliefs, width, numbers, bounds, truths, coins, given):  # type: ignore[no-untyped-def]
+    """`optimal` for Hamming distortion: the table of each user, a draw from it (or the release given), and its column.
+
+    `truths` and `coins` (B,) are used where `given` is empty; else `given` (B,) are releases whose columns are wanted.
+    `numbers` are e^-ε, 1-e^-ε and 1/(1+e^ε); `bounds` largest and least lift and largest ratio. Gives released codes
+    (B,), weights of each symbol (B, n), and what became of each row.
+    """
+    users, n = beliefs.shape
+    lanes = min(users, LANES)
+    a, _, kappa = numbers
+    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
+    belief, spare, holds = np.empty((n, lanes)), np.empty((n, lanes)), np.empty((n, lanes))
+    labels, place = np.empty((width, lanes), np.int64), np.empty((n, lanes), np.int64)
+    wide = np.empty((8, width, lanes))
+    top, after, share, filling = wide[0], wide[1], wide[2], wide[3]
+    kept, marginal, borders, presence = wide[4], wide[5], wide[6], wide[7]
+    lane, inside, count = np.empty((8, lanes)), np.empty((6, lanes)), np.empty((3, lanes), np.int64)
+    start, end, in_last, final, rest = inside[0], inside[1], inside[2], lane[7], lane[6]
+    table, doubtful = np.empty((n, width, lanes), np.int64), np.empty(lanes, np.bool_)
+    for begin in range(0, users, lanes):
+        for u in range(lanes):
+            row = beliefs[min(begin + u, users - 1)]
+            for x in range(n):
+                belief[x, u] = row[x]
+        _likeliest(belief, labels, top, spare)
+        _sums(belief, rest)
+        end[:] = 0.0
+        for k in range(width):
+            for u in range(lanes):
+                end[u] += top[k, u]
+        for u in range(lanes):
+            final[u] = max(0.0, rest[u] - end[u]) if width < n else 0.0
+        _timetable(top, final, numbers, after, share, filling, kept, marginal, lane, count[0])
+        place[:] = -1
+        for k in range(width):
+            for u in range(lanes):
+                if k < count[0, u]:
+                    place[labels[k, u], u] = k
+        _last_slot(belief, labels, place, lane, count[0], kappa, holds)
+        end[:], final[:], doubtful[:] = 0.0, 0.0, False
+        for k in range(width):
+            for u in range(lanes):
+                end[u] += filling[k, u]
+                borders[k, u] = end[u]
+        for k in range(width):
+            for u in range(lanes):
+                final[u] += 1.0 if borders[k, u] < end[u] else 0.0
+        end[:] = 0.0
+        for x in range(n):
+            for u in range(lanes):
+                in_last[u] = lane[1, u] * holds[x, u]
+                mass = belief[x, u] * (1.0 - in_last[u]) if place[x, u] < 0 else 0.0
+                end[u] += mass
+                start[u] = end[u] - mass
+            _presence(x, place, count[0], lane, kept, share, filling, marginal, borders, final, inside, presence)
+            _weigh(x, presence, marginal, a, table, lane, count, doubtful)
+        _doubt(belief, table, bounds, lane, doubtful)
+        for u in range(min(lanes, users - begin)):
+            user = begin + u
+            if doubtful[u]:
+                state[user] = LEFT
+                continue
+            drawn = -1
+            if given.size:
+                for k in range(width):
+                    drawn = k if labels[k, u] == given[user] else drawn
+            else:
+                drawn, reached = 0, table[truths[user], 0, u]
+                while drawn < width - 1 and reached <= coins[user]:
+                    drawn += 1
+                    reached += table[truths[user], drawn, u]
+            state[user] = IMPOSSIBLE
+            if drawn >= 0:
+                codes[user] = labels[drawn, u]
+                for x in range(n):
+                    columns[user, x] = table[x, drawn, u]
+                    if columns[user, x] > 0:
+                        state[user] = DONE
+    return codes, columns, state
+
+
+@compiled
+def truth_or_draw(base, told, truths, coins, given):  # type: ignore[no-untyped-def]
+    """The truth with weight `told`, else a draw by the weights `base` (B or 1, n): crr and randomised response."""
+    users, n = truths.size if not given.size else given.size, base.shape[1]
+    codes, columns, state = np.empty(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
+    for user in range(users):
+        row = base[user if base.shape[0] > 1 else 0]
+        if given.size:
+            drawn = given[user]
+        elif coins[user] < told:
+            drawn = truths[user]
+        else:
+            drawn, rest = 0, coins[user] - told
+            reached = row[0]
+            while reached <= rest:
+                drawn += 1
+                reached += row[drawn]
+        codes[user] = drawn
+        for x in range(n):
+            columns[user, x] = row[drawn]
+        columns[user, drawn] += told
+    return codes, columns, state
+
+
+@compiled
+def parts(laws, whole):  # type: ignore[no-untyped-def]
+    """`mechanisms._base.parts` with one total for all users."""
+    users, n = laws.shape
+    shares = np.empty((users, n), np.int64)
+    for user in range(users):
+        largest, left = 0, whole
+        for x in range(n):
+            shares[user, x] = np.int64(np.ceil(laws[user, x] * float(whole)))
+            left -= shares[user, x]
+            if shares[user, x] > shares[user, largest]:
+                largest = x
+        shares[user, largest] += left
+    return shares
