@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import platform
 from pathlib import Path
@@ -16,6 +17,7 @@ NAMES = (
     "soundness",
     "bulk",
     "history",
+    "scale",
     "msnbc",
     "shopclicks",
     "batched_small",
@@ -25,6 +27,27 @@ NAMES = (
     "kills",
     "service",
 )
+
+
+def figures(found: object, name: str = "") -> dict[str, float]:
+    """Every number in nested results, by its path."""
+    if isinstance(found, dict):
+        return {k: v for key, inner in found.items() for k, v in figures(inner, f"{name}.{key}").items()}
+    if isinstance(found, list):
+        return {k: v for at, inner in enumerate(found) for k, v in figures(inner, f"{name}[{at}]").items()}
+    return {name[1:]: float(found)} if isinstance(found, (int, float)) and not isinstance(found, bool) else {}
+
+
+def show_changes(before: dict[str, object], now: dict[str, object], factor: float = 1.5) -> None:
+    """The figures that moved by more than a factor since the last run kept, largest first."""
+    old, moved = figures(before), []
+    for name, value in figures(now).items():
+        if name in old and value > 0 and old[name] > 0 and not 1 / factor < value / old[name] < factor:
+            moved.append((abs(math.log(value / old[name])), name, old[name], value))
+    if moved:
+        print(f"\nchanged by more than a factor {factor:g} since the run that was kept before:")
+    for _, name, was, value in sorted(moved, reverse=True):
+        print(f"  {name}: {was:.4g} → {value:.4g}")
 
 
 def main() -> None:
@@ -44,6 +67,8 @@ def main() -> None:
         results[name] = importlib.import_module(f"benchmarks.{name}").run(data)
     out = Path(chosen.out)
     out.parent.mkdir(parents=True, exist_ok=True)
+    if out.exists():
+        show_changes(json.loads(out.read_text()), results)
     out.write_text(json.dumps(results, indent=1))
     print(f"\nfigures written to {out}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting
+from seqveil import MarkovModel, Setting, fast
 from seqveil.store import Store
 from seqveil.store.database import WAL_PAGES
 
@@ -19,7 +19,10 @@ AN_HOUR = 1_800_000
 
 
 def run(data: Path | None) -> list[dict[str, float]]:
-    print(f"events/s, n={SYMBOLS}, ε={EPSILON:g}, {EVENTS:,} events, {GROUP} a transaction, synced at every commit")
+    how = "compiled" if fast.load() else "numpy alone"
+    print(
+        f"events/s ({how}), n={SYMBOLS}, ε={EPSILON:g}, {EVENTS:,} events, {GROUP} a transaction, synced at each commit"
+    )
     names = ("randomized_response", "balanced", "optimal")
     print(f"  {'users':>7}{'bare':>10}" + "".join(f"{name:>28}" for name in names) + f"{'optimal, keyed':>28}")
     rows = []

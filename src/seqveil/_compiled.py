@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from seqveil.kernel import DENOMINATOR, DROP, EVEN
+from seqveil.kernel import DENOMINATOR, DROP, EVEN, UNIT
 
 ONE = float(DENOMINATOR)
 LANES = 64  # users that go side by side
@@ -123,6 +123,69 @@ def update(states, columns, newest, dense, pointers, targets, chances, backoff, 
     return ahead, marginal, low, high, False
 
 
+@compiled
+def _outward(log, relative, sign, silent):  # type: ignore[no-untyped-def]
+    """`kernel.outward` of one number, 0 for a release that tells nothing."""
+    if silent:
+        return 0.0
+    return log if np.isinf(log) else log + sign * (relative + 8 * UNIT * abs(log))
+
+
+@compiled
+def _add(running, cost, sign):  # type: ignore[no-untyped-def]
+    """`leakage._add` of two numbers: rounded outward, exact where the cost is 0."""
+    both = running + cost
+    return both if cost == 0.0 or np.isinf(both) else both + sign * (2 * UNIT) * abs(both)
+
+
+@compiled
+def charge_alike(logs, silent, ahead_most, ahead_least, relative):  # type: ignore[no-untyped-def]
+    """`Account.charge_alike`: both sides after a release with these least and largest log lifts (B, 2)."""
+    most, least = np.empty_like(ahead_most), np.empty_like(ahead_least)
+    for user in range(len(logs)):
+        up = _outward(logs[user, 1], relative, 1.0, silent[user])
+        down = _outward(logs[user, 0], relative, -1.0, silent[user])
+        most[user, 0] = _add(ahead_most[user, 0], up, 1.0)
+        least[user, 0] = _add(ahead_least[user, 0], down, -1.0)
+    return most[:, 0].copy(), least[:, 0].copy(), most, least
+
+
+@compiled
+def charge(logs, columns, ahead_most, ahead_least, relative, newest, pointers, targets, backoff, base_state, base):  # type: ignore[no-untyped-def]
+    """`Account.charge` for a chain in which not everything follows everything; `logs` (B, n) are of the lifts."""
+    users, size = ahead_most.shape
+    n = columns.shape[1]
+    most, least = np.empty(users), np.empty(users)
+    further, nearer = np.full((users, size), -np.inf), np.full((users, size), np.inf)
+    ups, downs = np.empty(n), np.empty(n)
+    for user in range(users):
+        silent = True
+        for x in range(1, n):
+            silent = silent and columns[user, x] == columns[user, 0]
+        for x in range(n):
+            ups[x] = _outward(logs[user, x], relative, 1.0, silent)
+            downs[x] = _outward(logs[user, x], relative, -1.0, silent)
+        most[user], least[user] = -np.inf, np.inf
+        restart_most, restart_least = -np.inf, np.inf
+        for s in range(size):
+            up, down = ahead_most[user, s], ahead_least[user, s]
+            up = up if up == -np.inf else _add(up, ups[newest[s]], 1.0)
+            down = down if down == np.inf else _add(down, downs[newest[s]], -1.0)
+            most[user], least[user] = max(most[user], up), min(least[user], down)
+            for k in range(pointers[s], pointers[s + 1]):
+                t = targets[k]
+                further[user, t], nearer[user, t] = max(further[user, t], up), min(nearer[user, t], down)
+            if backoff.size and backoff[s] > 0.0:
+                restart_most, restart_least = max(restart_most, up), min(restart_least, down)
+        if backoff.size:
+            for k in range(base_state.size):
+                if base[k] > 0.0:
+                    t = base_state[k]
+                    further[user, t] = max(further[user, t], restart_most)
+                    nearer[user, t] = min(nearer[user, t], restart_least)
+    return most, least, further, nearer
+
+
 # The optimum goes by blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the
 # compiler turns them into vector instructions. Arrays are (…, lanes).
 
@@ -216,18 +279,19 @@ def _last_slot(belief, labels, place, lane, count, kappa, holds):  # type: ignor
     """`_filling._last_slot`: the share of its time in the last slot for which each unlabelled symbol is there."""
     has_last, tail, end, room = lane[0], lane[2], lane[3], lane[4]
     wide, lanes = labels.shape
+    head = np.empty(lanes, np.int64)
     for u in range(lanes):
         end[u] = 0.0
-        room[u] = kappa - belief[labels[min(count[u], wide - 1), u], u]
+        head[u] = labels[min(count[u], wide - 1), u]
+        room[u] = kappa - belief[head[u], u]
     for x in range(belief.shape[0]):
         for u in range(lanes):
-            head = labels[min(count[u], wide - 1), u]
-            mass = belief[x, u] if place[x, u] < 0 and x != head else 0.0
+            mass = belief[x, u] if place[x, u] < 0 and x != head[u] else 0.0
             end[u] += mass
             before = end[u] - mass
             part = min(max((room[u] - before) / (mass if mass > 0.0 else 1.0), 0.0), 1.0)
             part = part if mass > 0.0 else (1.0 if before < room[u] else 0.0)
-            part = 1.0 if x == head or tail[u] < kappa else part
+            part = 1.0 if x == head[u] or tail[u] < kappa else part
             holds[x, u] = part if has_last[u] > 0.0 else 0.0
 
 
@@ -237,6 +301,7 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
     wide, lanes = borders.shape
     has_last, time = lane[0], lane[1]
     start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
+    left = inside[6]
     first[:], past[:], across[:] = 0.0, 0.0, 0.0
     for k in range(wide):
         for u in range(lanes):
@@ -255,11 +320,11 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
             across[u] += overlap
     for u in range(lanes):
         across[u] = (1.0 - in_last[u]) / across[u]
+        left[u] = time[u] * share[max(place[x, u], 0), u]
     for k in range(wide):
         for u in range(lanes):
             here = has_last[u] if k == count[u] else 0.0
-            left = time[u] * share[max(place[x, u], 0), u]
-            own = (kept[k, u] if k == place[x, u] else 0.0) + left * here
+            own = (kept[k, u] if k == place[x, u] else 0.0) + left[u] * here
             presence[k, u] = own if place[x, u] >= 0 else presence[k, u] * across[u] + in_last[u] * here
 
 
@@ -322,7 +387,7 @@ def optimal(beliefs, width, numbers, bounds, truths, coins, given):  # type: ign
     wide = np.empty((8, width, lanes))
     top, after, share, filling = wide[0], wide[1], wide[2], wide[3]
     kept, marginal, borders, presence = wide[4], wide[5], wide[6], wide[7]
-    lane, inside, count = np.empty((8, lanes)), np.empty((6, lanes)), np.empty((3, lanes), np.int64)
+    lane, inside, count = np.empty((8, lanes)), np.empty((7, lanes)), np.empty((3, lanes), np.int64)
     start, end, in_last, final, rest = inside[0], inside[1], inside[2], lane[7], lane[6]
     table, doubtful = np.empty((n, width, lanes), np.int64), np.empty(lanes, np.bool_)
     for begin in range(0, users, lanes):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from seqveil._symbols import Symbols
 
 FEW = 256  # symbols up to which all are tried as an estimate
+CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
 FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
 NAMES = ("hamming", "absolute", "squared", "euclidean")
 
@@ -113,24 +114,36 @@ def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
     assert distortion.points is not None
     kept = np.flatnonzero(law > FAINT * law.max())
-    places, weights = distortion.points[kept], law[kept]
-    middle = places.mean(0)
-    places = places - middle
-    centre = np.einsum("k,kd->d", weights, places) / weights.sum()
+    weights, close = law[kept], CLOSE * _spacing(distortion)
+    middle = distortion.points[kept].mean(0)
+    places = np.ascontiguousarray((distortion.points[kept] - middle).T)  # (d, k): long rows are quick
+    centre = places @ weights / weights.sum()
     for _ in range(8):
         near = weights / np.maximum(_apart(centre, places), 1e-6)
-        centre = np.einsum("k,kd->d", near, places) / near.sum()
+        before, centre = centre, places @ near / near.sum()
+        if np.abs(centre - before).max() < close:
+            break
     _, found = _nearest(distortion).query(centre + middle, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = np.einsum("k,ck->c", weights, _apart(distortion.points[candidates] - middle, places))
-    return int(candidates[costs.argmin()])
+    costs = [weights @ _apart(centre, places) for centre in distortion.points[candidates] - middle]
+    return int(candidates[np.argmin(costs)])
 
 
-def _apart(centres: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distance of every centre (..., d) from every place (k, d): (..., k)."""
-    inner = np.einsum("...d,kd->...k", centres, places)
-    squares = np.einsum("...d,...d->...", centres, centres)[..., None] + np.einsum("kd,kd->k", places, places)
-    return np.asarray(np.sqrt(np.maximum(squares - 2.0 * inner, 0.0)))
+def _apart(centre: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distance of a centre (d,) from every place (d, k): (k,)."""
+    squares = np.zeros(places.shape[1])
+    for line, at in zip(places, centre, strict=True):
+        away = line - at
+        away *= away
+        squares += away
+    return np.sqrt(squares, out=squares)
+
+
+@lru_cache(maxsize=8)
+def _spacing(distortion: Distortion) -> float:
+    """How far apart neighbouring symbols are, typically."""
+    apart, _ = _nearest(distortion).query(distortion.points, k=2)
+    return float(np.median(apart[:, 1]))
 
 
 @lru_cache(maxsize=8)

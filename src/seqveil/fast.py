@@ -1,7 +1,7 @@
 """The compiled hot path: the same releases to the last bit, many times sooner, where numba is installed.
 
-It comes with `pip install 'seqveil[fast]'` and loads itself once a process has made enough releases to be worth it (half
-a second; the first time on a machine about ten, to compile). A program that minds the pause calls `load()` when it
+It comes with `pip install 'seqveil[fast]'` and loads itself once a process has made enough releases to be worth it:
+half a second, the first time on a machine about ten, to compile. A program that minds the pause calls `load()` when it
 starts, as the service does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
 
 >>> load() in (True, False)
@@ -22,6 +22,7 @@ import numpy as np
 from seqveil import belief
 from seqveil.distortion import Distortion, hamming
 from seqveil.kernel import DENOMINATOR, Floats, Ints, slack, usable
+from seqveil.leakage import Account
 from seqveil.mechanisms import Mechanism
 from seqveil.mechanisms._filling import NARROW
 from seqveil.mechanisms._hamming import columns as labels_of
@@ -84,6 +85,19 @@ def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, F
         return None
     ahead, marginal, low, high, ruled_out = code.update(_whole(states), columns, *model.compact)
     return None if ruled_out else (ahead, marginal, low, high)
+
+
+def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:
+    """`Account.charge` after an `update` that was done here."""
+    relative, ahead = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
+    # logarithms are numpy's on either path: others may differ in the last bit
+    with np.errstate(divide="ignore"):
+        if model.full_support:
+            logs = np.log(np.stack([low, high], axis=1) / marginal[:, None])
+            return Account(*_loaded.charge_alike(logs, low == high, *ahead, relative))
+        logs = np.log(columns / marginal[:, None])
+    newest, _, pointers, targets, _, *restart = model.compact
+    return Account(*_loaded.charge(logs, columns, *ahead, relative, newest, pointers, targets, *restart))
 
 
 def _make(

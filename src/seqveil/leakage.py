@@ -41,12 +41,14 @@ def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Float
 
 def extremes(column: Ints, marginal: Floats, possible: NDArray[np.bool_], terms: int) -> tuple[Floats, Floats]:
     """Logs of the least and largest lift over the possible symbols, rounded outward: two (B,) arrays."""
+    return between(*weight_range(column, possible), marginal, terms)
+
+
+def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Least and largest weight over the possible symbols: two (B,) arrays."""
     if possible.all():
-        low, high = column.min(1), column.max(1)
-    else:
-        low = np.where(possible, column, np.iinfo(np.int64).max).min(1)
-        high = np.where(possible, column, 0).max(1)
-    return between(low, high, marginal, terms)
+        return column.min(1), column.max(1)
+    return np.where(possible, column, np.iinfo(np.int64).max).min(1), np.where(possible, column, 0).max(1)
 
 
 def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
@@ -91,17 +93,14 @@ class Account:
         """
         terms = chain.newest.size
         if chain.full_support:
-            return self.charge_alike(*extremes(column, marginal, possible, terms), marginal)
+            least, most = extremes(column, marginal, possible, terms)
+            up = _add(self.ahead_most, most[:, None], np.inf)
+            down = _add(self.ahead_least, least[:, None], -np.inf)
+            return self._after(up, down, up, down, marginal)
         down, up = log_lifts(column, marginal, terms)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
         least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
         return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
-
-    def charge_alike(self, least: Floats, most: Floats, marginal: Floats) -> Account:
-        """The account after a release with these extreme log lifts (B,), for a chain of full support."""
-        up = _add(self.ahead_most, most[:, None], np.inf)
-        down = _add(self.ahead_least, least[:, None], -np.inf)
-        return self._after(up, down, up, down, marginal)
 
     def _after(self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats) -> Account:
         # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good

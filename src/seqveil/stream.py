@@ -18,7 +18,7 @@ from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.kernel import Floats, Ints, Kernels
-from seqveil.leakage import Account, between, extremes
+from seqveil.leakage import Account, between, weight_range
 from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
@@ -214,6 +214,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
         beliefs = belief.symbols(setting.model, state.states)
         guess = setting.distortion.expected(beliefs).min(1)
     wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
+    if not setting.budget.limited and setting.epsilon >= GONE:
+        return wanted, np.zeros(len(state), bool), saved
     recent = state.window.within(_now(setting, state, times), setting.budget.span)
     pulse = setting.schedule.period if setting.schedule.threshold is None else 1
     allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
@@ -235,10 +237,12 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
     codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
     for epsilon, users in _levels(epsilons, silent):
         codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
-    states, account, worst = _account(setting, state, beliefs, columns)
+    states, account, (low, high, marginal) = _account(setting, state, beliefs, columns)
     window = state.window
     if setting.budget.span is not None:
-        window = window.push(_now(setting, state, times), np.where(silent, 0.0, worst), setting.budget.span)
+        least, most = between(low, high, marginal, model.size)
+        cost = np.where(silent, 0.0, np.maximum(most, -least))
+        window = window.push(_now(setting, state, times), cost, setting.budget.span)
     after = State(states, state.steps + 1, state.spent + epsilons, saved, account, window)
     return Released(codes, epsilons, columns, beliefs), after
 
@@ -267,22 +271,19 @@ def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown |
     return codes, columns
 
 
-def _account(setting: Setting, state: State, beliefs: Floats, columns: Ints) -> tuple[Floats, Account, Floats]:
-    """Law of the next states, the account, and the largest |log lift| of each user's release."""
+def _account(
+    setting: Setting, state: State, beliefs: Floats, columns: Ints
+) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
+    """Law of the next states, the account, and least, largest and mean weight of each release."""
     model = setting.model
-    quick = fast.update(model, state.states, columns)
-    if quick is None:
-        posterior, marginal = belief.condition(model, state.states, columns)
-        states = belief.predict(model, posterior)
-        least, most = extremes(columns, marginal, beliefs > 0, model.size)
-    else:
+    quick = None if np.isinf(state.account.most).any() else fast.update(model, state.states, columns)
+    if quick is not None:
         states, marginal, low, high = quick
-        least, most = between(low, high, marginal, model.size)
-    if model.full_support:
-        account = state.account.charge_alike(least, most, marginal)
-    else:
-        account = state.account.charge(model, columns, marginal, beliefs > 0)
-    return states, account, np.maximum(most, -least)
+        return states, fast.charge(model, state.account, columns, marginal, low, high), (low, high, marginal)
+    posterior, marginal = belief.condition(model, state.states, columns)
+    possible = beliefs > 0
+    account = state.account.charge(model, columns, marginal, possible)
+    return belief.predict(model, posterior), account, (*weight_range(columns, possible), marginal)
 
 
 def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
