@@ -114,18 +114,17 @@ def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
     assert distortion.points is not None
     kept = np.flatnonzero(law > FAINT * law.max())
-    weights, close = law[kept], CLOSE * _spacing(distortion)
-    middle = distortion.points[kept].mean(0)
-    places = np.ascontiguousarray((distortion.points[kept] - middle).T)  # (d, k): long rows are quick
+    lines, spacing = _lines(distortion)
+    places, weights = lines[:, kept], law[kept]
     centre = places @ weights / weights.sum()
     for _ in range(8):
         near = weights / np.maximum(_apart(centre, places), 1e-6)
         before, centre = centre, places @ near / near.sum()
-        if np.abs(centre - before).max() < close:
+        if np.abs(centre - before).max() < CLOSE * spacing:
             break
-    _, found = _nearest(distortion).query(centre + middle, k=4)
+    _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = [weights @ _apart(centre, places) for centre in distortion.points[candidates] - middle]
+    costs = [weights @ _apart(centre, places) for centre in distortion.points[candidates]]
     return int(candidates[np.argmin(costs)])
 
 
@@ -140,10 +139,11 @@ def _apart(centre: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[
 
 
 @lru_cache(maxsize=8)
-def _spacing(distortion: Distortion) -> float:
-    """How far apart neighbouring symbols are, typically."""
+def _lines(distortion: Distortion) -> tuple[NDArray[np.float64], float]:
+    """Coordinates of the symbols as long rows (d, n), and how far apart neighbours are, typically."""
+    assert distortion.points is not None
     apart, _ = _nearest(distortion).query(distortion.points, k=2)
-    return float(np.median(apart[:, 1]))
+    return np.ascontiguousarray(distortion.points.T), float(np.median(apart[:, 1]))
 
 
 @lru_cache(maxsize=8)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms._boxes import Node, Split
+from seqveil.mechanisms._hamming import top_one
 from seqveil.mechanisms._splits import Cuts, cells, cut, score
 from seqveil.model import MarkovModel
 
@@ -82,7 +83,7 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
         aims = AIMS if cells(node.mass, search.least) > 8 else np.linspace(0.1, 0.9, 9)
         return cut(position, level, masses, node.mass, search.least, aims)
     # symbols past the likely ones share one level: they are never told apart here
-    order = np.argsort(-law, kind="stable")[: 4 * POPULAR]
+    order = top_one(law, 4 * POPULAR)
     level = np.full(len(law), len(order))
     level[order] = np.arange(len(order))
     masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)

@@ -136,6 +136,7 @@ class Cuts:
 
     position: int
     level: Ints  # (n,)
+    levels: int
     place: Ints  # (C,) level at the cut
     theta: Floats  # (C,) share of that level that goes left
     mass: Floats  # (C,) of the left side
@@ -146,7 +147,7 @@ class Cuts:
         return (level < self.place[:, None]) + (level == self.place[:, None]) * self.theta[:, None]
 
     def split(self, node: Node, index: int) -> Split:
-        by_level = np.zeros(int(self.level.max()) + 1, np.int64)
+        by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
         by_level[self.place[index]] = round(float(self.theta[index]) * (1 << 50)) << 12
         left = by_level[self.level]
@@ -177,7 +178,7 @@ def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, a
         place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
     left = running[place] + theta * np.append(masses, 0.0)[place]
     fits = (left >= least * (1 - HAIR)) & (mass - left >= least * (1 - HAIR))
-    return Cuts(position, level, place[fits], theta[fits], left[fits])
+    return Cuts(position, level, len(masses), place[fits], theta[fits], left[fits])
 
 
 def score(costs: Floats, left: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
