@@ -18,6 +18,7 @@ NAMES = (
     "bulk",
     "history",
     "scale",
+    "device",
     "msnbc",
     "shopclicks",
     "batched_small",

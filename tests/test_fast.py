@@ -116,8 +116,8 @@ def test_a_kernel_out_of_bounds_is_left_to_the_exact_check(monkeypatch):
     plain()
     slow, _ = run(setting, codes, 3)
     compiled()
-    numbers = fast._numbers
-    monkeypatch.setattr(fast, "_numbers", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
+    numbers = fast.labels_and_bounds
+    monkeypatch.setattr(fast, "labels_and_bounds", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
     beliefs = np.random.default_rng(1).dirichlet(np.ones(model.n), 9)
     made = fast.observe(setting.mechanism, beliefs, 1.0, setting.distortion, np.zeros(9, np.int64))
     assert made.left.size == 9

@@ -114,7 +114,7 @@ def _make(
     if code is None or not len(beliefs) or n == 1 or usable(epsilon, n) == 0.0:
         return None
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
-        made = code.optimal(_whole(beliefs), *_numbers(epsilon, n), truths, thrown, given)
+        made = code.optimal(_whole(beliefs), *labels_and_bounds(epsilon, n), truths, thrown, given)
     elif mechanism is CRR:
         told = crr_weight(epsilon)
         base = code.parts(_whole(beliefs), DENOMINATOR - told)
@@ -132,7 +132,7 @@ def _make(
 
 
 @lru_cache(maxsize=256)
-def _numbers(epsilon: float, n: int) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
+def labels_and_bounds(epsilon: float, n: int) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     """How many labels `optimal` has, the numbers of its closed form, and bounds on lifts and their ratios."""
     aim = usable(epsilon, n)
     a = math.exp(-aim)

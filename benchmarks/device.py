@@ -1,0 +1,65 @@
+"""A fleet on an accelerator beside the compiled fleet on one core of the same machine: events a second, and whether the
+releases are the same. Skipped where torch finds no CUDA device."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.scale import EPSILON, SYMBOLS, rate, sticky
+from seqveil import Fleet, Setting, fast
+from seqveil.accelerated import DeviceFleet
+from seqveil.coins import SeededCoins, SystemCoins
+
+
+def run(data: Path | None) -> list[dict[str, float]]:
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    if torch is None or not torch.cuda.is_available():
+        print("skipped: torch finds no CUDA device here")
+        return []
+    how = "compiled" if fast.load() else "numpy"
+    print(f"{torch.cuda.get_device_name()}, n={SYMBOLS}, optimal, ε={EPSILON:g}; events/s, coins and copies included")
+    print(f"  {'users':>10}{'device':>14}{how + ', one core':>22}{'ratio':>8}{'coins alone':>14}  same releases")
+    rows = []
+    for users in (10_000, 100_000, 1_000_000):
+        row = {"users": users, "device": device_rate(users), "core": rate(sticky(SYMBOLS), "optimal", users)}
+        start = time.perf_counter()
+        SystemCoins().draw(users)
+        row["coins"] = users / (time.perf_counter() - start)
+        row["same"] = float(same(users))
+        print(
+            f"  {users:>10,}{row['device']:>14,.0f}{row['core']:>22,.0f}{row['device'] / row['core']:>8.1f}"
+            f"{row['coins']:>14,.0f}  {'yes' if row['same'] else 'NO'}"
+        )
+        rows.append(row)
+    return rows
+
+
+def device_rate(users: int, events: int = 8) -> float:
+    model = sticky(SYMBOLS)
+    fleet, coins = DeviceFleet(Setting.of(model, "optimal", EPSILON), users), SystemCoins()
+    codes = np.ascontiguousarray(model.sample(events, users, seed=1).T)
+    spent = []
+    for event in codes:
+        start = time.perf_counter()
+        fleet.release(event, coins)  # returns when the releases are on the host
+        spent.append(time.perf_counter() - start)
+    return users / min(spent[2:])
+
+
+def same(users: int, events: int = 3) -> bool:
+    """Whether device and core release the same codes and come to the same beliefs, to the last bit."""
+    model = sticky(SYMBOLS)
+    setting = Setting.of(model, "optimal", EPSILON)
+    ours, theirs = DeviceFleet(setting, users), Fleet(setting, users)
+    mine, other = SeededCoins(5), SeededCoins(5)
+    for event in np.ascontiguousarray(model.sample(events, users, seed=2).T):
+        released = theirs.release(np.arange(users), event, other)
+        if not np.array_equal(ours.release(event, mine), released.codes):
+            return False
+    return np.array_equal(ours.states(), theirs.state.states)

@@ -1,0 +1,68 @@
+"""A fleet on a device releases what `Fleet` releases, to the last bit; here on torch's CPU device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqveil import Budget, Fleet, MarkovModel, Setting, errors
+from seqveil.accelerated import DeviceFleet
+from seqveil.coins import SeededCoins
+
+pytest.importorskip("torch", reason="a device fleet needs torch")
+
+
+def chain(n: int, seed: int, smoothing: bool = False) -> MarkovModel:
+    rng = np.random.default_rng(seed)
+    if smoothing:
+        return MarkovModel.fit([rng.integers(0, n, 40).tolist() for _ in range(3)], n=n, smoothing=0.5)
+    return MarkovModel(rng.dirichlet(np.full(n, 0.5)) + 0.0, rng.dirichlet(np.full(n, 0.5), n) * 0.999 + 0.001 / n)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.sampled_from([2, 3, 8, 17, 40]),
+    seed=st.integers(0, 10**6),
+    epsilon=st.sampled_from([0.1, 0.5, 1.0, 2.0, 4.0]),
+)
+def test_same_releases_as_a_fleet(n, seed, epsilon):
+    model = chain(n, seed, smoothing=seed % 2 == 0)
+    setting = Setting.of(model, "optimal", epsilon)
+    users = 50
+    codes = np.random.default_rng(seed).integers(0, n, (4, users))
+    ours, theirs = DeviceFleet(setting, users, "cpu"), Fleet(setting, users)
+    coins, same_coins = SeededCoins(seed), SeededCoins(seed)
+    for event in codes:
+        released = theirs.release(np.arange(users), event, same_coins)
+        assert np.array_equal(ours.release(event, coins), released.codes)
+        assert np.array_equal(ours.states(), theirs.state.states)
+    assert np.allclose(ours.leakage(), theirs.state.account.worst, rtol=1e-13, atol=1e-15)
+
+
+def test_more_users_than_fit_at_once():
+    setting = Setting.of(chain(3, 1), "optimal", 1.0)
+    users = 103
+    codes = np.random.default_rng(2).integers(0, 3, users)
+    ours, theirs = DeviceFleet(setting, users, "cpu", chunk=25), Fleet(setting, users)
+    released = theirs.release(np.arange(users), codes, SeededCoins(3))
+    assert np.array_equal(ours.release(codes, SeededCoins(3)), released.codes)
+
+
+@pytest.mark.parametrize(
+    "options", [{"mechanism": "balanced"}, {"budget": Budget(total=3.0)}, {"schedule": 2}, {"distortion": "absolute"}]
+)
+def test_what_it_does_not_cover_is_refused(options):
+    with pytest.raises(errors.InputError, match="use Fleet for anything else"):
+        DeviceFleet(Setting.of(chain(3, 1), **{"epsilon": 1.0, **options}), 2, "cpu")
+
+
+def test_bad_input():
+    setting = Setting.of(chain(3, 1), epsilon=1.0)
+    fleet = DeviceFleet(setting, 2, "cpu")
+    for codes in (np.array([0, 3]), np.array([0]), np.array([-1, 0])):
+        with pytest.raises(errors.InputError, match="expected one code"):
+            fleet.release(codes, SeededCoins(1))
+    with pytest.raises(errors.InputError, match="no device"):
+        DeviceFleet(setting, 2, "cuda:7")
