@@ -40,6 +40,7 @@ class Split:
     left: Ints  # (n,) each 0, 2**62, or one value in between
     mass: float  # of the left side, inside the node
     rest: float  # of the right side
+    leftward: Floats  # (n,) left / 2**62, exact
 
     @property
     def fresh(self) -> int:
@@ -48,8 +49,7 @@ class Split:
 
     def share(self, side: int) -> Floats:
         """Probability (n,) that each symbol goes to that side (0: left, 1: right); exact in float64."""
-        left = self.left / float(DENOMINATOR)
-        return 1.0 - left if side else left
+        return 1.0 - self.leftward if side else self.leftward
 
 
 def forward(model: MarkovModel, states: Floats, length: int, box: Box) -> Floats:
@@ -238,7 +238,8 @@ class Node:
     def child(self, split: Split, side: int) -> Node:
         """The part of the node on one side of a split; what the split does not change is shared."""
         place, share, last = split.position, split.share(side), self.window.length - 1
-        local = share[self.window.symbols[place]]
+        one_each = self.window.whole and self.window.model.size == self.window.model.n
+        local = share if one_each else share[self.window.symbols[place]]
         box = {**self.box, place: self.box[place] * share if place in self.box else share}
         weights = [*self.weights[:place], self.weights[place] * local, *self.weights[place + 1 :]]
         ahead = [*self.ahead[:place], self.forward(place) * local]

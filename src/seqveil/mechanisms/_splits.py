@@ -153,7 +153,8 @@ class Cuts:
         left = by_level[self.level]
         law = node.symbol_law(self.position)
         share = left / float(DENOMINATOR)
-        return Split(self.position, left, float((law * share).sum()), float((law * (1.0 - share)).sum()))
+        mass, rest = float((law * share).sum()), float((law * (1.0 - share)).sum())
+        return Split(self.position, left, mass, rest, share)
 
 
 def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
@@ -176,7 +177,8 @@ def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, a
         soft = np.clip(np.searchsorted(running, target, side="right") - 1, 0, len(masses) - 1)
         inside = np.where(masses[soft] > 0, (target - running[soft]) / np.maximum(masses[soft], 1e-300), 0.0)
         place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
-    left = running[place] + theta * np.append(masses, 0.0)[place]
+    inside = np.where(place < len(masses), masses[np.minimum(place, len(masses) - 1)], 0.0)
+    left = running[place] + theta * inside
     fits = (left >= least * (1 - HAIR)) & (mass - left >= least * (1 - HAIR))
     return Cuts(position, level, len(masses), place[fits], theta[fits], left[fits])
 
