@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import best, find
-from seqveil import Fleet, MarkovModel, Session, Setting, distortion, fast
+from seqveil import Fleet, MarkovModel, Session, Setting, batches, distortion, fast
 from seqveil.coins import BITS, SystemCoins
+from seqveil.stream import State
 
 USERS, SYMBOLS, EPSILON = 100_000, 17, 1.0
 MECHANISMS = ("optimal", "crr", "randomized_response")
@@ -152,7 +153,22 @@ def large(data: Path | None) -> list[dict[str, float]]:
             speed = len(spent[20:]) / sum(spent[20:])
             print(f"  {title:<16} n={model.n:<7} ε={epsilon:g}{speed:>10,.0f}")
             rows.append({"n": model.n, "epsilon": epsilon, "per_second": speed})
+        speed = together(model, cost)
+        print(f"  {title:<16} n={model.n:<7} ε=1{speed:>10,.0f}   first four events of 1,000 users, who share trees")
+        rows.append({"n": model.n, "epsilon": 1.0, "together": speed})
     return rows
+
+
+def together(model: MarkovModel, cost: Any, users: int = 1000, events: int = 4) -> float:
+    """Releases a second of many users who begin alike, one event of each after another."""
+    setting = Setting.of(model, "tree", 1.0, cost)
+    states, coins = [State.start(setting) for _ in range(users)], SystemCoins()
+    codes = model.sample(events, users, seed=6)
+    start = time.process_time()
+    for event in codes.T:
+        for user, code in enumerate(event):
+            _, states[user] = batches.step(setting, states[user], np.array([code]), coins)
+    return codes.size / (time.process_time() - start)
 
 
 def growth() -> dict[str, list[list[float]]]:

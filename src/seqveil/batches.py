@@ -108,6 +108,6 @@ def _advance(
     window = state.window
     if setting.budget.span is not None:
         window = window.push(now, np.maximum(most, -least), setting.budget.span)
-    states = belief.predict(setting.model, sent.posterior[None, :])
+    states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
     return sent, State(states, state.steps + 1, state.spent + batch.epsilon, saved, account, window)

@@ -40,6 +40,10 @@ class Sent(Protocol):
         """(S,) law of the state at the batch's last symbol, given this release too."""
 
     @property
+    def ahead(self) -> Floats:
+        """(S,) law of the state at the next batch's first symbol, given this release too."""
+
+    @property
     def least(self) -> float:
         """Log of the least lift over all batches, in or out of the support, rounded down."""
 

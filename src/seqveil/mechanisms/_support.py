@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from seqveil import belief as filtering
 from seqveil.coins import Coins
 from seqveil.distortion import Distortion
 from seqveil.errors import DataError, InputError
@@ -94,6 +95,11 @@ class Book(ABC):
 
     @property
     @abstractmethod
+    def model(self) -> MarkovModel:
+        """The chain that the batches are of."""
+
+    @property
+    @abstractmethod
     def mass(self) -> Floats:
         """(M,) law of the things under the belief."""
 
@@ -165,6 +171,10 @@ class Codebook(Book):
         return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
 
     @property
+    def model(self) -> MarkovModel:
+        return self.support.model
+
+    @property
     def mass(self) -> Floats:
         return self.support.belief
 
@@ -205,6 +215,10 @@ class TabledSent:
     @cached_property
     def posterior(self) -> Floats:
         return self.book.last_states(self.lifts)
+
+    @cached_property
+    def ahead(self) -> Floats:
+        return filtering.predict(self.book.model, self.posterior[None])[0]
 
     @property
     def least(self) -> float:

@@ -27,18 +27,20 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from seqveil import belief as filtering
 from seqveil.coins import Coins
 from seqveil.errors import DataError, GuaranteeError
 from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
+from seqveil.mechanisms._shelf import Shelf
 from seqveil.mechanisms._splits import Search
 from seqveil.mechanisms._support import remembered
 
 LARGEST_BATCH = 32.0  # ε of a batch: coins are drawn one by one, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
 SPARE = 3e-4  # belief the window may leave out: about what it adds to the chance of a fresh draw
-KEPT = 500  # w × states up to which a grown tree is kept
+KEPT = 500  # w × states up to which every grown tree is kept; larger ones by `_shelf`
 LEAVES = 512  # a tree with more leaves is not written out
 MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are told less often
 
@@ -50,13 +52,14 @@ class Tree:
     batch: Batch
     told: int  # λ out of 2**62
     search: Search
-    nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)  # grown so far, where kept
+    kept: bool  # whether what is grown stays for the next batch in the same context
+    nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)
     leaves: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
 
     @property
-    def kept(self) -> bool:
-        """Whether what is grown is kept for the next batch in the same context: where that takes little memory."""
-        return self.batch.length * self.batch.model.size <= KEPT
+    def memory(self) -> int:
+        """Bytes that it takes, about: laws, weights and shares at each node, and at each leaf its posterior and box."""
+        return 8 * self.batch.length * self.batch.model.size * (6 * len(self.nodes) + 3 * len(self.leaves) + 3)
 
     def at(self, path: tuple[int, ...], grow: Callable[[], Node]) -> tuple[Node, Split | None]:
         """The node at a path, grown where it is not known, and its question (None: a leaf)."""
@@ -99,22 +102,26 @@ class Tree:
 
 @remembered
 def _sip(batch: Batch) -> Tree:
-    return plant(batch)
+    return plant(batch, kept=True)
 
 
 @remembered
 def _ldp(batch: Batch) -> Tree:
-    return plant(batch, ldp=True)
+    return plant(batch, ldp=True, kept=True)
+
+
+_large_sip: Shelf[Tree] = Shelf(lambda batch, keep: plant(batch, kept=keep))
+_large_ldp: Shelf[Tree] = Shelf(lambda batch, keep: plant(batch, ldp=True, kept=keep))
 
 
 def _tree(batch: Batch, ldp: bool) -> Tree:
-    """The batch's tree; users alike in model and releases share it, where it is small."""
+    """The batch's tree; users alike in model and releases share it."""
     if batch.length * batch.model.size > KEPT:
-        return plant(batch, ldp)
+        return (_large_ldp if ldp else _large_sip).get(batch)
     return _ldp(batch) if ldp else _sip(batch)
 
 
-def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
+def plant(batch: Batch, ldp: bool = False, least: float | None = None, kept: bool = False) -> Tree:
     """The tree of a batch; `least` grows it to smaller cells than a release may use, for `leaves` only."""
     model, length = batch.model, batch.length
     aim = usable(batch.epsilon, model.size * length, power=1)
@@ -128,7 +135,7 @@ def plant(batch: Batch, ldp: bool = False, least: float | None = None) -> Tree:
         kappa = 1.0 / (1.0 + math.exp(aim))
         fresh = (1.0 + lost / kappa) / (math.exp(aim) + lost / kappa)
     search = Search(model, root, batch.distortion, (least or kappa) * ROOM, 1.0 - fresh)
-    return Tree(batch, DENOMINATOR - math.ceil(fresh * DENOMINATOR), search)
+    return Tree(batch, DENOMINATOR - math.ceil(fresh * DENOMINATOR), search, kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +153,11 @@ class TreeRelease:
     fresh: float  # q_y
     mass: float  # m_y
     box: Box
+
+    @cached_property
+    def ahead(self) -> Floats:
+        """(S,) law of the state at the next batch's first symbol."""
+        return filtering.predict(self.batch.model, self.posterior[None])[0]
 
     @property
     def marginal(self) -> float:

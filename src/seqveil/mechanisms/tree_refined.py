@@ -19,6 +19,7 @@ from seqveil.mechanisms._leaves import Leaves, grow
 from seqveil.mechanisms._support import Book, TabledSent, remembered
 from seqveil.mechanisms.batch_lp import with_best_labels
 from seqveil.mechanisms.tree import TREE
+from seqveil.model import MarkovModel
 
 FINER = 4  # leaves for each cell of mass κ: the program joins them into such cells, and chooses which
 FEWEST_LEAVES, MOST_LEAVES = 64, 256
@@ -44,6 +45,10 @@ class Refined(Book):
         steps = np.cumsum(self.leaves.shares(codes))
         leaf = np.searchsorted(steps, coins.draw(1), side="right")
         return TabledSent(self, int(self.kernels.draw(leaf, coins)[0]))
+
+    @property
+    def model(self) -> MarkovModel:
+        return self.leaves.batch.model
 
     @property
     def mass(self) -> Floats:
