@@ -77,6 +77,73 @@ def total(values, count):  # type: ignore[no-untyped-def]
     return sums[0]
 
 
+# Most goes by blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the
+# compiler turns them into vector instructions. Arrays are (…, lanes).
+
+
+@compiled
+def _sums(values, out):  # type: ignore[no-untyped-def]
+    """`_block` down the first axis, lane by lane."""
+    count, lanes = values.shape
+    whole = count - count % 8
+    if count < 8:
+        out[:] = 0.0
+        whole = 0
+    else:
+        parts = values[:8].copy()
+        for k in range(8, whole):
+            for u in range(lanes):
+                parts[k % 8, u] += values[k, u]
+        for u in range(lanes):
+            out[u] = ((parts[0, u] + parts[1, u]) + (parts[2, u] + parts[3, u])) + (
+                (parts[4, u] + parts[5, u]) + (parts[6, u] + parts[7, u])
+            )
+    for k in range(whole, count):
+        for u in range(lanes):
+            out[u] += values[k, u]
+
+
+@compiled
+def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high):  # type: ignore[no-untyped-def]
+    """`update` of all whole blocks of users, a lane each, for a small dense chain; whether a release was ruled out."""
+    users, size = states.shape
+    post, row, sums = np.empty((size, LANES)), np.empty((size, LANES)), np.empty(LANES)
+    least, most, again = np.empty(LANES, np.int64), np.empty(LANES, np.int64), np.empty(LANES)
+    for begin in range(0, users - users % LANES, LANES):
+        least[:], most[:], again[:], row[:] = LARGEST_WEIGHT, 0, 0.0, 0.0
+        for u in range(LANES):
+            for s in range(size):
+                weight = columns[begin + u, newest[s]]
+                here = states[begin + u, s]
+                post[s, u] = here * float(weight)
+                least[u] = min(least[u], weight) if here > 0.0 else least[u]
+                most[u] = max(most[u], weight) if here > 0.0 else most[u]
+        _sums(post, sums)
+        for u in range(LANES):
+            if not sums[u] > 0.0:
+                return True
+            marginal[begin + u], low[begin + u], high[begin + u] = sums[u], least[u], most[u]
+        for s in range(size):
+            for u in range(LANES):
+                post[s, u] /= sums[u]
+        for s in range(size):
+            for t in range(size):
+                for u in range(LANES):
+                    row[t, u] += dense[s, t] * post[s, u]
+        if backoff.size:
+            for s in range(size):
+                for u in range(LANES):
+                    again[u] += backoff[s] * post[s, u]
+            for k in range(base_state.size):
+                for u in range(LANES):
+                    row[base_state[k], u] += again[u] * base[k]
+        _sums(row, sums)
+        for u in range(LANES):
+            for s in range(size):
+                ahead[begin + u, s] = row[s, u] / sums[u]
+    return False
+
+
 @compiled
 def update(states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base):  # type: ignore[no-untyped-def]
     """`belief.condition` and `belief.predict` of every user, and the extremes of the released column.
@@ -89,8 +156,14 @@ def update(states, columns, newest, dense, pointers, targets, chances, backoff, 
     ahead = np.zeros((users, size))
     marginal = np.empty(users)
     low, high = np.empty(users, np.int64), np.empty(users, np.int64)
+    side_by_side = 0
+    if dense.size and size <= BLOCK and users >= LANES:
+        side_by_side = users - users % LANES
+        ruled_out = _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high)
+        if ruled_out:
+            return ahead, marginal, low, high, True
     post = np.empty(size)
-    for user in range(users):
+    for user in range(side_by_side, users):
         least, most = LARGEST_WEIGHT, 0
         for s in range(size):
             weight = columns[user, newest[s]]
@@ -184,32 +257,6 @@ def charge(logs, columns, ahead_most, ahead_least, relative, newest, pointers, t
                     further[user, t] = max(further[user, t], restart_most)
                     nearer[user, t] = min(nearer[user, t], restart_least)
     return most, least, further, nearer
-
-
-# The optimum goes by blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the
-# compiler turns them into vector instructions. Arrays are (…, lanes).
-
-
-@compiled
-def _sums(values, out):  # type: ignore[no-untyped-def]
-    """`_block` down the first axis, lane by lane."""
-    count, lanes = values.shape
-    whole = count - count % 8
-    if count < 8:
-        out[:] = 0.0
-        whole = 0
-    else:
-        parts = values[:8].copy()
-        for k in range(8, whole):
-            for u in range(lanes):
-                parts[k % 8, u] += values[k, u]
-        for u in range(lanes):
-            out[u] = ((parts[0, u] + parts[1, u]) + (parts[2, u] + parts[3, u])) + (
-                (parts[4, u] + parts[5, u]) + (parts[6, u] + parts[7, u])
-            )
-    for k in range(whole, count):
-        for u in range(lanes):
-            out[u] += values[k, u]
 
 
 @compiled

@@ -234,9 +234,13 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
     silent = gone & (setting.budget.when_spent == "stop")
     model = setting.model
     beliefs = belief.symbols(model, state.states)
-    codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
-    for epsilon, users in _levels(epsilons, silent):
-        codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
+    levels = _levels(epsilons, silent)
+    if len(levels) == 1 and levels[0][1].size == len(state):  # all alike: nothing to put together
+        codes, columns = _choose(setting, beliefs, levels[0][0], source.of(levels[0][1]))
+    else:
+        codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
+        for epsilon, users in levels:
+            codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
     states, account, (low, high, marginal) = _account(setting, state, beliefs, columns)
     window = state.window
     if setting.budget.span is not None:
