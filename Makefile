@@ -14,7 +14,7 @@ help:
 INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check
 
 $(VENV)/.demo: pyproject.toml
-	$(INSTALL) -e '.[plots]'
+	$(INSTALL) -e '.[plots,serve]'
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml
@@ -32,6 +32,7 @@ lint: $(VENV)/.ready
 
 test: lint
 	@scripts/system_packages
+	@$(BIN)/python -c "from seqveil import fast; fast.load()"  # compiles once, before tests wait for a server's start
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.ready

@@ -11,6 +11,7 @@ import platform
 from pathlib import Path
 
 import seqveil
+from seqveil.errors import InputError
 
 NAMES = (
     "optimum",
@@ -19,6 +20,7 @@ NAMES = (
     "history",
     "scale",
     "device",
+    "spark",
     "msnbc",
     "shopclicks",
     "batched_small",
@@ -27,6 +29,11 @@ NAMES = (
     "store",
     "kills",
     "service",
+    "page",
+    "cold_start",
+    "private_fit",
+    "wrong_model",
+    "intervals",
 )
 
 
@@ -54,24 +61,32 @@ def show_changes(before: dict[str, object], now: dict[str, object], factor: floa
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)}; all by default")
-    parser.add_argument(
-        "--data", default=os.environ.get("SEQVEIL_DATA"), help="folder with the data sets (SEQVEIL_DATA)"
-    )
+    parser.add_argument("--data", help="folder with the data sets (SEQVEIL_DATA)")
     parser.add_argument("--out", default="out/bench.json")
     chosen = parser.parse_args()
-    if unknown := set(chosen.names) - set(NAMES):
-        parser.error(f"no benchmark called {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
-    data = None if chosen.data is None else Path(chosen.data)
-    results = {"seqveil": seqveil.__version__, "python": platform.python_version(), "machine": platform.machine()}
-    for name in chosen.names or NAMES:
+    try:
+        measure(chosen.names, None if chosen.data is None else Path(chosen.data), Path(chosen.out))
+    except seqveil.SeqveilError as error:
+        parser.error(str(error))
+
+
+def measure(names: list[str], data: Path | None, out: Path) -> dict[str, object]:
+    """Run the benchmarks named, all by default, and keep their figures."""
+    if unknown := set(names) - set(NAMES):
+        raise InputError(f"no benchmark called {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
+    if data is None and "SEQVEIL_DATA" in os.environ:
+        data = Path(os.environ["SEQVEIL_DATA"])
+    results: dict[str, object] = {"seqveil": seqveil.__version__, "python": platform.python_version()}
+    results["machine"] = platform.machine()
+    for name in names or NAMES:
         print(f"\n== {name}", flush=True)
         results[name] = importlib.import_module(f"benchmarks.{name}").run(data)
-    out = Path(chosen.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.exists():
         show_changes(json.loads(out.read_text()), results)
     out.write_text(json.dumps(results, indent=1))
     print(f"\nfigures written to {out}")
+    return results
 
 
 if __name__ == "__main__":

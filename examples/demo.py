@@ -65,6 +65,7 @@ def one_stream() -> None:
     labels = [str(value) for value in model.alphabet.decode(range(model.n))]
     plots.stream(codes(raw), codes(released), laws, leakage, composed, labels, OUT / "stream.png")
     print(f"\npictures: {OUT}/plan.png, {OUT}/stream.png")
+    print(f"the page, to look at it and try other settings: .venv/bin/seqveil studio {OUT}/clicks.csv")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import seqveil
 from seqveil import datasets
 
 AROUND = ("cli", "client", "commands", "files", "flow", "mqtt", "plots", "service", "spark", "store")  # no numbers
+AROUND += ("studio", "_html")
 OWN_OF = {
     "fig8": ("reidentify", "people", "observed"),
     "table1": ("growth", "notions"),

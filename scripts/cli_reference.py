@@ -9,18 +9,27 @@ from pathlib import Path
 
 COMMANDS = (
     "fit",
+    "learn",
+    "upgrade",
     "plan",
     "release",
     "audit",
+    "drift",
     "decode",
+    "stats",
     "compare",
     "reproduce",
+    "bench",
     "mechanisms",
     "serve",
+    "studio",
     "tokens add",
     "tokens list",
     "tokens revoke",
     "bridge mqtt",
+    "spark fit",
+    "spark release",
+    "spark account",
 )
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 HEAD = """# Commands

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 import reference
 import reference_streams as ref
 import seqveil as sv
-from seqveil import batches, datasets, distortion, mechanisms, stream
+from seqveil import batches, datasets, distortion, mechanisms, plots, stream
 from seqveil.alphabet import Alphabet
 from seqveil.cli import app, main
-from seqveil.commands.compare_picture import picture
 from seqveil.commands.compare_table import winners
 from seqveil.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
 from seqveil.comparison.limits import _blahut, single_release
@@ -427,7 +426,7 @@ def test_help_says_that_it_is_no_release(seqveil):
 def test_the_picture_tells_the_unsound_from_the_limits(chain):
     arena = Arena.of(chain, ragged(chain, [6] * 6))
     made = [job.make(lambda events: None) for job in jobs(arena, [0.5, 1.0], line_up(["optimal", "crr"], [1]))]
-    lines = {line.get_label(): line for line in picture(made, "hamming").axes[0].lines}
+    lines = {line.get_label(): line for line in plots.comparison(made, "hamming").axes[0].lines}
     assert (lines["crr"].get_linestyle(), lines["crr"].get_marker()) == ("--", "x")
     assert lines["optimal"].get_linestyle() == "-"
     assert len(set(lines["best guess, no release"].get_color()[1:3])) <= 2

@@ -1,5 +1,5 @@
-"""The command line: `seqveil fit | plan | release | audit | decode | compare | serve | tokens | bridge | reproduce |
-mechanisms`.
+"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | compare |
+serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -9,26 +9,34 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seqveil import __version__
 from seqveil.commands.audit import audit
+from seqveil.commands.bench import bench
 from seqveil.commands.bridge import bridge
 from seqveil.commands.compare import compare
 from seqveil.commands.decode import decode
+from seqveil.commands.drift import drift
 from seqveil.commands.fit import fit
 from seqveil.commands.interrupt import Interrupted, interruptible
+from seqveil.commands.learn import learn
 from seqveil.commands.mechanisms import mechanisms
 from seqveil.commands.plan import plan
 from seqveil.commands.release import release
 from seqveil.commands.reproduce import reproduce
 from seqveil.commands.serve import serve
+from seqveil.commands.spark import spark
+from seqveil.commands.stats import stats
+from seqveil.commands.studio import studio
 from seqveil.commands.tokens import tokens
+from seqveil.commands.upgrade import upgrade
 from seqveil.errors import BudgetSpent, GuaranteeError, SeqveilError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -42,10 +50,27 @@ app = typer.Typer(
     help="Release a personal data stream as it happens, with a privacy guarantee that holds even against someone who "
     "knows how the data is correlated.",
 )
-for command in (fit, plan, release, audit, decode, compare, serve, reproduce, mechanisms):
+for command in (
+    fit,
+    learn,
+    upgrade,
+    plan,
+    release,
+    audit,
+    drift,
+    decode,
+    stats,
+    compare,
+    serve,
+    studio,
+    reproduce,
+    bench,
+    mechanisms,
+):
     app.command()(command)
 app.add_typer(tokens)
 app.add_typer(bridge, name="bridge")
+app.add_typer(spark, name="spark")
 
 
 def _show_version(wanted: bool) -> None:
@@ -104,7 +129,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, SeqveilError):
         return _fail(str(error), BAD_INPUT)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
-        return _fail(f"{error.format_message()} See seqveil --help.", BAD_INPUT)
+        return _misused(error)
     if isinstance(error, MemoryError):
         return _fail("out of memory; use a smaller alphabet, or decode with --online", BAD_INPUT)
     if isinstance(error, OSError):
@@ -112,6 +137,22 @@ def _report(error: Exception) -> int:
         return _fail(f"{error.strerror or 'input or output failed'}{where}", BAD_INPUT)
     kind = type(error).__name__
     return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
+
+
+def _misused(error: Any) -> int:
+    """What typer says about the arguments, with the command's own example to go by; its help where it had none."""
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "seqveil"
+    command = error.ctx.command if getattr(error, "ctx", None) else None
+    if path == "seqveil" and type(error).__name__ == "NoArgsIsHelpError":
+        print(error.ctx.get_help(), file=sys.stderr)
+        return BAD_INPUT
+    below = getattr(command, "commands", None)
+    if below and ("Missing command" in error.format_message() or type(error).__name__ == "NoArgsIsHelpError"):
+        return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
+    shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
+    example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
+    said = error.format_message().rstrip(". ")
+    return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
 
 
 def _fail(text: str, code: int, before: str = "error: ") -> int:

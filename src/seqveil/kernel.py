@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil import _html
 from seqveil.coins import BITS, Coins
 from seqveil.errors import GuaranteeError, InputError
 
@@ -285,6 +286,9 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"Kernel({self._stack.n} symbols, {self._kept.size} outputs, LDP level {self.ldp():.4g})"
+
+    def _repr_html_(self) -> str:
+        return _html.kernel(self, self._alphabet, self._stack.n)
 
 
 def class_masses(values: Floats, rows: Ints | None, classes: int) -> Floats:

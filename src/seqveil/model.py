@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil import _html
 from seqveil._fit import RunCounts, read_streams
 from seqveil._states import States, from_arrays, validate
 from seqveil._symbols import Codes, Floats, Symbols
@@ -341,6 +342,9 @@ class MarkovModel:
 
     def __repr__(self) -> str:
         return f"MarkovModel(order={self.order}, {self.n} symbols, {self.chain.nnz} transitions)"
+
+    def _repr_html_(self) -> str:
+        return _html.model(self)
 
 
 class Counts(RunCounts):

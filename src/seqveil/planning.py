@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqveil import batches, belief, mechanisms, stream
+from seqveil import _html, batches, belief, mechanisms, stream
 from seqveil.accounting import Schedule
 from seqveil.coins import SeededCoins
 from seqveil.decode import decode_codes
@@ -58,6 +58,9 @@ class Plan:
     length: int
     distortion: str
     symbols: int
+
+    def _repr_html_(self) -> str:
+        return _html.plan(self)
 
 
 def plan(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import batches, belief, stream
+from seqveil import _html, batches, belief, stream
 from seqveil.accounting import Budget, Composition, Schedule, compose
 from seqveil.coins import coins
 from seqveil.distortion import Distortion
@@ -194,6 +194,9 @@ class Session:
             f"Session({setting.mechanism.name}, ε={setting.epsilon:g}, {setting.model.n} symbols, "
             f"{self._released} released, leakage {self.leakage:.4g})"
         )
+
+    def _repr_html_(self) -> str:
+        return _html.session(self._setting, self.standing())
 
 
 def _row(time: float | None) -> Floats | None:

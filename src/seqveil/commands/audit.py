@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqveil.commands import cold
 from seqveil.commands import options as o
 
 if TYPE_CHECKING:
-    from seqveil.audit import Report
+    from seqveil.audit import Departure, Report
+    from seqveil.model import MarkovModel
 
 
 def audit(
@@ -29,6 +32,10 @@ def audit(
     window_seconds: o.WindowSeconds = None,
     when_spent: o.WhenSpent = None,
     delta: o.Delta = 1e-6,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL2", help="Another chain, in case the truth follows it: what was leaked then."),
+    ] = None,
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
     time_column: o.TimeColumn = None,
@@ -40,32 +47,46 @@ def audit(
     Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
     batches it does so from their paths, and a stream's total is a bound from above.
 
+    With --against, the leakage of the same releases if another chain is the truth, beside what holds for any chain.
+
+    Of a cold start, --model names the file of versions (RELEASED.versions).
+
     The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
     failed. Exit code 2: the file cannot be a release made with this model and setting.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
-    from seqveil.commands.output import emit_json, progress
+    from seqveil.commands.output import progress
     from seqveil.flow import audit_file
+    from seqveil.flow.against import against_file
     from seqveil.model import MarkovModel
 
-    chain = MarkovModel.load(model)
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
-    with progress(released, "auditing") as advance:
-        report = audit_file(
-            released,
-            chain,
-            o.setting_given(chain, batch, mechanism, epsilon, distortion, every, spend_above, *spend),
-            meta=meta,
-            columns=o.columns_given(user_column, value_column, time_column),
-            delta=delta,
-            progress=advance,
-        )
+    columns, departure = o.columns_given(user_column, value_column, time_column), None
+    options = (batch, mechanism, epsilon, distortion, every, spend_above, *spend)
+    versions = cold.versions_in(model, (*options, against))
+    if versions is not None:
+        _end(cold.audit(released, versions, meta, columns), versions.last.setting.model, None, json)
+        return
+    chain = MarkovModel.load(model)
+    other = None if against is None else MarkovModel.load(against)
+    setting = o.setting_given(chain, *options)
+    with progress(released, "auditing", passes=1 if other is None else 2) as advance:
+        report = audit_file(released, chain, setting, meta=meta, columns=columns, delta=delta, progress=advance)
+        if other is not None:
+            departure = against_file(released, chain, other, setting, meta=meta, columns=columns, progress=advance)
+    _end(report, chain, departure, json)
+
+
+def _end(report: Report, chain: MarkovModel, departure: Departure | None, json: bool) -> None:
+    """Print what was found; exit code 1 where a promise is broken."""
+    from seqveil.commands.output import emit_json
+
     if json:
-        emit_json(_facts(report))
+        emit_json(_facts(report, chain, departure))
     else:
-        _say(report)
-    if not report.passed:
+        _say(report, chain, departure)
+    if not report.passed or (departure is not None and not departure.within):
         raise typer.Exit(1)
 
 
@@ -80,16 +101,19 @@ CHECKS = {
 }
 
 
-def _facts(report: Report) -> dict[str, object]:
+def _facts(report: Report, model: MarkovModel, departure: Departure | None) -> dict[str, object]:
     facts = asdict(report)
     checks = {name: facts.pop(name) for name in CHECKS}
     composed = facts.pop("composed")
     best = None if report.composed is None else {**composed, "best": report.composed.best}
     share = report.held / report.releases if report.releases else 0.0
-    return {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
+    found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
+    found["origin"] = model.origin
+    return found if departure is None else found | {"against": asdict(departure)}
 
 
-def _say(report: Report) -> None:
+def _say(report: Report, model: MarkovModel, departure: Departure | None) -> None:
+    from seqveil.commands.fit import ledger
     from seqveil.commands.output import lines
 
     share = report.held / report.releases if report.releases else 0.0
@@ -120,4 +144,22 @@ def _say(report: Report) -> None:
         kept = getattr(report, name)
         if kept is not None:
             said.append(("kept" if kept else "BROKEN", text))
+    if departure is not None:
+        said += _against(departure)
+    if model.origin is not None:
+        said.append(("model", ledger(model.origin)))
     lines(said)
+
+
+def _against(found: Departure) -> list[tuple[str, str]]:
+    """What to say about the other chain."""
+    how = "" if found.exact else "at most "
+    far = "" if found.distance is None else f" (beliefs differ by {found.mean_distance:.3g} on average"
+    far += "" if found.distance is None else f", {found.distance:.3g} at most, in total variation)"
+    said = (
+        f"{how}{found.leakage:.4g} over a stream if the other chain is the truth (up {found.most:.4g}, down "
+        f"{found.least:.4g}; user {found.worst_user!r}), {found.under_model:.4g} under the model; one release at most "
+        f"{found.worst_release:.4g}"
+    )
+    limits = f"{found.bound:.4g} for this chain{far}; {found.ldp:.4g} for any chain"
+    return [("against", said), ("bound", limits), ("kept" if found.within else "BROKEN", "every stream within it")]

@@ -142,10 +142,12 @@ def _run(
     on_refused: str,
     json: bool,
 ) -> None:
+    from seqveil import fast
     from seqveil.coins import key_file
     from seqveil.mqtt import Bridge, Link, Topics
     from seqveil.store import Store
 
+    fast.load()  # now rather than while somebody waits
     topics, secret = Topics(*patterns), None if key is None else key_file(key, create=True)
     with Store.open(state, setting, key=secret, gaps=gaps) as store:  # type: ignore[arg-type]
         link = Link(broker, topics.subscription)

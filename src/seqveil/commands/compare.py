@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqveil.commands import options as o
-from seqveil.commands.plan import PICTURES, parse_batches, parse_epsilons
+from seqveil.commands.plan import check_picture, parse_batches, parse_epsilons
 
 if TYPE_CHECKING:
     from seqveil.comparison import Row
@@ -87,7 +87,7 @@ def compare(
     from seqveil.flow.compare import jobs, read_arena, set_arena
 
     bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
-    _check_picture(plot)
+    check_picture(plot)
     cuts: dict[str, Any] = {"order": order, "smoothing": smoothing, "bins": bins, "levels": levels, "grid": grid}
     drawn: dict[str, Any] = {
         "first": first,
@@ -107,6 +107,7 @@ def compare(
             data, sets, order=order, smoothing=smoothing, distortion=distortion, streams=streams, **drawn
         )
     else:
+        refuse_unknown_set(data)
         costs = distortion or "hamming"
         with progress(data, "reading") as advance:
             arena, split = read_arena(data, distortion=costs, progress=advance, **cuts, **drawn, **layout)
@@ -127,6 +128,16 @@ def is_set(data: str) -> bool:
     from seqveil import datasets
 
     return data.partition(":")[0] in datasets.names() and not Path(data).exists()
+
+
+def refuse_unknown_set(data: str) -> None:
+    """A word without an extension that is no file was meant as the name of a set."""
+    from seqveil import datasets
+    from seqveil.errors import InputError
+
+    if data != "-" and not Path(data).suffix and not Path(data).exists():
+        sets = ", ".join(datasets.names())
+        raise InputError(f"expected a file such as clicks.csv, or a data set among {sets}; got neither")
 
 
 def refuse_cuts(**given: object) -> None:
@@ -199,20 +210,11 @@ def _make(todo: Sequence[Job], book: RowBook) -> None:
             going.finish(job, time.perf_counter() - began)
 
 
-def _check_picture(plot: Path | None) -> None:
-    from seqveil.errors import InputError
-
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
-    if plot is not None and not plot.absolute().parent.is_dir():
-        raise InputError("expected the picture in a folder that exists; make it, or name another")
-
-
 def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
     if plot is not None:
-        from seqveil.commands.compare_picture import picture
+        from seqveil import plots
 
-        picture(rows, distortion, plot)
+        plots.comparison(rows, distortion, plot)
 
 
 def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:

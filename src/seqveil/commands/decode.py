@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqveil.commands import cold
 from seqveil.commands import options as o
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def decode(
 
     Writes the receiver's best estimate and its probability; it is post-processing, so it costs no privacy.
 
+    Of a cold start, --model names the file of versions (RELEASED.versions), and the last chain decodes all rows.
+
     The setting comes from the side file; give the release's options only where there is none.
 
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
@@ -54,14 +57,19 @@ def decode(
     from seqveil.flow import decode_file
     from seqveil.model import MarkovModel
 
-    chain = MarkovModel.load(model)
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    options = (batch, mechanism, epsilon, distortion, every, spend_above, *spend)
+    if cold.versions_in(model, (*options, histogram)) is not None:
+        columns = o.columns_given(user_column, value_column, time_column)
+        _say(cold.decode(released, model, out, online, loss, meta, columns, format), out, json)
+        return
+    chain = MarkovModel.load(model)
     with progress(released, "decoding", passes=2) as advance:
         decoded = decode_file(
             released,
             chain,
             out,
-            o.setting_given(chain, batch, mechanism, epsilon, distortion, every, spend_above, *spend),
+            o.setting_given(chain, *options),
             online=online,
             distortion=loss,
             histogram=histogram,

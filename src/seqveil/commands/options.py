@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file; - for standard input.")]
 ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
 ModelFile = Annotated[Path, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
+ModelOrNone = Annotated[Path | None, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - for standard output.")]
 Format = Annotated[
     str | None, typer.Option(metavar="csv|jsonl", help="Format of standard input and output; files tell by their name.")
@@ -127,8 +128,30 @@ def setting_of(
     from seqveil.accounting import Budget, Schedule
     from seqveil.stream import Setting
 
+    _check_together(epsilon, budget, horizon, window, window_releases, window_seconds)
     schedule = Schedule(1 if every is None else every, spend_above)
     purse = Budget(budget, horizon, window, window_releases, window_seconds, when_spent or "hold")  # type: ignore[arg-type]
     size = 1 if batch is None else batch
     named = mechanism or ("optimal" if size == 1 else "auto")
     return Setting.of(model, named, epsilon, distortion or "hamming", schedule, purse, size)
+
+
+def _check_together(
+    epsilon: float | None,
+    budget: float | None,
+    horizon: int | None,
+    window: float | None,
+    window_releases: int | None,
+    window_seconds: float | None,
+) -> None:
+    """Refuse options that need another one, in the words of the command line."""
+    from seqveil.errors import InputError
+
+    if window is not None and window_releases is None and window_seconds is None:
+        raise InputError(f"--window {window:g} has no length; add --window-releases N or --window-seconds S")
+    if window is None and (window_releases is not None or window_seconds is not None):
+        raise InputError("the length of a window came without its budget; add --window EPS, the most it may leak")
+    if horizon is not None and budget is None:
+        raise InputError(f"--horizon {horizon} has no total to spread; add --budget TOTAL")
+    if epsilon is None and horizon is None:
+        raise InputError("expected --epsilon E, the bound for one release, got none; try --epsilon 1")

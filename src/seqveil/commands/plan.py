@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,10 @@ def plan(
     distortion: o.DistortionName = None,
     length: Annotated[int, typer.Option(metavar="T", help="Releases in a simulated stream.")] = 50,
     users: Annotated[
-        int | None, typer.Option(metavar="N", help="Simulated streams  [default: 200; 8 to 40 for batches]")
+        int | None,
+        typer.Option(
+            metavar="N", help="Simulated streams  [default: 200; 20 for costs that need a program, 8 to 40 for batches]"
+        ),
     ] = None,
     every: Annotated[int, typer.Option(metavar="M", help="Spend M·ε at every M-th release.")] = 1,
     find_period: Annotated[bool, typer.Option("--find-period", help="Find the best M for each ε.")] = False,
@@ -54,25 +57,34 @@ def plan(
     Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
     """
     from seqveil import planning
-    from seqveil.errors import InputError
 
     bounds, sizes = parse_epsilons(epsilon), parse_batches(batch)
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
+    check_picture(plot)
     cuts = (order, smoothing, bins, levels, grid, sort)
     model = _model(source, o.columns_of(user_column, value_column, time_column), *cuts)
     name, batched = _mechanisms(mechanism, sizes)
-    simulated = (length, 200 if users is None else users, seed)
+    costs = distortion or "hamming"
+    simulated = (length, users if users is not None else 200 if costs == "hamming" else 20, seed)
     in_batches = {"batch_sizes": sizes, "batch_mechanism": batched, "batch_users": users}
     period = None if find_period else every
-    made = planning.plan(model, bounds, name, distortion or "hamming", *simulated, period=period, **in_batches)  # type: ignore[arg-type]
+    made = planning.plan(model, bounds, name, costs, *simulated, period=period, **in_batches)  # type: ignore[arg-type]
     if plot is not None:
         from seqveil import plots
 
-        plots.tradeoff(_labelled(made), plot)
+        plots.tradeoff(made, plot)
     sentences = [_sentence(made, model, name, bound) for bound in bounds]
     sentences += [_batch_sentence(made, model, batched, bound, size) for bound in bounds for size in sizes]
     (_emit if json else _say)(made, sentences, plot)
+
+
+def check_picture(plot: Path | None) -> None:
+    """Refuse a picture that could not be saved, before anything is computed for it."""
+    from seqveil.errors import InputError
+
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
+    if plot is not None and not plot.absolute().parent.is_dir():
+        raise InputError("expected the picture in a folder that exists; make it, or name another")
 
 
 def parse_epsilons(text: str) -> list[float]:
@@ -117,12 +129,6 @@ def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:
 
         raise InputError(f'"{mechanism}" releases batches; name their sizes, as in --batch 5,10')
     return "optimal", mechanism
-
-
-def _labelled(made: Plan) -> Plan:
-    """The plan with a name of its own for each batch size, so that each gets a line of its own."""
-    named = [replace(r, mechanism=f"{r.mechanism}, batches of {r.batch}") if r.batch > 1 else r for r in made.rows]
-    return replace(made, rows=tuple(named))
 
 
 def _model(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.commands import cold
 from seqveil.commands import options as o
 from seqveil.commands.interrupt import Interrupted
 from seqveil.errors import InputError
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 def release(
     data: o.Data,
-    model: o.ModelFile,
     out: o.Out,
+    model: o.ModelOrNone = None,
     epsilon: o.Epsilon = None,
     mechanism: o.Mechanism = None,
     batch: o.BatchSize = None,
@@ -47,6 +48,19 @@ def release(
     meta: o.Meta = None,
     state: o.State = None,
     key: o.Key = None,
+    cold_start: Annotated[
+        bool, typer.Option("--cold-start", help="Without a model: learn one from the releases on the way.")
+    ] = False,
+    alphabet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --cold-start: the values, as in `fit`  [default: those in DATA]"),
+    ] = None,
+    learn_after: Annotated[
+        int | None, typer.Option(metavar="N", help="With --cold-start: rows before the first try  [default: 5000]")
+    ] = None,
+    versions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --cold-start: the models it made  [default: OUT.versions]")
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
@@ -57,12 +71,29 @@ def release(
 
     With --state FILE the run can be stopped or killed at any point; the same command goes on, no row twice or lost.
 
+    With --cold-start no model is needed: rows are released context-free until a chain learned from those releases
+    foretells held-out ones beyond chance, tried after 5,000 rows and after every fourfold of them.
+
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
+
+    Example: seqveil release clicks.csv --cold-start --epsilon 1 --every 4 --out released.csv
     """
     from seqveil.commands.output import emit_json, progress
     from seqveil.model import MarkovModel
 
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    if cold_start:
+        chosen = (mechanism, epsilon, distortion, every, spend_above, *spend)
+        refused = {"--model": model, "--batch": batch, "--state": state, "--key": key, "--on-unknown": on_unknown}
+        columns = o.columns_of(user_column, value_column, time_column)
+        files = {"format": format if data == "-" else None, "out_format": format if out == "-" else None, "meta": meta}
+        cold.release(data, out, alphabet, learn_after, versions, seed, chosen, refused, columns, sort, files, json)
+        return
+    if model is None or any(option is not None for option in (alphabet, learn_after, versions)):
+        raise InputError(
+            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
+            "with it)"
+        )
     setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     shared: dict[str, Any] = {
         "columns": o.columns_of(user_column, value_column, time_column),

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from seqveil.commands import options as o
+from seqveil.commands.beside import beside_the_package
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="fig3, fig4, …, or all.")]
 
@@ -58,16 +59,7 @@ def reproduce(
 
 def _experiments() -> tuple[Any, Any]:
     """The modules that run experiments; they stand beside the package's sources, not in it."""
-    from seqveil.errors import InputError
-
-    for root in (Path(__file__).parents[3], Path.cwd()):
-        if (root / "experiments" / "runner.py").is_file() and (root / "src" / "seqveil").is_dir():
-            if str(root) not in sys.path:
-                sys.path.insert(0, str(root))
-            return importlib.import_module("experiments.runner"), importlib.import_module("experiments.context")
-    raise InputError(
-        "the experiments are not part of the installed package; clone the repository and run this command from there"
-    )
+    return beside_the_package("experiments.runner"), importlib.import_module("experiments.context")
 
 
 @contextmanager

@@ -60,6 +60,10 @@ LogLevel = Annotated[str | None, typer.Option(metavar="debug|info|warning|error"
 LogUsers = Annotated[
     bool | None, typer.Option("--log-users", help="Log users as hashes that mean nothing outside this run.")
 ]
+Page = Annotated[
+    bool | None,
+    typer.Option("--page/--no-page", help="The page at /, a sandbox  [default: on a loopback address alone]"),
+]
 ConfigFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="TOML with the same names; flags and environment win.")
 ]
@@ -96,6 +100,7 @@ def serve(
     timeout: Timeout = None,
     log_level: LogLevel = None,
     log_users: LogUsers = None,
+    page: Page = None,
     config: ConfigFile = None,
 ) -> None:
     """Release over HTTP, each event on the disk before it is answered.

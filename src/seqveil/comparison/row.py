@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from seqveil import _html
 from seqveil.kernel import Floats
 
 Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
@@ -58,6 +59,9 @@ class Row:
     def may_win(self) -> bool:
         """Whether it keeps its promise with the budget of the race."""
         return self.status == "sound" and self.factor == 1 and not self.limit
+
+    def _repr_html_(self) -> str:
+        return _html.result(self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite number becomes text, because JSON has none."""

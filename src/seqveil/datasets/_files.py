@@ -22,7 +22,9 @@ def folder_of(name: str, data: str | os.PathLike[str] | None) -> Path:
     """The folder given, or that of the environment; else one line that says what to do."""
     given = data or os.environ.get(VARIABLE)
     if not given:
-        raise DataError(f"no data folder is named; pass data=FOLDER or set {VARIABLE}. {_remedy(name)}")
+        raise DataError(
+            f"no data folder is named; pass --data FOLDER (data= in Python) or set {VARIABLE}. {_remedy(name)}"
+        )
     return Path(given)
 
 

@@ -334,7 +334,7 @@ class _Reader:
             if bad.any():
                 expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
                 row = self.row + int(bad.arg_max() or 0)
-                remedy = 'mend the row, or read with value_type="number" or "text"'
+                remedy = "mend the row, or check that this is the value column and the model is this file's"
                 self.refuse(f"row {row}: column {series.name!r} must hold {expected}; {remedy}")
             columns.append(column)
         return pl.DataFrame(columns)

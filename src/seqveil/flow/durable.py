@@ -26,7 +26,7 @@ from seqveil.flow import meta as side
 from seqveil.flow.appending import Appended
 from seqveil.flow.batched import _order
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
-from seqveil.flow.received import receive
+from seqveil.flow.received import Received
 from seqveil.flow.release import Released, _account, _full, _refuse_overwriting, gaps
 from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds
 from seqveil.kernel import Floats, Ints
@@ -94,8 +94,14 @@ def release_durably(
         order = run.go(progress)
         account = _account(setting, run, seed)  # type: ignore[arg-type]
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
-        side.save(_full(setting, source.columns, order, seed, account, digest), out, meta)
+        facts = _full(setting, source.columns, order, seed, account, digest)
+        side.save(facts | _across_versions(store), out, meta)
     return account
+
+
+def _across_versions(store: Store) -> dict[str, object]:
+    """For a state file that moved on to another model: no single one made all rows, so none is named."""
+    return {} if store.versions is None else {"model": "several", "versions": store.versions}
 
 
 class _Run(ABC):
@@ -363,7 +369,7 @@ def _digest(out: FilePath, setting: Setting, columns: Columns, releases: int) ->
     digest = Digest()
     if not releases:
         return digest
-    received = receive(out, setting.model, setting, columns=columns)
+    received = Received(Source(out, columns), setting, None)
     if setting.in_batches:
         for portion in received.portions():
             told = zip(portion.batches, portion.paths, strict=True)

@@ -13,7 +13,7 @@ from seqveil._symbols import OnUnknown, Symbols
 from seqveil.alphabet import Alphabet, Bins, Grid
 from seqveil.errors import DataError, InputError
 from seqveil.files import Chunk, Columns
-from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode, value_type_of
 from seqveil.kernel import Floats
 from seqveil.model import Counts, MarkovModel
 
@@ -41,6 +41,7 @@ def fit_file(
     levels: int | None = None,
     grid: str | None = None,
     on_unknown: OnUnknown = "error",
+    alphabet: Symbols | None = None,
     format: str | None = None,
     sort: bool = False,
     chunk: int = CHUNK_ROWS,
@@ -50,19 +51,25 @@ def fit_file(
 
     Parameters: `order`, `smoothing` and `prior` as in `MarkovModel.fit`. Numbers are cut into bins of width `bins`, or
     into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". Without any
-    of them the alphabet is the set of values that occur. `on_unknown` is the policy the model carries for later values.
+    of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
+    model carries for later values.
     Standard input and sorted files are held in memory, other files are read twice.
     """
     source = Source(data, columns or Columns(), format, sort, chunk)
-    scan = _scanner(source, bins, levels, grid)
-    kind: ValueType = "auto" if isinstance(scan, _Distinct) else "number"
-    rows: Iterable[Chunk] = source.chunks(kind, progress)
-    held = list(rows) if source.piped or sort else None
-    for part in rows if held is None else held:
-        scan.add(part)
-    alphabet = scan.alphabet().with_policy(on_unknown)
+    scanned = alphabet is None
+    if alphabet is None:
+        scan = _scanner(source, bins, levels, grid)
+        kind: ValueType = "auto" if isinstance(scan, _Distinct) else "number"
+        rows: Iterable[Chunk] = source.chunks(kind, progress)
+        held = list(rows) if source.piped or sort else None
+        for part in rows if held is None else held:
+            scan.add(part)
+        alphabet = scan.alphabet()
+    else:
+        kind, held = value_type_of(alphabet), None
+    alphabet = alphabet.with_policy(on_unknown)
     counts, users = Counts(alphabet.n, order), set[Hashable]()
-    for part in source.chunks(kind, progress, again=True) if held is None else held:
+    for part in source.chunks(kind, progress, again=scanned) if held is None else held:
         counts.add(part.users, encode(part, alphabet, source.name))
         users.update(part.users.unique().to_list())
     return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
@@ -75,7 +82,7 @@ def _scanner(source: Source, bins: float | None, levels: int | None, grid: str |
     if pairs != (grid is not None):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
     if grid is not None:
-        return _Plane(*_cells(grid))
+        return _Plane(*cells(grid))
     if bins is not None:
         if not (bins > 0 and math.isfinite(bins)):
             raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
@@ -87,10 +94,10 @@ def _scanner(source: Source, bins: float | None, levels: int | None, grid: str |
     return _Distinct(source.name)
 
 
-def _cells(grid: str) -> tuple[int, int]:
+def cells(grid: str) -> tuple[int, int]:
     """10x10 as numbers.
 
-    >>> _cells("20x10")
+    >>> cells("20x10")
     (20, 10)
     """
     parts = grid.lower().replace("×", "x").split("x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -269,9 +270,11 @@ def receive(
         raise InputError("a released file is read more than once, so it cannot come from a pipe; name a file")
     found = side.load(released, meta)
     if found is None and setting is None:
+        if not Path(released).exists():
+            raise DataError(f"{Source(released).name}: no such file; check the path")
         raise InputError(
-            f"{Source(released).name} has no side file; pass --mechanism, --epsilon and the rest as in the release, or "
-            "--meta FILE"
+            f"{Source(released).name} has no side file; expected a file of `seqveil release` with its .meta.json"
+            " beside it: pass --meta FILE, or --mechanism, --epsilon and the rest where the command takes them"
         )
     if found is not None:
         side.check_model(found, model)

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.service.config import ServeConfig
 from seqveil.service.documents import describe
+from seqveil.service.page import pages
 from seqveil.service.problems import Problem, invalid, refused
 from seqveil.service.routes import routers
 from seqveil.service.state import Facts, Service
@@ -65,7 +66,7 @@ def create_app(store: Store, setting: Setting, config: ServeConfig) -> FastAPI:
         },
     )
     app.state.service = service
-    for router in routers(service):
+    for router in (*routers(service), *pages(service)):
         app.include_router(router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     app.add_middleware(Observed, service=service)

@@ -10,7 +10,7 @@ import socket
 import numpy as np
 import uvicorn
 
-from seqveil import batches, stream
+from seqveil import batches, fast, stream
 from seqveil.coins import SystemCoins, key_file
 from seqveil.errors import InputError
 from seqveil.service import logs
@@ -57,6 +57,7 @@ def server(app: object, config: ServeConfig) -> uvicorn.Server:
 
 def _warm(setting: Setting) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
+    fast.load()
     state, code = stream.State.start(setting), np.zeros(1, np.int64)
     if setting.in_batches:
         batches.step(setting, state, code, SystemCoins(), 0.0)

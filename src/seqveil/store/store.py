@@ -56,6 +56,8 @@ class Store:
     ) -> None:
         self.setting, self._database, self._coins, self._gaps = setting, database, coins, gaps
         self.private = database.fact("private") == "yes"
+        listed = database.fact("versions")  # settings before and now, where the file moved on to another model
+        self.versions: list[dict[str, object]] | None = None if listed is None else json.loads(listed)
         self._codec = codec_of(setting)
         self._live = Live(setting, memory)
         self._lock = threading.RLock()

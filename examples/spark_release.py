@@ -1,0 +1,42 @@
+"""Fit, stream and account on Spark: `python examples/spark_release.py` (Java 17 and `pip install seqveil[spark]`).
+
+Files with the columns user, seq and value arrive in a folder; their releases appear in another.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import seqveil as sv
+from seqveil import spark as on_spark
+from seqveil.coins import key_file
+
+
+def main(spark: Any, folder: Path) -> on_spark.Total:
+    truth = sv.MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+    streams = truth.sample(20, users=50, seed=1)
+    words = ("home", "road", "work")
+    rows = [(f"user-{u}", k, words[code]) for u, codes in enumerate(streams.tolist()) for k, code in enumerate(codes)]
+    raw = spark.createDataFrame(rows, "user STRING, seq BIGINT, value STRING")
+
+    model = on_spark.fit(raw, smoothing=1.0)  # counted in SQL; the same model as MarkovModel.fit makes
+    setting = sv.Setting.of(model, "optimal", epsilon=1.0, budget=12.0)
+    key = key_file(folder / "release.key", create=True)  # one key for one set of streams
+
+    raw.write.parquet(str(folder / "arriving"))
+    arriving = spark.readStream.schema(raw.schema).parquet(str(folder / "arriving"))  # or Kafka, or any other source
+    released = on_spark.release(arriving, setting, key)
+    writer = released.writeStream.format("parquet").option("path", str(folder / "released"))
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+    return on_spark.total(spark, str(folder / "checkpoint"))
+
+
+if __name__ == "__main__":
+    session = on_spark.session(partitions=2).master("local[2]").getOrCreate()
+    with tempfile.TemporaryDirectory() as place:
+        print(main(session, Path(place)))
+    session.stop()

@@ -1,0 +1,71 @@
+"""Draw the pictures of README and docs into docs/img from synthetic streams: `python scripts/docs_pictures.py [DIR]`.
+
+Seeds are fixed, so the same versions of numpy and matplotlib draw the same pictures. Nothing here is a private release.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import seqveil as sv
+from seqveil import datasets, planning, plots
+from seqveil._symbols import Codes
+from seqveil.decode import estimates
+
+TARGET = Path(__file__).parent.parent / "docs" / "img"
+SEED = 7
+
+
+def most_moved(streams: list[Codes], length: int) -> Codes:
+    """The beginning of the stream whose beginning varies most."""
+    return max((codes[:length] for codes in streams), key=lambda codes: float(codes.std()))
+
+
+def one_stream(folder: Path) -> None:
+    """Eighty samples of a heart rate at ε = 0.5 each, spent on every fourth, until a budget of 30 is gone."""
+    made = datasets.synthetic("heart_rate", users=300, length=200, seed=SEED)
+    model, raw = made.model(), most_moved(made.arrays(), 80)
+    options = {"epsilon": 0.5, "distortion": made.distortion, "schedule": 4, "budget": 30.0}
+    session = sv.Session(model, **options, seed=SEED)
+    released, leakage, composed = [], [], []
+    for value in model.alphabet.decode(raw):
+        released.append(session.release(value))
+        leakage.append(session.leakage)
+        composed.append(session.standing().by_composition)
+    laws, codes = sv.decode(model, released, **options), model.alphabet.encode(released)
+    beats = [f"{middle:g}" for middle in model.alphabet.points]
+    plots.stream(raw, codes, laws, leakage, composed, beats, folder / "stream.png", budget=30.0)
+
+
+def a_path(folder: Path) -> None:
+    """Two hours of a person's places on 20 × 20 cells at ε = 0.5 a minute, in batches of five."""
+    made = datasets.synthetic("places", users=400, length=240, seed=SEED, side=20)
+    model, raw = made.model(smoothing=1.0), most_moved(made.arrays(), 120)
+    options = {"mechanism": "tree", "epsilon": 2.5, "distortion": made.distortion, "batch": 5}
+    session = sv.Session(model, **options, seed=SEED)
+    released: list[tuple[float, float]] = []
+    for begin in range(0, len(raw), 5):
+        released += session.release_batch(model.alphabet.decode(raw[begin : begin + 5]))
+    decoded = estimates(sv.decode(model, session.paths, **options), made.distortion, model)
+    plots.grid_path(made.alphabet, raw, model.alphabet.encode(released), decoded, folder / "path.png")
+
+
+def what_a_budget_buys(folder: Path) -> None:
+    """The plan for the synthetic clicks, with pulses and with batches of five."""
+    model = datasets.synthetic("clicks", users=2000, length=60, seed=SEED).model(smoothing=1.0)
+    bounds = [0.25, 0.5, 1.0, 2.0]
+    made = planning.plan(model, bounds, length=40, users=100, seed=SEED, period=None, batch_sizes=[5], batch_users=6)
+    plots.tradeoff(made, folder / "tradeoff.png")
+
+
+def main(folder: Path = TARGET) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for draw in (one_stream, a_path, what_a_budget_buys):
+        draw(folder)
+        print((draw.__doc__ or "").partition("\n")[0])
+    print(f"pictures: {', '.join(str(folder / name) for name in ('stream.png', 'path.png', 'tradeoff.png'))}")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))

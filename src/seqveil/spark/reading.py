@@ -1,0 +1,82 @@
+"""Files as frames, with types that fit the model: what the commands read, at once or as files arrive."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from seqveil._symbols import Symbols
+from seqveil.errors import DataError, InputError
+from seqveil.flow.rows import value_type_of
+from seqveil.spark.frames import Columns
+from seqveil.spark.guard import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "csv", "json", "orc")
+_TYPED = ("parquet", "orc")
+_NAMED = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".orc": "orc"}
+
+
+def format_of(path: str, given: str | None) -> str:
+    """The format of a file or of a folder's files.
+
+    >>> format_of("clicks.jsonl", None), format_of("clicks", "csv")
+    ('json', 'csv')
+    """
+    if given is not None:
+        if given not in FORMATS:
+            raise InputError(f"expected a format of {', '.join(FORMATS)}, got {given!r}")
+        return given
+    names = [path.rstrip("/")]
+    if os.path.isdir(path):
+        names += sorted(name for name in os.listdir(path) if name[0] not in "._")
+    for name in names:
+        if (ending := os.path.splitext(name)[1]) in _NAMED:
+            return _NAMED[ending]
+    raise InputError(f"the format of {os.path.basename(names[0])} is not known by its name; pass --format")
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    format: str,
+    columns: Columns,
+    alphabet: Symbols | None = None,
+    streaming: bool = False,
+    files: int | None = None,
+) -> DataFrame:
+    """The rows of a file or folder; of a folder as it fills, where `streaming`, at most `files` at a time.
+
+    Users of text formats are text. Values are what the alphabet wants; one that cannot be read so is missing, and is
+    refused by whoever uses the frame without its text being told.
+    """
+    if "://" not in path and not os.path.exists(path):
+        raise DataError(f"{os.path.basename(path.rstrip('/'))}: no such file or folder; check the path")
+    if streaming and os.path.isfile(path):
+        raise DataError(f"{os.path.basename(path)}: a checkpoint needs a folder of files, as more may come; name it")
+    options = {"header": "true", "sep": "\t" if path.endswith(".tsv") else ","} if format == "csv" else {}
+    with told():
+        schema = _schema(spark, path, format, options, columns, alphabet)
+        reader: Any = spark.readStream if streaming else spark.read
+        if streaming and files is not None:
+            options["maxFilesPerTrigger"] = str(files)
+        return reader.format(format).options(**options).schema(schema).load(path)
+
+
+def _schema(
+    spark: SparkSession, path: str, format: str, options: dict[str, str], columns: Columns, alphabet: Symbols | None
+) -> Any:
+    from pyspark.sql import types as T
+
+    reader = spark.read.format(format).options(**options)
+    if format in _TYPED:
+        return reader.load(path).schema
+    found = reader.option("inferSchema", "true").load(path).schema
+    forced: dict[str, Any] = {columns.user: T.StringType()}
+    if alphabet is not None:
+        text, exact = value_type_of(alphabet) == "text", alphabet.points is not None
+        forced |= {name: T.StringType() if text else T.DoubleType() if exact else None for name in columns.values}
+    fields = [T.StructField(f.name, forced.get(f.name) or f.dataType) for f in found.fields]
+    return T.StructType(fields)

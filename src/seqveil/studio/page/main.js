@@ -1,0 +1,201 @@
+// The page: what is asked for, what came back, and who draws it.
+
+import { drawAccount } from "./account.js";
+import { Refused, ask, enter, known } from "./api.js";
+import { Curves } from "./curves.js";
+import { drawCurve } from "./curve.js";
+import { $, cost, el, number, replace, short, unitOf } from "./dom.js";
+import { saveConfiguration, savePng, saveSvg } from "./exporting.js";
+import { adopt, fallback, listen, offerEvents, offerMechanisms, offerSources, read, sensible } from "./form.js";
+import { bytes, drawHeat } from "./heat.js";
+import { loader } from "./loader.js";
+import { Player } from "./player.js";
+import { drawStage, tell } from "./stage.js";
+import { tables } from "./tables.js";
+import { themed } from "./theme.js";
+
+const sources = new Map(); // by name, as described
+let listed = [];
+let [source, picture, asked] = [null, null, null];
+let movers = [];
+let under = null; // the request whose picture is on its way
+
+const player = new Player((event) => {
+  for (const move of movers) move(event);
+  if (picture) $("moment").textContent = tell(source, picture, decoded(), event);
+  $("time").setAttribute("aria-valuetext", $("moment").textContent);
+});
+
+const curves = new Curves(() => under !== null, () => drawCurves());
+const view = () => $("view").value;
+const decoded = () => picture.series[view() === "online" ? "decoded" : "hindsight"];
+const heat = () => picture.beliefs[view()];
+const unit = () => unitOf(source, asked.distortion);
+
+async function start() {
+  try {
+    const { needs } = await ask("/page/entry.json");
+    if (needs && !known()) return refuse(`${needs}.`);
+    const found = await ask("/v1/page/begin");
+    $("entry").hidden = true;
+    $("work").hidden = false;
+    $("operator-link").hidden = found.service === null;
+    $("version").textContent = `seqveil ${found.seqveil}`;
+    listed = found.sources;
+    offerSources(listed, found.first);
+    await choose(found.first);
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    if (![401, 403].includes(problem.status)) return complain(problem.message);
+    refuse(`${problem.message}.`);
+  }
+}
+
+function refuse(why) {
+  $("work").hidden = true;
+  $("entry").hidden = false;
+  $("entry-why").textContent = why;
+  $("entry-key").focus();
+}
+
+async function choose(name) {
+  if (!sources.has(name)) sources.set(name, await ask("/v1/page/source", { source: name }));
+  source = sources.get(name);
+  adopt(source);
+  player.pause();
+  await refresh();
+}
+
+// What changes while a picture is on its way takes its place.
+async function refresh() {
+  under?.abort();
+  if (!sensible()) return complain("a field is not filled in as it should be; look at the one that is marked");
+  const mine = (under = new AbortController());
+  const wanted = read();
+  try {
+    let found;
+    do {
+      found = await ask("/v1/page/show", wanted, mine.signal);
+      take(found, wanted);
+    } while (!found.complete);
+    summarise();
+  } catch (problem) {
+    if (problem.name === "AbortError") return;
+    if (!(problem instanceof Refused)) throw problem;
+    complain(problem.message);
+  } finally {
+    if (under === mine) under = null;
+  }
+  curves.want(asked, picture);
+}
+
+function take(found, wanted) {
+  [picture, asked] = [found, wanted];
+  picture.beliefs = { online: bytes(found.heat.online), hindsight: bytes(found.heat.hindsight) };
+  complain("");
+  offerMechanisms(found.mechanisms, fallback(found.mechanisms, wanted.mechanism));
+  say();
+  draw();
+}
+
+function complain(text) {
+  $("problem").textContent = text;
+  for (const part of document.querySelectorAll(".picture")) part.classList.toggle("stale", text !== "");
+}
+
+function say() {
+  const { figures } = picture;
+  const offer = picture.mechanisms.find((each) => each.name === picture.mechanism);
+  const sound = offer?.sound ?? true;
+  $("verdict").textContent = sound ? "sound" : "not sound";
+  $("verdict").className = `verdict ${sound ? "good" : "bad"}`;
+  $("sentence").textContent = picture.sentence;
+  $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events, more to come`;
+  replace($("notes"), ...picture.notes.map((text) => el("li", {}, text)));
+  const left = figures.budget === null ? `of ${short(figures.composition)} by composition` : `of a budget of ${short(figures.budget)}`;
+  const broken = number(figures.worst_release) > figures.claimed * (1 + 1e-9);
+  const shown = [
+    ["Error as released", cost(figures.error, unit()), unit() === "wrong" ? "of events are wrong" : unit()],
+    ["Error decoded", cost(figures.decoded_error, unit()), figures.hindsight_error === null ? "as it happens" : `${cost(figures.hindsight_error, unit())} in hindsight`],
+    ["Without any release", cost(figures.silent_error, unit()), "the best guess from the model"],
+    ["Leakage, exact", short(figures.leakage, 4), `nats ${left}`],
+    ["Worst release", short(figures.worst_release, 4), `nats; ${short(figures.claimed)} claimed`, broken],
+  ];
+  replace($("figures"), ...shown.map(([name, value, more, bad]) => el("div", { class: bad ? "bad" : "" }, el("dt", {}, name), el("dd", {}, value, el("small", {}, more)))));
+  $("cli").textContent = picture.snippets.cli;
+  $("python").textContent = picture.snippets.python;
+}
+
+function draw() {
+  if (!picture) return;
+  movers = [
+    drawStage($("stage"), source, picture, decoded(), heat()),
+    drawHeat($("heat"), source, picture, heat()),
+    drawAccount($("account"), source, picture),
+  ];
+  player.reach(picture.done);
+  drawCurves();
+  fillTables();
+}
+
+function drawCurves() {
+  if (!picture) return;
+  drawCurve($("curve"), picture, curves.found(asked), asked, unit());
+  $("curve-progress").textContent = curves.progress;
+  $("curve").dataset.complete = String(curves.complete);
+  fillTables("curve");
+}
+
+function fillTables(only) {
+  for (const part of document.querySelectorAll("details[data-table]")) {
+    const name = part.dataset.table;
+    if (!part.open || !picture || (only && name !== only)) continue;
+    replace(part.querySelector(".table"), tables[name]({ source, picture, decoded: decoded(), heat: heat(), curves: curves.found(asked), unit: unit() }));
+  }
+}
+
+function summarise() {
+  const { figures } = picture;
+  const spent = figures.spent_at === null ? "" : ` The budget is spent at event ${figures.spent_at + 1}.`;
+  $("summary").textContent =
+    `${picture.events} events released with ${picture.mechanism} at ε ${short(asked.epsilon)}: error ${cost(figures.error, unit())}, ` +
+    `exact leakage ${short(figures.leakage)} of ${short(figures.composition)} by composition.${spent}`;
+  document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+}
+
+$("entry").addEventListener("submit", (event) => {
+  event.preventDefault();
+  enter($("entry-key").value);
+  $("entry-key").value = "";
+  start();
+});
+$("source").addEventListener("change", () => choose($("source").value));
+$("stream").addEventListener("change", () => {
+  offerEvents(source);
+  refresh();
+});
+$("view").addEventListener("change", draw);
+for (const part of document.querySelectorAll("details[data-table]")) part.addEventListener("toggle", () => fillTables(part.dataset.table));
+$("save-json").addEventListener("click", () => saveConfiguration(picture));
+$("save-svg").addEventListener("click", () => saveSvg(picture, source));
+$("save-png").addEventListener("click", () => savePng(picture, source));
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText($(button.dataset.copy).textContent);
+    $("exported").textContent = "Copied.";
+  });
+}
+listen(refresh);
+loader((made) => {
+  sources.set(made.name, made);
+  listed = [...listed.filter((each) => !each.name.startsWith("own-")), { name: made.name, title: "Your data" }];
+  offerSources(listed, made.name);
+  choose(made.name);
+});
+themed(draw);
+let width = 0;
+new ResizeObserver(() => {
+  if ($("stage").clientWidth !== width) draw();
+  width = $("stage").clientWidth;
+}).observe($("stage"));
+start();

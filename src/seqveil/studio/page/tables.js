@@ -1,0 +1,42 @@
+// The tables behind the pictures, made when somebody opens them.
+
+import { cost, el, short } from "./dom.js";
+import { nameOf } from "./curve.js";
+import { probability } from "./heat.js";
+
+export function table(caption, heads, rows) {
+  const head = el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)));
+  const body = rows.map((row) => el("tr", {}, ...row.map((text) => el("td", {}, String(text)))));
+  return el("table", {}, el("caption", { class: "unseen" }, caption), el("thead", {}, head), el("tbody", {}, ...body));
+}
+
+export const tables = {
+  stage({ source, picture, decoded }) {
+    const name = (code) => (code < 0 ? "–" : source.labels[code]);
+    const { series } = picture;
+    const rows = series.raw.map((code, k) => [k + 1, name(code), name(series.released[k]), name(decoded[k]), short(series.epsilons[k])]);
+    return table("Events raw, released and decoded", [source.event, "raw", "released", "decoded", "ε"], rows);
+  },
+
+  heat({ source, picture, heat }) {
+    const rows = picture.series.raw.map((code, k) => {
+      const law = heat.subarray(k * source.symbols, (k + 1) * source.symbols);
+      const best = law.indexOf(Math.max(...law));
+      return [k + 1, source.labels[best], probability(law[best]).toFixed(2), source.labels[code], probability(law[code]).toFixed(2)];
+    });
+    return table("What an observer believes", [source.event, "likeliest", "probability", "truth", "its probability"], rows);
+  },
+
+  account({ source, picture }) {
+    const { series } = picture;
+    const rows = series.spent.map((spent, k) => [k + 1, short(series.leakage[k] ?? Infinity, 4), short(series.most[k] ?? Infinity, 4), short(series.least[k] ?? -Infinity, 4), short(spent, 4)]);
+    return table("Leakage so far in nats", [source.event, "exact", "up", "down", "Σε"], rows);
+  },
+
+  curve({ curves, unit }) {
+    const rows = [...curves.values()].flatMap((each) =>
+      each.points.map(([epsilon, error, decoded, worst, claimed]) => [nameOf(each), epsilon, cost(error, unit), cost(decoded, unit), short(worst ?? Infinity), short(claimed), each.sound ? "yes" : "no"]),
+    );
+    return table("Error against ε", ["mechanism", "ε an event", "error released", "error decoded", "worst release", "claimed", "sound"], rows);
+  },
+};

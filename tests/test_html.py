@@ -1,0 +1,176 @@
+"""What objects show in a notebook: well-formed, escaped, small, true to the object, and free of raw symbols."""
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seqveil as sv
+from seqveil import planning
+from seqveil.comparison import Arena, Contestant, race
+
+
+class Shown(HTMLParser):
+    """Checks that tags close in order, and keeps the cells of every table."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tables, self.tags = [], [], set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+
+
+def chain(n=3, alphabet=None, stay=0.8):
+    rows = np.full((n, n), (1 - stay) / max(n - 1, 1))
+    np.fill_diagonal(rows, stay)
+    return sv.MarkovModel(np.full(n, 1 / n), rows, alphabet=alphabet)
+
+
+def facts(shown):
+    return dict(row for row in shown.tables[0] if len(row) == 2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 1000))
+def test_a_model_shows_its_prior_and_transitions(n, seed):
+    rng = np.random.default_rng(seed)
+    prior, rows = rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n), n)
+    shown = Shown(sv.MarkovModel(prior, rows)._repr_html_())
+    _, first, transitions = shown.tables
+    assert np.allclose([float(cell) for cell in first[1][1:]], prior, atol=6e-4)
+    drawn = np.array([[float(cell) for cell in row[1:]] for row in transitions[1:]])
+    assert np.allclose(drawn, rows, atol=6e-4)
+    assert [row[0] for row in transitions[1:]] == [str(code) for code in range(n)]
+
+
+def test_symbols_that_the_chain_never_reaches_again_and_smoothing_are_shown_alike():
+    model = sv.MarkovModel.fit([["a", "b", "a", "c"]], smoothing=1.0)
+    shown = Shown(model._repr_html_())
+    drawn = [[float(cell) for cell in row[1:]] for row in shown.tables[2][1:]]
+    assert np.allclose(drawn, model.advance(np.eye(3)), atol=6e-4)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_large_model_is_cut_to_a_few_rows(order):
+    rng = np.random.default_rng(1)
+    model = sv.MarkovModel.fit([rng.integers(0, 60, 3000)], n=60, order=order, smoothing=1.0)
+    text = model._repr_html_()
+    shown = Shown(text)
+    assert len(text) < 25_000
+    assert all(len(table) <= 13 and len(table[0]) <= 13 for table in shown.tables)
+    assert "12 of 60 likeliest symbols shown" in text
+    assert len(shown.tables) == (3 if order == 1 else 2)
+
+
+def test_a_kernel_shows_its_table_and_its_level():
+    session = sv.Session(chain(4), epsilon=1.0, seed=1)
+    kernel = session.kernel()
+    shown = Shown(kernel._repr_html_())
+    drawn = np.array([[float(cell) for cell in row[1:]] for row in shown.tables[1][1:]])
+    assert np.allclose(drawn, kernel.probabilities, atol=6e-4)
+    assert f"{kernel.ldp():.4g}" in facts(shown).values()
+    assert kernel.leakage(session.belief) <= kernel.ldp()
+
+
+def test_a_wide_kernel_is_cut():
+    text = sv.Session(chain(300), "randomized_response", 1.0, seed=1).kernel()._repr_html_()
+    assert "12 of 300 symbols shown" in text
+    assert "12 of 300 outputs shown" in text
+    assert len(text) < 25_000
+
+
+NASTY = ["<script>alert(1)</script>", '"onmouseover="x', "a & b", "</table>"]
+
+
+def test_text_is_escaped():
+    model = chain(4, alphabet=NASTY)
+    for shown in (model, sv.Session(model, "randomized_response", 1.0, seed=1).kernel()):
+        text = shown._repr_html_()
+        parsed = Shown(text)
+        assert parsed.tags <= {"div", "p", "strong", "small", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+        assert "<script" not in text
+        heads = [unescape(cell) for cell in parsed.tables[1][0][1:]]
+        assert heads[1:] == NASTY[1:]
+        assert heads[0].startswith("<script>alert(1)")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"schedule": 3}]
+)
+def test_a_session_shows_its_account_and_no_symbol(options):
+    names = [f"planted-{k}" for k in range(4)]
+    session = sv.Session(chain(4, names), epsilon=0.5, seed=2, **options)
+    for name in [*names, *names]:
+        session.release(name)
+    text = session._repr_html_()
+    shown = facts(Shown(text))
+    standing = session.standing()
+    assert "planted" not in text
+    assert shown["symbols released"] == "8"
+    assert shown["exact leakage"].split()[0] == f"{standing.leakage:.4g}"
+    assert shown["by composition, Σε"] == f"{standing.by_composition:.4g}"
+    assert "not private" in shown["coins"]
+    assert ("budget" in shown) == (options.get("budget") == 3.0)
+    value = float(re.search(r'value="([\d.]+)"', text).group(1))
+    assert value == pytest.approx(
+        standing.leakage / (3.0 if options.get("budget") == 3.0 else standing.by_composition), abs=1e-3
+    )
+
+
+def test_batches_that_wait_are_not_shown():
+    session = sv.Session(chain(3, ["planted-a", "planted-b", "planted-c"]), epsilon=2.0, batch=3, seed=2)
+    session.push("planted-b")
+    assert "planted" not in session._repr_html_()
+    session.push("planted-b")
+    session.push("planted-a")
+    assert "planted" not in session._repr_html_()
+    assert facts(Shown(session._repr_html_()))["ε a batch of 3"] == "2"
+
+
+def test_an_unsound_mechanism_says_so():
+    session = sv.Session(chain(8), "crr", 0.2, seed=1)
+    session.release(3)
+    assert "does not keep to its ε" in session._repr_html_()
+
+
+def test_a_plan_shows_every_row():
+    made = planning.plan(chain(3), [0.5, 1.0], length=6, users=20, period=2)
+    shown = Shown(made._repr_html_())
+    rows = shown.tables[1][1:]
+    assert [row[1] for row in rows] == [row.mechanism for row in made.rows]
+    assert [row[4] for row in rows] == [f"{row.error:.4g}" for row in made.rows]
+
+
+def test_results_of_a_comparison_show_themselves():
+    model = chain(5)
+    arena = Arena.of(model, list(model.sample(8, 12, seed=1)))
+    for name, verdict in (("optimal", "sound"), ("crr", "unsound"), ("mutual_information", "unsound")):
+        row = race(arena, Contestant(name), 0.2)
+        shown = facts(Shown(row._repr_html_()))
+        assert shown["verdict"] == verdict
+        assert shown["error as released"].split()[0] == f"{row.error:.4g}"
+        assert "12 users" in shown["measured on"]
+    skipped = race(arena, Contestant("optimal", period=None), 5.0)
+    assert skipped.status != "skipped" or "reason" in facts(Shown(skipped._repr_html_()))

@@ -1,0 +1,258 @@
+"""Learning from releases: expected counts against every sequence written out, EM, mixtures, blocks, sparse support."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_streams as streams
+from seqveil import Fleet, MarkovModel, Schedule, Setting
+from seqveil.coins import SeededCoins
+from seqveil.errors import InputError
+from seqveil.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
+from seqveil.learn.expect import each_user
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def random_case(seed, order):
+    """A chain, and a log of a few short streams with arbitrary likelihoods."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 4))
+    chain = Chain(rng.dirichlet(np.ones(n**order)), rng.dirichlet(np.ones(n), size=n**order))
+    lengths = rng.integers(1, 6, size=int(rng.integers(1, 5)))
+    users = rng.permutation(np.repeat(np.arange(lengths.size), lengths))
+    table = rng.random((int(rng.integers(1, 7)), n)) + 0.01
+    return rng, chain, Evidence(table, users, rng.integers(0, len(table), users.size))
+
+
+def brute_force(evidence, chain, user):
+    """First contexts, moves and likelihood of one user, by all sequences."""
+    n, order = chain.n, chain.order
+    says = evidence.table[evidence.index[evidence.users == user]]
+    first, moves, total = np.zeros_like(chain.first), np.zeros_like(chain.rows), 0.0
+    longest = max(len(says), order)
+    for x in itertools.product(range(n), repeat=longest):
+        weight = chain.first.reshape((n,) * order)[x[:order]]
+        for k in range(order, longest):
+            weight *= chain.rows.reshape((n,) * (order + 1))[x[k - order : k + 1]]
+        weight *= np.prod([says[k][x[k]] for k in range(len(says))])
+        total += weight
+        first[np.ravel_multi_index(x[:order], (n,) * order)] += weight
+        for k in range(order, longest):
+            moves[np.ravel_multi_index(x[k - order : k], (n,) * order), x[k]] += weight
+    return first / total, moves / total, np.log(total)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, order=st.integers(1, 3))
+def test_expected_counts_are_those_of_all_sequences(seed, order):
+    _, chain, evidence = random_case(seed, order)
+    firsts, moves, logs = zip(*(brute_force(evidence, chain, u) for u in np.unique(evidence.users)), strict=True)
+    found = expect(evidence, chain)
+    np.testing.assert_allclose(found.first, sum(firsts), atol=1e-10)
+    np.testing.assert_allclose(found.moves, sum(moves), atol=1e-10)
+    np.testing.assert_allclose(found.log_likelihood, sum(logs), atol=1e-9)
+    np.testing.assert_allclose(sorted(likelihoods(evidence, chain)), sorted(logs), atol=1e-9)
+    apart = each_user(evidence, chain)
+    np.testing.assert_allclose(apart[0].sum(0), sum(firsts), atol=1e-10)
+    np.testing.assert_allclose(sorted(apart[1].reshape(len(logs), -1)[:, 0]), sorted(m[0, 0] for m in moves), atol=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS, order=st.integers(1, 2))
+def test_statistics_add_up_over_users_and_blocks(seed, order):
+    rng, chain, evidence = random_case(seed, order)
+    chosen = rng.random(int(evidence.users.max()) + 1) < 0.5
+    parts = [evidence.of_users(mask) for mask in (chosen, ~chosen)]
+    parts = [expect(part, chain) for part in parts if part.events]
+    whole = expect(evidence, chain)
+    np.testing.assert_allclose(sum((p.moves for p in parts), np.zeros_like(whole.moves)), whole.moves, atol=1e-12)
+    assert sum(p.users for p in parts) == whole.users
+    assert sum(p.events for p in parts) == whole.events
+    deeper = expect(evidence, chain.deeper())
+    np.testing.assert_allclose(deeper.log_likelihood, whole.log_likelihood, atol=1e-9)
+
+
+def test_blocks_hold_every_event_once_whatever_their_size():
+    rng = np.random.default_rng(3)
+    users = rng.permutation(np.repeat(np.arange(40), rng.integers(1, 30, 40)))
+    evidence = Evidence(rng.random((9, 3)) + 0.1, users, rng.integers(0, 9, users.size))
+    for numbers, most in ((1, 1), (40, 7), (10_000, 1000)):
+        seen = [
+            index[u, : lengths[u]] for index, lengths in evidence.blocks(numbers, most) for u in range(len(lengths))
+        ]
+        expected = [evidence.index[users == u] for u in range(40)]
+        assert sorted(map(tuple, seen)) == sorted(map(tuple, expected))
+
+
+def released_by(setting, truth, seed):
+    coins = SeededCoins(1_000_003 + seed)  # another generator than the truth was drawn by
+    fleet = Fleet(setting, len(truth))
+    return np.stack([fleet.release(np.arange(len(truth)), step, coins).codes for step in truth.T], axis=1)
+
+
+STICKY = MarkovModel([0.6, 0.3, 0.1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
+NONE = MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3))
+
+
+def distance(model, truth=STICKY):
+    return float(np.abs(model.chain.toarray() - truth.chain.toarray()).sum(1).max() / 2)
+
+
+def test_the_quick_table_says_what_an_observer_computes():
+    raw = STICKY.sample(9, users=20, seed=1)
+    for schedule in (1, 3):
+        setting = Setting.of(NONE, "randomized_response", 1.0, schedule=schedule)
+        codes = released_by(setting, raw, 1)
+        quick = Evidence.of(setting, codes)
+        limited = Setting.of(NONE, "randomized_response", 1.0, schedule=schedule, budget=1e6)  # takes the long way
+        slow = Evidence.of(limited, codes)
+        assert len(quick.table) == 4
+        assert len(slow.table) == codes.size
+        for user in range(20):
+            one, two = (e.table[e.index[e.users == user]] for e in (quick, slow))
+            np.testing.assert_allclose(one / one.sum(1, keepdims=True), two / two.sum(1, keepdims=True), rtol=1e-12)
+
+
+def test_any_mixture_of_mechanisms_and_epsilons_is_learned_from_together():
+    truth = STICKY.sample(30, users=900, seed=2)
+    cases = [
+        Setting.of(NONE, "randomized_response", 0.7),
+        Setting.of(NONE, "randomized_response", 1.0, schedule=Schedule.pulsed(2)),
+        Setting.of(STICKY, "optimal", 1.0),
+    ]
+    parts = [Evidence.of(s, released_by(s, truth[k::3], k)) for k, s in enumerate(cases)]
+    everything = parts[0] + parts[1] + parts[2]
+    learned = learn(everything)
+    assert learned.found.users == 900
+    assert learned.converged
+    assert distance(learned.model) < 0.1
+    for part in parts:  # the whole log prefers what was learned from all of it
+        alone = learn(part, strength=learned.strength).chain
+        assert expect(everything, alone).log_likelihood < expect(everything, learned.chain).log_likelihood
+
+
+def test_streams_of_unequal_length_and_events_without_release():
+    setting = Setting.of(NONE, "randomized_response", 2.0, budget=Setting.of(NONE, "optimal", 1.0, budget=20.0).budget)
+    truth = [row[: 5 + k % 30] for k, row in enumerate(STICKY.sample(40, users=200, seed=4))]
+    released = [released_by(setting, row[None], k)[0] for k, row in enumerate(truth)]
+    learned = learn(Evidence.of(setting, released))
+    assert learned.found.events == sum(map(len, truth))
+    assert distance(learned.model) < 0.2
+    silent = Evidence(np.ones((1, 3)), np.zeros(5, np.int64), np.zeros(5, np.int64))
+    np.testing.assert_allclose(expect(silent, Chain.uniform(3)).moves, np.full((3, 3), 4 / 9))
+
+
+def test_order_two_is_told_from_order_one():
+    rng = np.random.default_rng(1)
+    rows = np.zeros((2, 2, 2))
+    rows[0, 0], rows[0, 1], rows[1, 0], rows[1, 1] = (0.9, 0.1), (0.1, 0.9), (0.2, 0.8), (0.1, 0.9)
+    truth = MarkovModel(np.full((2, 2), 0.25), rows, order=2)
+    none = MarkovModel([0.5, 0.5], np.full((2, 2), 0.5))
+    setting = Setting.of(none, "randomized_response", 1.5)
+    released = released_by(setting, truth.sample(40, users=1500, seed=int(rng.integers(99))), 2)
+    learned = learn(Evidence.of(setting, released), order=2)
+    assert learned.model.order == 2
+    np.testing.assert_allclose(learned.chain.rows, rows.reshape(4, 2), atol=0.12)
+    one = learn(Evidence.of(setting, released))
+    assert learned.held_out.gain > one.held_out.gain
+
+
+def test_a_rival_that_is_true_is_not_beaten():
+    earned = []
+    for seed in range(20):
+        setting = Setting.of(NONE, "randomized_response", 1.0)
+        flat = np.random.default_rng(seed).integers(0, 3, size=(100, 15))
+        earned.append(learn(Evidence.of(setting, released_by(setting, flat, seed))).held_out.earned)
+    assert not any(earned)  # false alarms: at most one in ten thousand each
+
+
+def test_held_out_gain_is_the_log_likelihood_ratio():
+    _, chain, evidence = random_case(11, 1)
+    flat = Chain.uniform(chain.n)
+    told = held_out(evidence, [chain], flat)
+    ratio = likelihoods(evidence, chain).sum() - likelihoods(evidence, flat).sum()
+    np.testing.assert_allclose(told.log_evidence, ratio)
+    np.testing.assert_allclose(told.gain * told.events, ratio)
+    both = held_out(evidence, [chain, flat], flat)
+    np.testing.assert_allclose(both.log_evidence, np.log((np.exp(ratio) + 1) / 2))
+
+
+def test_little_by_little_comes_close_to_all_at_once():
+    setting = Setting.of(NONE, "randomized_response", 1.0)
+    released = released_by(setting, STICKY.sample(20, users=3000, seed=9), 9)
+    learner = Learner(n=3)
+    for part in np.split(released, 10):
+        learner.add(Evidence.of(setting, part))
+    whole = learn(Evidence.of(setting, released))
+    assert learner.users == 3000
+    everything = Evidence.of(setting, released)
+    step, full = (expect(everything, each.chain).log_likelihood for each in (learner.learned, whole))
+    flat = expect(everything, Chain.uniform(3)).log_likelihood
+    assert full - step < 0.02 * (full - flat)  # of what there was to gain, nearly all
+    elsewhere = expect(Evidence.of(setting, released[:300]), learner.learned.chain)
+    learner.merge(elsewhere)
+    assert learner.users == 3300
+    with pytest.raises(InputError, match="same order"):
+        learner.merge(expect(Evidence.of(setting, released[:9]), Chain.uniform(3, 2)))
+
+
+def test_a_single_user_is_learned_around_the_population():
+    setting = Setting.of(NONE, "randomized_response", 2.0)
+    odd = MarkovModel([1 / 3] * 3, [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+    evidence = Evidence.of(setting, released_by(setting, odd.sample(1500, users=1, seed=1), 3))
+    own = learn(evidence, start=STICKY, strength=30.0)
+    assert own.held_out.earned  # by pieces of the one stream
+    assert distance(own.model, odd) < distance(STICKY, odd) / 3
+    stubborn = learn(evidence, start=STICKY, strength=1e9)
+    assert distance(stubborn.model) < 1e-3
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS, order=st.integers(1, 2))
+def test_sparse_and_dense_climb_the_same_hill(seed, order):
+    rng = np.random.default_rng(seed)
+    prior, transitions = streams.random_chain(rng, 3, order, zeros=False)
+    start = MarkovModel(prior, transitions, order)
+    table, users = rng.random((5, 3)) + 0.05, np.repeat(np.arange(6), 7)
+    evidence = Evidence(table, users, rng.integers(0, 5, users.size))
+    _, path = sparse_learn(evidence, start, strength=0.0, rounds=3, tolerance=-1.0)
+    chain = Chain(np.asarray(prior).ravel(), transitions.reshape(-1, 3))
+    for step in path:
+        found = expect(evidence, chain)
+        if order == 1:
+            np.testing.assert_allclose(step, found.log_likelihood / evidence.events, rtol=1e-9)
+        chain = Chain(found.first / found.first.sum(), found.moves / found.moves.sum(1, keepdims=True))
+    assert path[0] <= path[1] <= path[2]
+    if order == 2:
+        np.testing.assert_allclose(
+            path[0], expect(evidence, Chain(prior.ravel(), transitions.reshape(-1, 3))).log_likelihood / 42
+        )
+
+
+def test_a_sparse_start_keeps_its_support():
+    side = 30
+    ring = (np.eye(side) + np.roll(np.eye(side), 1, 1)) / 2
+    truth = MarkovModel(np.full(side, 1 / side), 0.2 * np.eye(side) + 0.8 * np.roll(np.eye(side), 1, 1))
+    none = MarkovModel(np.full(side, 1 / side), np.full((side, side), 1 / side))
+    setting = Setting.of(none, "randomized_response", 2.0)
+    evidence = Evidence.of(setting, released_by(setting, truth.sample(20, users=300, seed=1), 1))
+    model, _ = sparse_learn(evidence, MarkovModel(np.full(side, 1 / side), ring), strength=5.0)
+    assert model.chain.nnz == 2 * side
+    assert abs(model.chain.toarray().diagonal().mean() - 0.2) < 0.1
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    batched = Setting.of(STICKY, "tree_ldp", 2.0, batch=2)
+    with pytest.raises(InputError, match="batches"):
+        Evidence.of(batched, [[0, 1]])
+    with pytest.raises(InputError, match="no events"):
+        learn(Evidence(np.ones((1, 2)), np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    with pytest.raises(InputError, match="not all zero"):
+        Evidence(np.array([[0.0, 0.0]]), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    with pytest.raises(InputError, match="sparse_learn"):
+        learn(Evidence(np.ones((1, 3000)), np.zeros(1, np.int64), np.zeros(1, np.int64)))
+    assert set(Evidence.__dataclass_fields__) == {"table", "users", "index"}  # no place for a raw symbol

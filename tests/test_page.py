@@ -1,0 +1,282 @@
+"""The page in a real browser: what a visitor does with it, by mouse and by keyboard, in light, dark and narrow."""
+
+import json
+import os
+import re
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from seqveil.accounting import Budget
+from served import WORDS, running, words_setting
+from studios import finish, studio
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 360), "narrow dark": ("dark", 360)}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def page_server():
+    with studio() as found:
+        yield found
+
+
+@contextmanager
+def visit(browser, url, scheme="light", width=1440, expected=None, **options):
+    """A fresh tab; whatever the console complains of fails the test, but for a refusal that is `expected`."""
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, **options)
+    page, complaints = context.new_page(), []
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url) if "127.0.0.1" not in request.url
+            and not request.url.startswith(("data:", "blob:")) else None)  # fmt: skip
+    page.goto(url)
+    try:
+        yield page
+        assert [each for each in complaints if expected is None or expected not in each] == []
+    finally:
+        context.close()
+
+
+def until(page, expression, seconds=30):
+    """Wait for an expression; the page's own policy forbids the strings that Playwright would evaluate inside it."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        time.sleep(0.02)
+
+
+def ready(page):
+    return int(page.evaluate("document.body.dataset.ready ?? 0"))
+
+
+def after(page, act):
+    """Do something and wait for the picture that it brings."""
+    before = ready(page)
+    act()
+    until(page, f"(document.body.dataset.ready ?? 0) > {before}")
+
+
+def figure(page, name):
+    return page.locator("#figures div", has_text=name).locator("dd").inner_text().splitlines()[0]
+
+
+def serious(page):
+    """What axe-core finds that a visitor would stumble over."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")]
+
+
+def test_a_visitor_changes_epsilon_and_sees_error_account_and_curve_change(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        assert "factor 2.72" in page.inner_text("#sentence")
+        before = {name: figure(page, name) for name in ("Error as released", "Leakage, exact")}
+        account = page.inner_html("#account svg")
+        after(page, lambda: page.fill("#epsilon", "3"))
+        assert "factor 20.1" in page.inner_text("#sentence")
+        assert float(figure(page, "Error as released")[:-2]) < float(before["Error as released"][:-2])
+        assert float(figure(page, "Leakage, exact")) > float(before["Leakage, exact"])
+        assert page.inner_html("#account svg") != account
+        until(page, "document.querySelectorAll('#curve path').length > 3", 60)
+        curve = page.inner_html("#curve svg")
+        after(page, lambda: page.evaluate(SLIDE, 40))
+        assert float(page.input_value("#epsilon")) < 0.2
+        assert page.inner_html("#curve svg") != curve
+        asked = finish(page_server.desk.show, source="clicks", epsilon=float(page.input_value("#epsilon")))
+        assert f"{100 * asked['figures']['error']:.1f} %" == figure(page, "Error as released")
+
+
+SLIDE = """at => { const slider = document.getElementById('epsilon-slider');
+                   slider.value = at; slider.dispatchEvent(new Event('input')); }"""
+
+
+def test_every_built_in_stream_is_drawn_and_plays(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        for name, symbols in (("gaze", 100), ("heart_rate", 21), ("power", 10)):
+            after(page, lambda name=name: page.select_option("#source", name))
+            assert page.locator("#heat image").get_attribute("href").startswith("data:image/png")
+            assert page.locator("#stage svg title").first.text_content()
+            assert str(symbols) in page.locator("#heat svg title").first.text_content() or name == "heart_rate"
+        page.select_option("#speed", "240")
+        page.click("#play")
+        until(page, "Number(document.getElementById('time').value) < 199")
+        until(page, "document.getElementById('play').textContent === 'Play'")
+        assert page.inner_text("#moment").startswith("Event 200 of 200")
+        after(page, lambda: page.fill("#every", "1"))
+        after(page, lambda: page.select_option("#mechanism", "crr"))
+        assert page.inner_text("#verdict") == "not sound"
+        assert "does not keep to its ε" in page.inner_text("#sentence")
+
+
+def test_a_budget_runs_out_and_says_so(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        after(page, lambda: page.fill("#budget", "6"))
+        assert float(figure(page, "Leakage, exact")) <= 6.0
+        assert "budget spent" in page.inner_html("#account svg")
+        page.click("text=What else holds")
+        assert "The budget is spent at event" in page.inner_text("#notes")
+        assert "crr" not in page.eval_on_selector_all("#mechanism option", "all => all.map(each => each.value)")
+        after(page, lambda: page.select_option("#when-spent", "stop"))
+        assert "nothing more is released" in page.inner_text("#notes")
+        page.locator("details[data-table=stage] summary").click()
+        assert page.locator("details[data-table=stage] tbody tr").last.locator("td").nth(2).inner_text() == "–"
+        after(page, lambda: page.fill("#batch", "3"))  # what cannot go with batches is changed, and can be seen
+        assert (page.input_value("#mechanism"), page.input_value("#when-spent")) == ("auto", "hold")
+        assert page.inner_text("#problem") == ""
+        after(page, lambda: page.fill("#batch", "1"))
+        assert page.input_value("#mechanism") == "optimal"
+
+
+def test_a_visitor_loads_data_and_is_told_what_is_wrong_with_it(browser, page_server, tmp_path):
+    good, bad = tmp_path / "own.csv", tmp_path / "bad.csv"
+    rows = "".join(f"u{k % 2},{(k * 7) % 5},{k % 3}\n" for k in range(80))
+    good.write_text(f"person,x,y\n{rows}")
+    bad.write_text("user,value\na,secret-77\na\n")
+    with visit(browser, page_server.url, expected="status of 400") as page:
+        until(page, "document.body.dataset.ready >= 1")
+        page.click("text=Load a CSV of your own")
+        page.set_input_files("#file", bad)
+        page.click("#load")
+        until(page, "document.getElementById('load-problem').textContent !== ''")
+        assert "row 2" in page.inner_text("#load-problem")
+        assert "secret" not in page.inner_text("#load-problem")
+        page.set_input_files("#file", good)
+        until(page, "document.getElementById('value-column').value === 'x'")
+        assert page.input_value("#user-column") == "person"
+        assert page.input_value("#second-column") == "y"
+        page.fill("#cells", "5")
+        after(page, lambda: page.click("#load"))
+        assert "80 events in 2 streams, 25 symbols" in page.inner_text("#about")
+        assert page.locator("#stage svg title").first.text_content().startswith("The path")
+
+
+def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
+    with visit(browser, page_server.url, permissions=["clipboard-read", "clipboard-write"]) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        after(page, lambda: page.fill("#epsilon", "0.75"))
+        saved = {}
+        for kind in ("json", "svg", "png"):
+            with page.expect_download() as download:
+                page.click(f"#save-{kind}")
+            saved[kind] = tmp_path / download.value.suggested_filename
+            download.value.save_as(saved[kind])
+        asked = json.loads(saved["json"].read_text())
+        assert (asked["format"], asked["epsilon"], asked["source"]) == ("seqveil-page", 0.75, "clicks")
+        again = finish(page_server.desk.show, **asked)
+        assert again["sentence"] == page.inner_text("#sentence")
+        assert again["snippets"]["cli"] == page.text_content("#cli")
+        drawn = saved["svg"].read_text()
+        assert drawn.startswith("<svg")
+        assert "Error against ε" in drawn
+        assert "ε = 0.75" in drawn
+        assert drawn.count("<svg") == 5
+        content = saved["png"].read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert int.from_bytes(content[16:20]) > 1000
+        page.click("[data-copy=python]")
+        until(page, "document.getElementById('exported').textContent === 'Copied.'")
+        assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#python")
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS.values(), ids=LOOKS.keys())
+def test_nobody_is_kept_out(browser, page_server, scheme, width):
+    with visit(browser, page_server.url, scheme, width) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        after(page, lambda: page.select_option("#events", "50"))
+        for details in page.locator("details").all():
+            details.evaluate("each => each.open = true")
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        dark = sum(map(int, re.findall(r"\d+", ground)[:3])) < 200
+        assert dark == (scheme == "dark")
+        page.select_option("#theme", "light" if dark else "dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+
+
+def test_the_keyboard_is_enough(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.body.dataset.ready >= 1")
+
+        def tab_to(wanted):
+            for _ in range(80):
+                page.keyboard.press("Tab")
+                if page.evaluate("document.activeElement.id") == wanted:
+                    return
+            raise AssertionError(f"no way to {wanted}")
+
+        tab_to("source")
+        after(page, lambda: page.keyboard.type("House"))
+        assert page.input_value("#source") == "power"
+        tab_to("epsilon-slider")
+        before = float(page.input_value("#epsilon"))
+        after(page, lambda: page.keyboard.press("ArrowRight"))
+        assert float(page.input_value("#epsilon")) > before
+        tab_to("budget")
+        after(page, lambda: page.keyboard.type("9"))
+        assert "budget" in page.inner_text("#summary")
+        tab_to("play")
+        page.keyboard.press("Space")
+        until(page, "document.getElementById('play').getAttribute('aria-pressed') === 'true'")
+        page.keyboard.press("Space")
+        tab_to("time")
+        page.keyboard.press("Home")
+        assert page.get_attribute("#time", "aria-valuetext").startswith("Event 1 of 200: raw")
+        tab_to("save-json")
+        with page.expect_download() as download:
+            page.keyboard.press("Enter")
+        assert download.value.suggested_filename == "seqveil-page.json"
+
+
+def test_without_the_key_the_page_asks_for_it(browser, page_server):
+    with visit(browser, page_server.url.partition("#")[0]) as page:
+        page.wait_for_selector("#entry:not([hidden])")
+        assert serious(page) == []
+        page.fill("#entry-key", page_server.url.rpartition("=")[2])
+        after(page, lambda: page.click("#entry button"))
+        assert page.is_hidden("#entry")
+
+
+def test_an_operator_watches_the_service(browser, tmp_path):
+    with running(tmp_path, words_setting(budget=Budget(total=9.0))) as service:
+        for k in range(5):
+            service.release(*({"user": f"zq-{k}", "seq": s, "value": WORDS[s % 4]} for s in range(3 * k + 1)))
+        service.release({"user": "zq-0", "seq": 7, "value": "home"})
+        for scheme, width in (("light", 1440), ("dark", 360)):
+            with visit(browser, f"{service.url}/page/operator.html", scheme, width) as page:
+                page.fill("#entry-key", service.secret)
+                page.click("#entry button")
+                page.wait_for_selector("#board:not([hidden])")
+                assert page.inner_text("#verdict") == "healthy"
+                assert "out-of-order" in page.inner_text("#refusals")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                assert "zq-" not in page.content()
+                assert service.secret not in page.content()
+                assert serious(page) == []
+        with visit(browser, service.url) as page:
+            page.wait_for_selector("#entry:not([hidden])")
+            page.fill("#entry-key", service.secret)
+            after(page, lambda: page.click("#entry button"))
+            assert page.input_value("#source") == "model"
+            assert page.is_visible("#operator-link")
+            assert page.evaluate("Object.keys(localStorage).length + Object.keys(sessionStorage).length") == 0

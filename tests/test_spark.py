@@ -1,0 +1,353 @@
+"""Seqveil on a real Spark, two threads of one machine: the releases, accounts and models of the embedded run."""
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+pytest.importorskip("pyspark")
+import sparks
+from seqveil import MarkovModel, Setting
+from seqveil.accounting import Budget
+from seqveil.alphabet import Alphabet, Bins, Grid
+from seqveil.cli import main
+from seqveil.errors import BudgetSpent, DataError, InputError, SeqveilError
+from seqveil.flow.durable import release_durably
+from seqveil.spark import Columns, account, fit, release, session_conf, total
+from seqveil.spark.guard import told
+from seqveil.spark.ledger import standings
+from seqveil.store import Store
+
+KEY = sparks.KEY
+pytestmark = [sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
+SECRET = "zq-secret-77"
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with sparks.session() as made:
+        yield made
+
+
+def by_store(frame, setting, folder, ask=()):
+    """The releases of the embedded store, and the accounts of some users."""
+    with Store.open(folder / "store.db", setting, key=KEY) as store:
+        made = store.release(frame["user"].to_list(), frame["seq"].to_numpy(), frame["value"].to_numpy())
+        ledger = [store.account(user) for user in ask]
+    columns = [pl.Series("value", made.codes), pl.Series("epsilon", made.epsilons)]
+    return frame.with_columns(*columns).filter(pl.col("value") >= 0).sort("user", "seq"), ledger
+
+
+def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tmp_path):
+    frame, setting = sparks.events(200_000, 10_000), Setting.of(sparks.model(), "optimal", 1.0, budget=14.0)
+    sparks.write(frame, tmp_path / "in", 4)
+    query = sparks.stream(spark, tmp_path / "in", tmp_path, setting, buckets=16)
+    query.awaitTermination()
+    assert [each["numInputRows"] for each in query.recentProgress] == [50_000] * 4
+    got = sparks.released(spark, tmp_path)
+    want, _ = by_store(frame, setting, tmp_path)
+    assert got.equals(want.select(got.columns))
+    checkpoint = str(tmp_path / "checkpoint")
+    with Store.open(tmp_path / "store.db", setting, key=KEY) as store:
+        accounts = store.accounts()
+    rows = {row.user: row for row in account(spark, checkpoint).collect()}
+    assert len(rows) == len(accounts.users) == 10_000
+    for user, *figures in zip(
+        accounts.users, accounts.events, accounts.releases, accounts.spent, accounts.most, accounts.least, strict=True
+    ):
+        row = rows[user]
+        scaled = [row.events, row.releases, row.spent / 2**32, row.most / 2**32, row.least / 2**32]
+        assert scaled == figures
+    whole = total(spark, checkpoint)
+    assert (whole.users, whole.events) == (10_000, 200_000)
+    assert whole.leakage == accounts.leakage.max()
+    assert whole.budget_left == pytest.approx(14.0 - whole.leakage)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """2,000 events in three files, as Parquet and as one CSV file sorted as the embedded run wants it."""
+    folder = tmp_path_factory.mktemp("small")
+    frame = sparks.events(2000, 60, seed=3)
+    sparks.write(frame, folder / "in", 3)
+    frame.write_csv(folder / "data.csv")
+    return folder, frame
+
+
+SETTINGS = {
+    "stop": Setting.of(sparks.model(), "balanced", 0.8, budget=Budget(total=6.0, when_spent="stop")),
+    "window": Setting.of(sparks.model(), "balanced", 1.0, budget=Budget(per_window=3.0, releases=5)),
+    "batches": Setting.of(sparks.model(), "tree", 2.0, batch=4),
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small, tmp_path, kind):
+    folder, _ = small
+    release_durably(folder / "data.csv", SETTINGS[kind], tmp_path / "out.csv", tmp_path / "s.db", key=KEY)
+    want = pl.read_csv(tmp_path / "out.csv", schema_overrides={"path": pl.String}).sort("user", "seq")
+    out = release(spark.read.parquet(str(folder / "in")), SETTINGS[kind], KEY)
+    got = pl.from_arrow(out.toArrow()).sort("user", "seq")
+    assert got.equals(want.select(got.columns))
+
+
+def test_batches_in_a_stream_end_by_markers(spark, small, tmp_path):
+    folder, frame = small
+    setting = SETTINGS["batches"]
+    ends = frame.group_by("user").len().select("user", seq=pl.col("len").cast(pl.Int64), value=pl.lit(None, pl.Int64))
+    sparks.write(pl.concat([frame, ends]), tmp_path / "in", 2)
+    sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
+    got = sparks.released(spark, tmp_path)
+    whole = release(spark.read.parquet(str(folder / "in")), setting, KEY).toArrow()
+    assert got.equals(pl.from_arrow(whole).sort("user", "seq"))
+
+
+def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
+    _, frame = small
+    setting = SETTINGS["window"]
+    sparks.write(frame[:1000], tmp_path / "in", 1)
+    sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
+    again = frame[:1000].with_columns(value=(pl.col("value") + 1) % 17)  # a retry with other symbols
+    sparks.write(pl.concat([frame[:0], again, frame[1000:]]), tmp_path / "in2", 1)
+    os.rename(tmp_path / "in2" / "000.parquet", tmp_path / "in" / "001.parquet")
+    sparks.stream(spark, tmp_path / "in", tmp_path, setting).awaitTermination()
+    want, _ = by_store(frame, setting, tmp_path)
+    got = sparks.released(spark, tmp_path)
+    assert got.equals(want.select(got.columns))
+
+
+def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
+    setting = Setting.of(model, "optimal", 1.0, budget=Budget(total=1.5, when_spent="error"))
+    frame = pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]})
+    sparks.write(frame, tmp_path / "in", 1)
+    with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, told():
+        sparks.stream(spark, tmp_path / "in", tmp_path / "a", setting).awaitTermination()
+    assert SECRET not in repr(refused.getrepr(chain=True))
+    assert "\n" not in str(refused.value)
+    long = pl.DataFrame({"user": ["ann"] * 9, "seq": range(9), "value": ["a"] * 9})
+    sparks.write(long, tmp_path / "long", 1)
+    with pytest.raises(BudgetSpent), told():
+        sparks.stream(spark, tmp_path / "long", tmp_path / "c", setting).awaitTermination()
+    planted = [path for path in (tmp_path / "a").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert planted == []
+
+
+def test_a_checkpoint_is_for_one_setting(spark, tmp_path):
+    sparks.write(sparks.events(200, 20), tmp_path / "in", 1)
+    sparks.stream(spark, tmp_path / "in", tmp_path, SETTINGS["window"]).awaitTermination()
+    sparks.events(200, 20).write_parquet(tmp_path / "in" / "again.parquet")
+    with pytest.raises(InputError, match=r"begun with another .*budget"), told():
+        sparks.stream(spark, tmp_path / "in", tmp_path, SETTINGS["stop"]).awaitTermination()
+
+
+def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
+    frame = spark.createDataFrame([("ann", 0, 1)], "user STRING, seq INT, value INT")
+    setting = SETTINGS["window"]
+    timed = Setting.of(sparks.model(), "balanced", 1.0, budget=Budget(per_window=1.0, seconds=5.0))
+    wrong = [
+        ({"columns": Columns(user="who")}, "no column 'who'"),
+        ({"columns": Columns(seq="epsilon")}, "rename it"),
+        ({"columns": Columns(value=("x", "y"))}, "a grid go together"),
+        ({"gaps": "maybe"}, "expected gaps"),
+        ({"on_refused": "drop"}, "leaves gaps"),
+        ({"buckets": 0}, "buckets"),
+        ({"setting": timed}, "needs the time"),
+        ({"setting": SETTINGS["batches"], "gaps": "skip"}, "every event"),
+        ({"key": b"short"}, "32 random bytes"),
+    ]
+    for options, message in wrong:
+        given = {"setting": setting, "key": KEY, **options}
+        with pytest.raises(InputError, match=message):
+            release(frame, **given)
+    doubles = spark.createDataFrame([(1.5, 0, 1)], "user DOUBLE, seq INT, value INT")
+    with pytest.raises(DataError, match="text or whole numbers"):
+        release(doubles, setting, KEY)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_fit_is_the_embedded_one_to_the_last_count(spark, small, order):
+    folder, frame = small
+    on_spark = spark.read.parquet(str(folder / "in"))
+    for options in ({}, {"smoothing": 0.7}, {"smoothing": 1.0, "prior": "uniform"}, {"alphabet": list(range(20))}):
+        want = MarkovModel.fit(frame, order=order, **options)
+        assert fit(on_spark, order=order, **options).fingerprint == want.fingerprint
+
+
+def test_the_fit_takes_any_alphabet(spark):
+    rng = np.random.default_rng(2)
+    table = pl.DataFrame(
+        {
+            "who": rng.integers(0, 9, 300),
+            "when": rng.permutation(300) * 0.5,
+            "x": rng.uniform(0, 4, 300),
+            "y": rng.uniform(0, 2, 300),
+            "word": rng.choice(["be", "to", "or"], 300),
+        }
+    )
+    frame = spark.createDataFrame(table.to_pandas())
+    cases = [("x", Bins([0.0, 1.0, 2.5, 4.0])), (("x", "y"), Grid.regular(4, 2, (0, 4, 0, 2))), ("word", None)]
+    cases.append(("x", Alphabet([0, 1, 2, 3, 4], "nearest")))
+    for value, alphabet in cases:
+        want = MarkovModel.fit(table, alphabet=alphabet, user="who", value=value, time="when", smoothing=1.0)
+        got = fit(frame, alphabet=alphabet, smoothing=1.0, columns=Columns("who", value, "when"))
+        assert got.fingerprint == want.fingerprint
+
+
+def test_frames_that_cannot_be_fitted_are_refused_without_data(spark):
+    def frame(rows):
+        return spark.createDataFrame(rows, "user STRING, seq INT, value STRING")
+
+    wrong = [
+        ([("ann", 0, "a"), ("ann", 0, "b")], {}, "1 events have the same 'seq'"),
+        ([("ann", 0, None)], {}, "1 rows have no user, order or value"),
+        ([(None, 0, "a")], {}, "1 rows have no user"),
+        ([], {}, "no rows"),
+        ([("ann", 0, SECRET)], {"alphabet": ["a"]}, "not in the alphabet"),
+        ([("ann", 0, "a")], {"columns": Columns(seq="t")}, "no column 't'"),
+    ]
+    for rows, options, message in wrong:
+        with pytest.raises(SeqveilError, match=message) as refused:
+            fit(frame(rows), **options)
+        assert SECRET not in str(refused.value)
+    cut = spark.createDataFrame([("ann", 0, 7.25)], "user STRING, seq INT, value DOUBLE")
+    with pytest.raises(SeqveilError, match="alphabet") as refused:
+        fit(cut, alphabet=Bins([0.0, 1.0, 2.0]))
+    assert "7.25" not in str(refused.value)
+
+
+def test_shuffled_rows_are_encrypted_and_state_is_logged(spark):
+    conf = spark.sparkContext.getConf()
+    for name, value in session_conf().items():
+        assert conf.get(name) == value
+    assert session_conf(7)["spark.sql.shuffle.partitions"] == "7"
+
+
+@pytest.fixture
+def run(spark, capfd):
+    """A command on the session that is there, in this process."""
+
+    def call(*args):
+        capfd.readouterr()
+        code = main(["spark", *map(str, args)])
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def test_the_commands(spark, run, small, tmp_path):
+    """Fit, release with a checkpoint, account; the model and the releases are those of the embedded commands."""
+    folder, frame = small
+    (tmp_path / "key").write_bytes(KEY)
+    (tmp_path / "key").chmod(0o600)
+    code, said, _ = run("fit", folder / "in", "-o", tmp_path / "m", "--smoothing", 1, "--json")
+    assert code == 0
+    model = MarkovModel.fit(frame, smoothing=1.0)
+    assert json.loads(said)["fingerprint"] == model.fingerprint
+    place = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--files", 1)
+    options = ("-m", tmp_path / "m", "-e", 1, "--budget", 9, "--key", tmp_path / "key")
+    code, _, told_in = run("release", folder / "in", *options, *place)
+    assert code == 0
+    assert "2000 of 2000 events, 60 users" in told_in
+    setting = Setting.of(model, "optimal", 1.0, budget=9.0)
+    want, (ann,) = by_store(frame, setting, tmp_path, ask=["u7"])
+    got = sparks.released(spark, tmp_path)
+    assert got.equals(want.select(got.columns))
+    shown = json.loads(run("account", tmp_path / "checkpoint", "--user", "u7", "--json")[1])
+    assert shown["users"] == 60
+    assert [each["leakage"] for each in shown["shown"]] == [ann.leakage]
+    assert shown["shown"][0]["budget_left"] == ann.budget_left
+    [one] = standings(spark, str(tmp_path / "checkpoint"), user="u7")
+    assert (one.events, one.releases, one.by_composition) == (ann.events, ann.releases, ann.by_composition)
+
+
+def test_files_at_once_by_the_command(spark, run, small, tmp_path):
+    """CSV in and out; a folder that is there is not written over."""
+    folder, _ = small
+    sparks.model().save(tmp_path / "m")
+    options = (
+        "-m",
+        tmp_path / "m",
+        "-e",
+        0.8,
+        "--mechanism",
+        "balanced",
+        "--key",
+        tmp_path / "key",
+        "--out-format",
+        "csv",
+    )
+    args = ("release", folder / "data.csv", *options, "--out", tmp_path / "out")
+    code, said, _ = run(*args, "--json")
+    assert code == 0
+    assert json.loads(said)["rows"] == 2000
+    got = pl.concat(map(pl.read_csv, (tmp_path / "out").glob("*.csv"))).sort("user", "seq")
+    setting, key = Setting.of(sparks.model(), "balanced", 0.8), (tmp_path / "key").read_bytes()
+    release_durably(folder / "data.csv", setting, tmp_path / "one.csv", tmp_path / "s.db", key=key)
+    assert got.equals(pl.read_csv(tmp_path / "one.csv").sort("user", "seq").select(got.columns))
+    assert run(*args)[0] == 2
+
+
+def test_the_example_runs(spark, tmp_path):
+    path = Path(__file__).parent.parent / "examples" / "spark_release.py"
+    whole = runpy.run_path(str(path))["main"](spark, tmp_path)
+    assert (whole.users, whole.events) == (50, 1000)
+    assert whole.leakage <= 12.0
+
+
+def test_errors_of_the_commands_are_one_line(run, small, tmp_path):
+    sparks.model().save(tmp_path / "m")
+    options = ("-m", tmp_path / "m", "-e", 1, "--key", tmp_path / "key", "--out", tmp_path / "out")
+    wrong = [
+        (("account", tmp_path), "is not the checkpoint of a release"),
+        (("fit", tmp_path / "no.parquet", "-o", tmp_path / "x"), "no.parquet: no such file or folder"),
+        (("release", small[0] / "in", *options, "--follow"), "need --checkpoint"),
+        (("release", small[0] / "data.csv", *options, "--checkpoint", tmp_path / "c"), "needs a folder"),
+        (("release", small[0] / "in", *options, "--seq-column", "when"), "no column 'when'"),
+        (("release", small[0] / "in", *options, "--out-format", "xml"), "expected a format"),
+    ]
+    for args, message in wrong:
+        code, out, said = run(*args)
+        assert (code, out) == (2, "")
+        assert message in said
+        assert said.count("\n") == 1
+
+
+def test_an_interrupted_release_goes_on(spark, run, small, tmp_path):
+    """Ctrl-C while it waits for files; the same command takes what came since."""
+    _, frame = small
+    sparks.write(frame[:1200], tmp_path / "in", 1)
+    sparks.model().save(tmp_path / "m")
+    place = ["--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--key", tmp_path / "key"]
+    args = ["release", tmp_path / "in", "-m", tmp_path / "m", "-e", 1, "--mechanism", "balanced", *place]
+    command = [sys.executable, "-m", "seqveil", "spark", *map(str, args), "--follow"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    await_file(tmp_path / "checkpoint" / "commits" / "0", running)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert said == "interrupted; what was released stands, and the same command goes on with it\n"
+    frame[1200:].write_parquet(tmp_path / "in" / "more.parquet")
+    assert run(*args)[0] == 0
+    setting, key = Setting.of(sparks.model(), "balanced", 1.0), (tmp_path / "key").read_bytes()
+    with Store.open(tmp_path / "store.db", setting, key=key) as store:
+        made = store.release(frame["user"].to_list(), frame["seq"].to_numpy(), frame["value"].to_numpy())
+    want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
+    got = sparks.released(spark, tmp_path)
+    assert got.select("user", "seq", "value").equals(want)
+
+
+def await_file(path: Path, process: subprocess.Popen, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, f"{path.name} did not come"
+        time.sleep(0.1)

@@ -1,0 +1,397 @@
+"""The Spark operator without a JVM: the store's releases, however events are cut, repeated, left out or batched."""
+
+import itertools
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyspark")
+from pyspark import cloudpickle  # noqa: E402
+from pyspark.sql.streaming.tws_tester import TwsTester  # noqa: E402
+from pyspark.sql.types import StringType  # noqa: E402
+
+from seqveil.accounting import Budget, Schedule  # noqa: E402
+from seqveil.alphabet import Alphabet, Bins, Grid  # noqa: E402
+from seqveil.coins import KeyedCoins  # noqa: E402
+from seqveil.errors import DataError, InputError  # noqa: E402
+from seqveil.model import MarkovModel  # noqa: E402
+from seqveil.spark.bucket import Bucket, Kept, Memory  # noqa: E402
+from seqveil.spark.conf import needs_spark  # noqa: E402
+from seqveil.spark.guard import Refused, guarded, translated  # noqa: E402
+from seqveil.spark.job import Job, release_sorted  # noqa: E402
+from seqveil.spark.operator import Release  # noqa: E402
+from seqveil.spark.waiting import Seal  # noqa: E402
+from seqveil.store import OutOfOrder, Store  # noqa: E402
+from seqveil.store.live import units  # noqa: E402
+from seqveil.stream import Setting  # noqa: E402
+
+KEY = bytes(range(32))
+FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
+SPARSE = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.3, 0.0], [0.0, 0.6, 0.4], [0.5, 0.0, 0.5]])
+PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, n=3, smoothing=0.5)
+SETTINGS = {
+    "plain": Setting.of(FULL, "optimal", 1.0),
+    "sparse": Setting.of(SPARSE, "balanced", 0.8, budget=Budget(total=3.0, when_spent="stop")),
+    "order 2": Setting.of(PAIRS, "optimal", 0.7, budget=Budget(total=2.0, horizon=6)),
+    "window": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, releases=3)),
+    "seconds": Setting.of(FULL, "balanced", 1.0, budget=Budget(per_window=2.0, seconds=2.5)),
+    "driven": Setting.of(FULL, "optimal", 0.5, schedule=Schedule.belief_driven(0.3)),
+}
+BATCHED = {
+    "tree": Setting.of(FULL, "tree", 2.0, batch=3),
+    "budget": Setting.of(SPARSE, "tree", 2.0, batch=2, budget=Budget(total=5.0, when_spent="stop")),
+    "seconds": Setting.of(FULL, "tree", 1.5, batch=3, budget=Budget(per_window=2.0, seconds=4.0)),
+}
+
+
+def job_of(setting, **more):
+    return Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"), **more)
+
+
+def operator_of(job):
+    return TwsTester(Release(job, StringType()))
+
+
+def rows_of(events):
+    """Events (user, seq, code) as the operator gets them; the time of an event is its number."""
+    table = pd.DataFrame(events, columns=["user", "seq", "v0"])
+    return table.assign(time=table["seq"].astype(float))
+
+
+def feed(tester, events):
+    """Released rows of one micro-batch of one bucket."""
+    return tester.testInPandas(0, rows_of(events)) if len(events) else pd.DataFrame()
+
+
+def joined(parts):
+    parts = [part for part in parts if len(part)]
+    whole = pd.concat(parts) if parts else pd.DataFrame({"user": [], "seq": []})
+    return whole.sort_values(["user", "seq"]).reset_index(drop=True)
+
+
+def kept_by(tester):
+    return {user[0]: Kept(*row) for user, row in tester.peekMapState("users", 0).items()}
+
+
+@st.composite
+def streams(draw):
+    """Events of a few users, each in order, and where micro-batches end."""
+    order = draw(st.lists(st.sampled_from(["ann", "bob", "cé"]), min_size=1, max_size=25))
+    codes = draw(st.lists(st.integers(0, 2), min_size=len(order), max_size=len(order)))
+    following = {}
+    events = []
+    for user, code in zip(order, codes, strict=True):
+        events.append((user, following.get(user, 0), code))
+        following[user] = following.get(user, 0) + 1
+    cuts = draw(st.lists(st.integers(0, len(events)), max_size=4).map(sorted))
+    return events, [0, *cuts, len(events)]
+
+
+def by_store(setting, events):
+    """The released rows and accounts by the store."""
+    users, seqs, codes = ([event[k] for event in events] for k in range(3))
+    timed = setting.budget.seconds is not None
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "s.db"), setting, key=KEY) as store:
+        made = store.release(users, seqs, codes, [float(seq) for seq in seqs] if timed else None)
+        ledger = {user: store.account(user) for user in users}
+    rows = pd.DataFrame({"user": users, "seq": seqs, "value": made.codes, "epsilon": made.epsilons})
+    return rows[rows["value"] >= 0].sort_values(["user", "seq"]).reset_index(drop=True), ledger
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+@settings(max_examples=15, deadline=None)
+@given(made=streams())
+def test_any_cut_gives_the_releases_and_accounts_of_the_store(kind, made):
+    setting, (events, cuts) = SETTINGS[kind], made
+    tester = operator_of(job_of(setting))
+    got = joined(feed(tester, events[a:b][::-1]) for a, b in itertools.pairwise(cuts))  # in any order
+    want, ledger = by_store(setting, events)
+    assert len(got) == len(want)
+    assert not len(want) or got.to_dict("list") == want.to_dict("list")
+    for user, kept in kept_by(tester).items():
+        account = ledger[user]
+        assert (kept.events, kept.releases) == (account.events, account.releases)
+        ours = [kept.spent, kept.most, kept.least]
+        assert ours == [*units(np.array([account.by_composition, account.most])), -units(-np.array([account.least]))[0]]
+
+
+def test_a_repeat_is_dropped_whatever_comes_with_it():
+    tester = operator_of(job_of(SETTINGS["plain"]))
+    first = feed(tester, [("ann", 0, 1), ("ann", 1, 2)])
+    before = kept_by(tester)
+    assert len(feed(tester, [("ann", 0, 0), ("ann", 1, 0), ("ann", 1, 1)])) == 0
+    assert kept_by(tester) == before
+    twice = feed(tester, [("ann", 2, 1), ("ann", 2, 1)])
+    assert twice["seq"].tolist() == [2]
+    assert len(first) == 2
+
+
+@pytest.mark.parametrize("setting", [SETTINGS["plain"], SETTINGS["seconds"], BATCHED["tree"]])
+def test_which_of_two_rows_counts_does_not_depend_on_their_order(setting):
+    """A shuffle may bring them in another order when a task runs again."""
+    rows = rows_of([("ann", seq, code) for seq in range(9) for code in (0, 1, 2)])
+    rows = rows.assign(time=rows["seq"] + rows["v0"] / 10)
+    shuffled = [rows.sample(frac=1, random_state=k) for k in range(4)]
+    outs = [operator_of(job_of(setting)).testInPandas(0, each) for each in shuffled]
+    assert all(out.to_dict("list") == outs[0].to_dict("list") for out in outs)
+    assert outs[0]["seq"].tolist() == list(range(9))
+
+
+def test_gaps_are_refused_or_given_up():
+    with pytest.raises(Refused, match="OutOfOrder: event 0 has sequence number 2, and 0 is next"):
+        feed(operator_of(job_of(SETTINGS["plain"])), [("ann", 2, 1)])
+    tester = operator_of(job_of(SETTINGS["plain"], gaps="skip"))
+    assert feed(tester, [("ann", 2, 1)])["seq"].tolist() == [2]
+    assert len(feed(tester, [("ann", 1, 1)])) == 0  # too late
+    assert kept_by(tester)["ann"].events == 3
+    with tempfile.TemporaryDirectory() as folder:
+        with Store.open(Path(folder, "s"), SETTINGS["plain"], key=KEY, gaps="skip") as store:
+            made = store.release(["ann", "ann"], [2, 3], [1, 0])
+        got = feed(tester, [("ann", 3, 0)])
+        assert got["value"].tolist() == made.codes[1:].tolist()
+
+
+def batch_events(events, cuts, markers=()):
+    return [list(events[a:b]) for a, b in itertools.pairwise(cuts)] + [list(markers)]
+
+
+@pytest.mark.parametrize("kind", BATCHED)
+@settings(max_examples=12, deadline=None)
+@given(made=streams())
+def test_batches_wait_sealed_and_come_out_as_those_of_the_store(kind, made):
+    setting, (events, cuts) = BATCHED[kind], made
+    tester = operator_of(job_of(setting))
+    counts = {user: sum(event[0] == user for event in events) for user, _, _ in events}
+    ends = [(user, count, None) for user, count in counts.items()]
+    got = joined(feed(tester, part) for part in batch_events(events, cuts, ends))
+    timed = setting.budget.seconds is not None
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "s.db"), setting, key=KEY) as store:
+        want = []
+        for user in sorted(counts):
+            codes = [code for name, _, code in events if name == user]
+            parts = [codes[at : at + setting.batch] for at in range(0, len(codes), setting.batch)]
+            times = [float(min((k + 1) * setting.batch, len(codes)) - 1) for k in range(len(parts))]
+            made = store.release_batches([user] * len(parts), range(len(parts)), parts, times if timed else None)
+            for k, (path, told) in enumerate(zip(made.paths, made.codes, strict=True)):
+                want += (
+                    [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
+                )
+            kept, account = kept_by(tester)[user], store.account(user)
+            assert (kept.events, kept.releases, kept.symbols) == (account.events, account.releases, len(codes))
+            assert kept.waiting == b""
+    shown = list(got[["user", "seq", "value", "batch"]].itertuples(index=False, name=None)) if len(got) else []
+    assert shown == want
+
+
+def test_a_marker_again_and_events_after_it():
+    setting = BATCHED["tree"]
+    tester = operator_of(job_of(setting))
+    out = feed(tester, [("ann", 0, 1), ("ann", 1, None), ("ann", 1, 2)])
+    assert out["seq"].tolist() == [0]
+    assert len(feed(tester, [("ann", 1, None)])) == 0  # late: one symbol has come since
+    assert kept_by(tester)["ann"].waiting
+    assert feed(tester, [("ann", 2, None)])["seq"].tolist() == [1]
+    assert len(feed(tester, [("ann", 2, None)])) == 0
+    with pytest.raises(Refused, match="number 4, and 2 is next"):
+        feed(tester, [("ann", 4, 1)])
+
+
+def test_what_waits_is_sealed():
+    seal = Seal(KEY)
+    closed = [seal.close("ann", [1, 2], 5.0) for _ in range(2)]
+    assert closed[0] != closed[1]  # a fresh nonce each time
+    assert seal.open("ann", closed[0]) == ([1, 2], 5.0)
+    for user, blob, key in (
+        ("bob", closed[0], KEY),
+        ("ann", closed[0][:-1] + b"x", KEY),
+        ("ann", closed[0], bytes(32)),
+    ):
+        with pytest.raises(DataError, match="another key"):
+            Seal(key).open(user, blob)
+
+
+def test_large_states_are_computed_from_what_was_told(monkeypatch):
+    """Above 4 KB the releases are kept and the state is not."""
+    rng = np.random.default_rng(0)
+    n = 600
+    model = MarkovModel(np.full(n, 1 / n), rng.dirichlet(np.ones(n), n) * 0.5 + 0.5 * np.eye(n))
+    setting = Setting.of(model, "balanced", 2.0)
+    events = [(user, seq, int(rng.integers(n))) for seq in range(70) for user in ("ann", "bob")]
+    tester = operator_of(job_of(setting))
+    got = joined(feed(tester, events[a:b]) for a, b in ((0, 40), (40, 41), (41, 137), (137, 140)))
+    want, _ = by_store(setting, events)
+    assert got.to_dict("list") == want.to_dict("list")
+    assert {kept.state for kept in kept_by(tester).values()} == {b""}
+    assert set(tester.peekMapState("told", 0)) == {(user, chunk) for user in ("ann", "bob") for chunk in (0, 1)}
+
+
+def test_a_checkpoint_of_something_else_is_refused():
+    tester = operator_of(job_of(SETTINGS["plain"]))
+    feed(tester, [("ann", 0, 1)])
+    facts = tester.peekValueState("facts", 0)
+    assert json.loads(facts[0])["setting"]["mechanism"] == "optimal"
+    others = {
+        "buckets": job_of(SETTINGS["plain"], buckets=7),
+        "epsilon": job_of(Setting.of(FULL, "optimal", 2.0)),
+        "key": Job(SETTINGS["plain"], FULL.alphabet, bytes(32), ("user", "seq", "value")),
+        "model": job_of(SETTINGS["sparse"]),
+    }
+    for name, job in others.items():
+        other = operator_of(job)
+        other.updateValueState("facts", 0, facts)
+        with pytest.raises(Refused, match=f"another .*{name}"):
+            feed(other, [("ann", 0, 1)])
+    assert KEY.hex() not in facts[0]
+
+
+def test_budgets_stop_hold_or_end_the_query():
+    for policy, count in (("stop", 2), ("hold", 6)):
+        setting = Setting.of(FULL, "balanced", 1.0, budget=Budget(total=2.0, when_spent=policy))
+        rows = feed(operator_of(job_of(setting)), [("ann", seq, seq % 3) for seq in range(6)])
+        want, _ = by_store(setting, [("ann", seq, seq % 3) for seq in range(6)])
+        assert rows["seq"].tolist() == want["seq"].tolist()
+        assert len(rows) >= count
+    setting = Setting.of(FULL, "balanced", 1.0, budget=Budget(total=0.5, when_spent="error"))
+    with pytest.raises(Refused, match="BudgetSpent: the budget is spent"):
+        feed(operator_of(job_of(setting)), [("ann", seq, 0) for seq in range(9)])
+
+
+SECRET = "zq-secret-77"
+
+
+def test_neither_state_nor_errors_hold_a_raw_symbol():
+    """Raw values of bins have digits that no release shows; unknown ones are in no message."""
+    alphabet = Bins([0.0, 1.0, 2.0, 3.0])
+    model = MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=alphabet)
+    raw = [("ann", 0, 1.6180339887), ("ann", 1, 0.5772156649)]
+    for setting in (Setting.of(model, "tree", 2.0, batch=3), Setting.of(model, "optimal", 1.0)):
+        tester = operator_of(job_of(setting))
+        out = feed(tester, raw)
+        held = repr(kept_by(tester)) + repr(tester.peekValueState("facts", 0)) + out.to_csv()
+        assert "1.618" not in held
+        assert "0.5772" not in held
+        for number in (1.6180339887, 0.5772156649):
+            assert np.float64(number).tobytes() not in b"".join(k.state + k.waiting for k in kept_by(tester).values())
+    names = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]), "optimal", 1.0)
+    with pytest.raises(Refused, match=r"not in the model's alphabet \(2 symbols\)") as refused:
+        feed(operator_of(job_of(names)), [("ann", 0, SECRET)])
+    assert SECRET not in repr(refused.getrepr(showlocals=False, chain=True))
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+def test_sealed_codes_do_not_show():
+    """The codes of what waits are not in its seal, in any of the widths they could have."""
+    setting = Setting.of(MarkovModel.fit([list(range(300)) * 2], smoothing=1.0), "tree", 2.0, batch=9)
+    tester = operator_of(job_of(setting))
+    feed(tester, [("ann", k, 290 + k) for k in range(8)])
+    blob = kept_by(tester)["ann"].waiting
+    assert len(blob) == 16 + 8 + 8 * 4 + 16
+    for kind in ("<i2", "<i4", "<i8"):
+        assert np.arange(290, 298).astype(kind).tobytes() not in blob
+
+
+def test_unknown_values_can_be_dropped():
+    setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]), "optimal", 1.0)
+    tester = operator_of(job_of(setting, gaps="skip", on_refused="drop"))
+    out = feed(tester, [("ann", 0, "a"), ("ann", 1, SECRET), ("ann", 2, "b"), ("bob", 0, None)])
+    assert out[["user", "seq"]].to_dict("list") == {"user": ["ann", "ann"], "seq": [0, 2]}
+
+
+def test_rows_with_holes_are_refused_by_count():
+    tester = operator_of(job_of(SETTINGS["plain"]))
+    for event, what in (((None, 0, 1), "user"), (("ann", None, 1), "order")):
+        with pytest.raises(Refused, match=f"1 rows have no {what}"):
+            feed(tester, [event])
+    with pytest.raises(Refused, match="below 0"):
+        feed(tester, [("ann", -1, 1)])
+
+
+def test_an_error_of_another_package_is_told_without_its_text():
+    with pytest.raises(Refused) as refused, guarded():
+        int(SECRET)
+    assert "ValueError" in str(refused.value)
+    assert SECRET not in str(refused.value)
+    back = translated(Exception(f"Traceback …\n{Refused.__name__}: {refused.value}\nmore"))
+    assert "ValueError" in str(back)
+    assert isinstance(translated(Exception("seqveil refused: OutOfOrder: event 0")), OutOfOrder)
+    assert isinstance(translated(Exception("seqveil refused: InputError: no")), InputError)
+    assert SECRET not in str(translated(Exception(SECRET)))
+
+
+def test_a_job_travels_without_a_key_that_is_a_file(tmp_path):
+    from seqveil.coins import key_file
+
+    path = tmp_path / "key"
+    secret = key_file(path, create=True)
+    job = Job(SETTINGS["plain"], FULL.alphabet, str(path), ("user", "seq", "value"))
+    assert len(job.facts) > 10  # the driver may have read it
+    sent = cloudpickle.dumps(job)
+    assert secret not in sent
+    assert cloudpickle.loads(sent) is cloudpickle.loads(sent)  # a worker keeps it
+    assert cloudpickle.loads(sent).facts == job.facts
+    assert secret.hex() not in repr(job)
+    assert repr(KEY) not in repr(job_of(SETTINGS["plain"]))
+
+
+@pytest.mark.parametrize("setting", [SETTINGS["plain"], BATCHED["tree"]], ids=["one by one", "batches"])
+def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
+    """Whole users at a time, in frames of any size; short batches go out at the end."""
+    import seqveil.spark.job as module
+
+    monkeypatch.setattr(module, "CHUNK_ROWS", 7)
+    rng = np.random.default_rng(5)
+    events = [(f"u{user}", 10 * seq, int(rng.integers(3))) for user in range(6) for seq in range(rng.integers(1, 9))]
+    rows = rows_of(events)
+    job = job_of(setting)
+    frames = [rows.iloc[at : at + 4] for at in range(0, len(rows), 4)]
+    got = joined(release_sorted(job, iter(frames)))
+    assert got["seq"].tolist() == rows["seq"].tolist()  # the order column comes back as it was
+    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), Memory(), end=True)])
+    assert got["value"].tolist() == whole["value"].tolist()
+    with pytest.raises(DataError, match="the same order"):
+        list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
+
+
+def test_more_users_than_fit_are_released_in_groups(monkeypatch):
+    setting = SETTINGS["plain"]
+    events = [(f"u{k % 11}", k // 11, k % 3) for k in range(60)]
+    bucket = Bucket(setting, KeyedCoins(KEY), Memory())
+    bucket._room = 3
+    users, seqs, codes = [e[0] for e in events], np.array([e[1] for e in events]), np.array([e[2] for e in events])
+    fresh, made = bucket.release(users, seqs, codes)
+    _, alone = Bucket(setting, KeyedCoins(KEY), Memory()).release(users, seqs, codes)
+    assert fresh.tolist() == list(range(60))
+    assert made.codes.tolist() == alone.codes.tolist()
+
+
+def test_what_is_missing_to_run_spark_is_said(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="Spark needs Java 17"):
+        needs_spark()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="Spark needs Java 17"):
+        needs_spark()
+
+
+def test_values_come_out_in_their_own_kind():
+    grid = Grid.regular(3, 1, (0, 3, 0, 1))
+    model = MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=grid)
+    setting = Setting.of(model, "optimal", 1.0)
+    job = Job(setting, grid, KEY, ("who", "when", "x", "y"))
+    rows = pd.DataFrame({"user": ["a", "b"], "seq": [0, 0], "v0": [0.2, 2.9], "v1": [0.5, 0.1]})
+    out = job.release(rows, Memory())
+    assert list(out.columns) == ["who", "when", "x", "y", "epsilon"]
+    assert set(out["y"]) == {0.5}
+    mixed = Alphabet([1, 2.5, 4])
+    job = Job(
+        Setting.of(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed)), mixed, KEY, ("u", "s", "v")
+    )
+    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], Memory())["v"]) <= {1, 2.5, 4}

@@ -1,0 +1,336 @@
+"""What the page says is what the library does: figures against `seqveil audit`, any request, and no data out."""
+
+import json
+import math
+import shlex
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqveil import mechanisms
+from seqveil.cli import main
+from seqveil.decode import decode_codes, decode_paths
+from seqveil.distortion import resolve
+from seqveil.errors import InputError
+from seqveil.model import MarkovModel
+from seqveil.studio import Ask, builtin, picture
+from seqveil.studio.curve import Curve
+from seqveil.studio.desk import KEPT, LOADED, Desk, Gone
+from seqveil.studio.offer import offers
+from seqveil.studio.run import Run
+from seqveil.studio.source import builtins, sampled
+from seqveil.studio.table import Cut, loaded, rows_of_file, rows_of_text
+from seqveil.studio.words import factor, python
+from served import words_model
+from studios import finish
+
+POWER = {"source": "power", "distortion": "absolute"}
+SETTINGS = {
+    "plain": {"source": "clicks", "events": 120},
+    "pulsed": {**POWER, "events": 60, "every": 4, "epsilon": 0.7, "stream": 3, "seed": 5},
+    "budget": {"source": "clicks", "events": 80, "budget": 9.5},
+    "stop": {"source": "clicks", "events": 60, "mechanism": "balanced", "budget": 6.0, "when_spent": "stop"},
+    "window": {
+        "source": "clicks",
+        "events": 90,
+        "mechanism": "randomized_response",
+        "window": 2.5,
+        "window_releases": 8,
+    },
+    "batches": {**POWER, "events": 47, "mechanism": "tree", "batch": 5, "epsilon": 0.8},
+    "batches with a budget": {**POWER, "events": 40, "mechanism": "tree", "batch": 4, "budget": 7.0, "every": 2},
+    "tree": {"source": "gaze", "distortion": "euclidean", "events": 40, "mechanism": "tree", "every": 2},
+    "unsound": {"source": "clicks", "events": 60, "mechanism": "crr"},
+    "without bound": {"source": "clicks", "events": 30, "mechanism": "mutual_information"},
+}
+
+
+def run_lines(lines, folder, monkeypatch, capfd):
+    """Run the commands that the page shows, as they stand."""
+    monkeypatch.chdir(folder)
+    out = []
+    for line in lines.replace("\\\n", " ").strip().splitlines():
+        words = shlex.split(line)
+        assert words[0] == "seqveil"
+        code = main(words[1:] + (["--json"] if words[1] == "audit" else []))
+        out.append((code, capfd.readouterr().out))
+    return out
+
+
+def told(value):
+    return float(value) if value in ("inf", "-inf") else value
+
+
+@pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
+def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monkeypatch, capfd):
+    shown = finish(Desk().show, **asked)
+    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
+    (unpacked, _), (released, _), (audited, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    figures, report = shown["figures"], json.loads(text)
+    sound = mechanisms.find(shown["mechanism"]).sound
+    assert (unpacked, released, audited) == (0, 0, 0 if sound else 1)
+    for name in ("leakage", "most", "least", "composition", "worst_release", "ldp", "releases", "held"):
+        assert told(figures[name]) == pytest.approx(told(report[name]), rel=1e-12), name
+    if figures["worst_window"] is not None:
+        assert figures["worst_window"] == pytest.approx(report["worst_window"], rel=1e-12)
+    if report["composed"] is not None:
+        assert figures["with_delta"] == pytest.approx(report["composed"]["best"], rel=1e-12)
+    model = MarkovModel.load(tmp_path / "page" / "model.npz")
+    names = ("x", "y") if shown["configuration"]["source"] == "gaze" else ("value",)
+    raw, out = (
+        codes_of(pl.read_csv(tmp_path / "page" / name), names, model) for name in ("stream.csv", "released.csv")
+    )
+    made = [code for code in shown["series"]["released"] if code >= 0]
+    assert out.tolist() == made
+    assert raw.tolist() == shown["series"]["raw"]
+    kept = [k for k, code in enumerate(shown["series"]["released"]) if code >= 0]
+    costs = resolve(shown["configuration"]["distortion"], model.alphabet)
+    assert figures["error"] == pytest.approx(costs.between(raw[kept], out).mean(), rel=1e-12)
+
+
+def codes_of(table, names, model):
+    values = table[names[0]].to_list() if len(names) == 1 else list(zip(*(table[name] for name in names), strict=True))
+    return model.alphabet.encode(values)
+
+
+@pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
+def test_the_exported_script_reprints_what_the_page_says(asked, capfd):
+    shown = picture(builtin(asked["source"]), Ask.of(asked))
+    exec(compile(shown["snippets"]["python"], "snippet", "exec"), {})
+    leakage, spent = (told(shown["figures"][name]) for name in ("leakage", "composition"))
+    assert capfd.readouterr().out == f"leakage {leakage:.6g}, Σε {spent:.6g}\n"
+
+
+@pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
+def test_what_is_made_little_by_little_is_what_is_made_at_once(asked):
+    ask = Ask.of(asked)
+    whole, part = (Run(builtin(ask.source), ask) for _ in range(2))
+    whole.go()
+    counts = []
+    while not part.complete:
+        part.go(1e-4)
+        counts.append(part.done)
+        assert part.online.shape == (part.done, whole.source.model.n)
+    assert len(counts) > 1
+    for name in ("released", "leakage", "spent", "epsilons", "costs"):
+        assert getattr(part, name).tolist() == getattr(whole, name).tolist(), name
+    assert (part.hindsight == whole.hindsight).all()
+    setting, codes = whole.setting, whole.released
+    paths = [sent.path for sent in whole._sent]
+    for smooth, law in ((False, whole.online), (True, whole.hindsight)):
+        if setting.in_batches:
+            expected = decode_paths(setting, paths, codes.size, smooth=smooth)
+        else:
+            expected = decode_codes(setting, codes[None], smooth=smooth)[0]
+        assert np.allclose(law, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_picture_is_of_the_setting_that_is_asked_for():
+    loose, tight = (picture(builtin("clicks"), Ask("clicks", events=100, epsilon=e))["figures"] for e in (4.0, 0.25))
+    assert loose["error"] < tight["error"] <= tight["silent_error"] + 0.2
+    assert tight["leakage"] <= 25.0 + 1e-9 < loose["leakage"] <= 400.0 + 1e-6
+    spent = picture(builtin("clicks"), Ask("clicks", events=100, budget=5.0))
+    assert spent["figures"]["leakage"] <= 5.0
+    assert 0 < spent["figures"]["spent_at"] < 20
+    assert spent["series"]["epsilons"][60] == 0
+    assert any("budget is spent at event" in note for note in spent["notes"])
+
+
+def test_the_sentence_is_true_and_names_what_is_not_sound():
+    for name in mechanisms.instantaneous():
+        ask = Ask("clicks", events=40, mechanism=name)
+        shown = picture(builtin("clicks"), ask)
+        figures = {key: told(value) for key, value in shown["figures"].items()}
+        sound = mechanisms.find(name).sound
+        assert shown["sentence"].startswith("Under the model, no observer") == sound
+        assert factor(figures["claimed"]) in shown["sentence"]
+        if sound:
+            assert figures["worst_release"] <= figures["claimed"] + 1e-9
+            assert figures["leakage"] <= figures["composition"] + 1e-9
+        else:
+            assert "keep" in shown["sentence"]
+            assert factor(figures["worst_release"]).removeprefix("without ") in shown["sentence"]
+    assert "does not keep" in picture(builtin("clicks"), Ask("clicks", events=40, mechanism="crr"))["sentence"]
+
+
+@pytest.mark.parametrize("name", builtins())
+def test_what_is_offered_runs_and_what_is_not_says_why(name):
+    source = builtin(name)
+    for more in ({}, {"batch": 3}, {"budget": 3.0}, {"epsilon": 8.0, "every": 3}):
+        ask = Ask(name, events=4, distortion=source.distortion, **more)
+        fit = [each for each in offers(source, ask) if not each.why_not]
+        assert fit or more.get("every")
+        for each in fit:
+            run = Run(source, Ask(name, events=4, distortion=source.distortion, mechanism=each.name, **more))
+            run.go()
+            assert run.complete
+        assert all(not each.sound for each in offers(source, ask) if "no budget can hold" in each.why_not)
+
+
+def test_a_curve_falls_and_shows_who_breaks_its_bound():
+    for name in ("balanced", "crr"):
+        curve = Curve(builtin("clicks"), Ask("clicks", mechanism=name))
+        curve.go(0.0)
+        assert not curve.complete
+        curve.go()
+        told = curve.to_json()
+        errors = [row[2] for row in told["points"]]
+        assert errors[0] > errors[-1]
+        assert [row[0] for row in told["points"]] == sorted(row[0] for row in told["points"])
+        assert all(row[3] <= row[4] + 1e-9 for row in told["points"]) == told["sound"] == (name == "balanced")
+        json.dumps(told, allow_nan=False)
+
+
+# requests of every kind
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.dictionaries(st.sampled_from([*sorted(Ask.__dataclass_fields__), "more"]), JSON, max_size=5)
+
+
+@settings(max_examples=300, deadline=None)
+@given(JSON | FIELDS | FIELDS.map(lambda given: {"source": "clicks", "events": 2, **given}))
+def test_no_request_gets_anything_but_an_answer_or_one_line(given):
+    desk = Desk()
+    for act in (desk.show, desk.curve, desk.source, desk.load):
+        refusal = ""
+        try:
+            json.dumps(act(given), allow_nan=False)
+        except InputError as error:
+            refusal = str(error)
+        assert "\n" not in refusal
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {"epsilon": st.floats(0.01, 8.0), "every": st.integers(1, 4), "batch": st.sampled_from([1, 1, 2, 3])},
+        optional={
+            "budget": st.floats(0.1, 20.0),
+            "window": st.floats(0.1, 5.0),
+            "window_releases": st.integers(1, 30),
+            "mechanism": st.sampled_from(["optimal", "balanced", "crr", "tree", "auto", "tree_ldp"]),
+            "when_spent": st.sampled_from(["hold", "stop"]),
+            "seed": st.integers(0, 5),
+        },
+    )
+)
+def test_every_setting_is_shown_with_its_account_or_refused(given):
+    try:
+        shown = finish(Desk().show, source="power", distortion="absolute", events=12, **given)
+    except InputError:
+        return
+    json.dumps(shown, allow_nan=False)
+    figures, series = shown["figures"], shown["series"]
+    if mechanisms.find(shown["mechanism"]).sound:
+        assert figures["leakage"] <= figures["composition"] * (1 + 1e-9)
+        assert figures["worst_release"] <= figures["claimed"] * (1 + 1e-9)
+        assert given.get("budget") is None or figures["leakage"] <= given["budget"] * (1 + 1e-9)
+    assert len(series["released"]) == len(series["spent"]) == 12
+    assert math.isclose(sum(series["epsilons"]), figures["composition"], rel_tol=1e-4)
+
+
+# data of one's own
+
+TEXT = "user,value,note\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
+
+
+def test_loaded_text_and_file_give_the_same_source(tmp_path):
+    texts = {
+        "numbers": (TEXT, Cut()),
+        "words": ('user,value\na,"x, y"\na,z\nb,z\nb,"x, y"\n', Cut()),
+        "codes": ("user,value\na,007\na,008\na,007\n", Cut()),
+        "points": ("user,x,y\n" + "".join(f"u,{k % 7}.5,{k % 5}\n" for k in range(40)), Cut(value="x,y", cells=4)),
+        "bins": ("user,value\n" + "".join(f"u,{k * 0.37}\n" for k in range(60)), Cut(cells=7)),
+    }
+    for name, (text, cut) in texts.items():
+        (tmp_path / "d.csv").write_text(text)
+        one, two = loaded(rows_of_text(text, cut), cut, "a"), loaded(rows_of_file(tmp_path / "d.csv", cut), cut, "b")
+        assert one.model.fingerprint == two.model.fingerprint, name
+        assert [codes.tolist() for codes in one.streams] == [codes.tolist() for codes in two.streams]
+    assert one.model.n == 7
+    assert loaded(rows_of_text(texts["codes"][0], Cut()), Cut(), "c").labels == ["007", "008"]
+    assert loaded(rows_of_text("\ufeffvalue\r\n1\r\n2\r\n1\r\n", Cut("")), Cut(""), "d").labels == ["1", "2"]
+
+
+BAD = {
+    "empty": "",
+    "header alone": "user,value\n",
+    "no column": "person,secret-77\na,b\n",
+    "short row": "user,value\na\n",
+    "long row": "user,value\na,secret-77,c\n",
+    "blank value": "user,value\na,secret-77\na,\n",
+    "open quote": 'user,value\na,"secret-77\n',
+    "one event": "user,value\na,secret-77\nb,secret-77\n",
+    "too many values": "user,value\n" + "".join(f"a,secret-77-{k}\n" for k in range(500)),
+    "null": "user,value\na,\0secret-77\0\n",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_bad_data_is_told_by_its_row_alone(text):
+    with pytest.raises(InputError) as caught:
+        Desk().load({"csv": text})
+    assert "secret-77" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
+    now = [0.0]
+    desk = Desk(clock=lambda: now[0])
+    first = desk.load({"csv": TEXT})["name"]
+    now[0] = KEPT - 1
+    assert finish(desk.show, source=first, events=3)["complete"]
+    now[0] += KEPT - 1
+    second = desk.load({"csv": TEXT})["name"]
+    assert first != second
+    now[0] += 2
+    desk.load({"csv": TEXT})
+    with pytest.raises(Gone):
+        desk.show({"source": first})
+    assert not any(run.source.name == first for run in desk._runs.values())
+    for _ in range(LOADED):
+        desk.load({"csv": TEXT})
+    with pytest.raises(Gone):
+        desk.show({"source": second})
+    assert "array" not in repr(desk._loaded)
+    assert "ann" not in repr(desk._loaded)
+
+
+def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capfd):
+    rng = np.random.default_rng(2)
+    rows = "".join(f"u{k % 3},{rng.normal(70, 9):.2f}\n" for k in range(240))
+    (tmp_path / "DATA.csv").write_text(f"user,value\n{rows}")
+    shown_by_upload = Desk().load({"csv": f"user,value\n{rows}", "columns": {"cells": 9}})
+    assert shown_by_upload["symbols"] == 9
+    cut = Cut(cells=9)
+    source = loaded(rows_of_file(tmp_path / "DATA.csv", cut), cut, "data")
+    asked = Ask("data", stream=1, events=70, mechanism="balanced", distortion="absolute", epsilon=0.6, budget=20.0)
+    shown = picture(source, asked)
+    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
+    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    report = json.loads(text)
+    assert code == 0
+    for name in ("leakage", "composition", "worst_release"):
+        assert shown["figures"][name] == pytest.approx(report[name], rel=1e-12)
+    exec(compile(python(asked, source), "snippet", "exec"), {})
+    assert capfd.readouterr().out.startswith(f"leakage {report['leakage']:.6g},")
+    for wrong in (["studio", "--unpack", "seqveil-page.json"], ["studio", "--unpack", "DATA.csv"]):
+        assert main(wrong) == 2
+        assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_model_can_be_looked_at_without_data(tmp_path, monkeypatch, capfd):
+    words_model().save(tmp_path / "MODEL")
+    source = sampled(words_model())
+    shown = picture(source, Ask("model", events=50))
+    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
+    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    assert code == 0
+    assert json.loads(text)["leakage"] == pytest.approx(shown["figures"]["leakage"], rel=1e-12)

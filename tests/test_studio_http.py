@@ -1,0 +1,207 @@
+"""The page over HTTP: who gets answers, what a refusal tells, and what it may do inside a service."""
+
+import io
+import signal
+import threading
+
+import pytest
+
+from seqveil.accounting import Budget
+from seqveil.service import logs
+from seqveil.service.config import ServeConfig
+from seqveil.studio.desk import Desk
+from served import WORDS, ask, running, words_setting
+from studios import KEY, Process, parsed, studio
+
+TEXT = "user,value,other\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
+
+
+def test_the_page_answers_to_its_key_and_this_machine_alone():
+    with studio() as page:
+        front = page.ask("GET", "/", token=None)
+        assert front.status == 200
+        assert "text/html" in front.headers["Content-Type"]
+        policy = front.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert parsed(page.ask("GET", "/page/entry.json", token=None))["needs"]
+        for name in ("main.js", "style.css", "icon.svg", "operator.html"):
+            answer = page.ask("GET", f"/page/{name}", token=None)
+            assert answer.status == 200
+            assert page.ask("GET", f"/page/{name}", headers={"If-None-Match": answer.headers["ETag"]}).status == 304
+        for path in ("/page/app.py", "/page/..%2Fapp.py", "/page/%2e%2e/app.py", "/page/", "/openapi.json", "/docs"):
+            assert page.ask("GET", path).status == 404, path
+        assert parsed(page.show(source="clicks", events=5))["done"] >= 1
+        for token in (None, "", "wrong", KEY + "x", KEY[:-1]):
+            assert page.ask("GET", "/v1/page/begin", token=token).status == 401
+            assert page.ask("POST", "/v1/page/show", {"source": "clicks"}, token=token).status == 401
+        for host in ("evil.example", "10.0.0.1", f"evil.example:{page.port}", ""):
+            assert page.ask("GET", "/v1/page/begin", headers={"Host": host}).status == 403
+        form = {"Content-Type": "text/plain"}
+        assert page.ask("POST", "/v1/page/show", {"source": "clicks"}, headers=form).status == 415
+        for body in (b"", b"{", b"[" * 60_000, b"\xff", b"[]", b"7"):
+            assert page.ask("POST", "/v1/page/show", body).status == 400
+        assert page.show(source="own-nothing").status == 404
+        assert page.ask("GET", "/v1/page/show").status == 405
+        assert parsed(page.ask("GET", "/v1/page/begin"))["service"] is None
+
+
+def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
+    from seqveil.studio.assets import assets
+
+    for name, asset in assets().items():
+        text = asset.content.decode()
+        if name.endswith(".html"):
+            assert "<style" not in text
+            assert " style=" not in text
+            assert " on" not in [part[:3] for part in text.split("<script")[1:]]
+            assert all("src=" in part for part in text.split("<script")[1:])
+        elsewhere = [part for part in text.split("//") if part.startswith(("www.", "cdn", "unpkg", "fonts"))]
+        assert [part for part in elsewhere if not part.startswith("www.w3.org")] == [], name
+        for stored in ("localStorage", "sessionStorage", "document.cookie", "innerHTML", "eval("):
+            assert stored not in text, name
+
+
+def test_too_much_data_is_refused(monkeypatch):
+    monkeypatch.setattr("seqveil.studio.app.MOST_BYTES", 10_000)
+    with studio() as page:
+        answer = page.ask("POST", "/v1/page/load", {"csv": "user,value\n" + "a,secret-77\n" * 2000})
+        assert answer.status == 413
+        assert b"secret-77" not in answer.content
+
+
+def test_what_nobody_foresaw_tells_nothing(monkeypatch, capfd):
+    def fail(given):
+        raise ValueError("secret-77")
+
+    desk = Desk()
+    monkeypatch.setattr(desk, "show", fail)
+    with studio(desk=desk) as page:
+        answer = page.show(source="clicks")
+        assert answer.status == 500
+        assert b"secret-77" not in answer.content
+        assert b"ValueError" in answer.content
+    said = capfd.readouterr()
+    assert "secret-77" not in said.out + said.err
+
+
+def test_many_at_once_take_turns_and_get_the_same():
+    with studio() as page:
+        found, barrier = [], threading.Barrier(8)
+
+        def work(seed):
+            barrier.wait()
+            for _ in range(20):
+                answer = parsed(page.show(source="clicks", events=150, seed=seed))
+                if answer["complete"]:
+                    found.append((seed, answer["figures"]["leakage"]))
+                    return
+
+        threads = [threading.Thread(target=work, args=(k % 2,)) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8
+        assert len(set(found)) == 2
+
+
+def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
+    (tmp_path / "d.csv").write_text(TEXT)
+    for how in (signal.SIGINT, signal.SIGTERM):
+        process = Process("d.csv", folder=tmp_path)
+        found = parsed(ask(int(process.port), "GET", "/v1/page/begin", token=process.key))
+        assert found["first"] == "data"
+        shown = ask(int(process.port), "POST", "/v1/page/show", {"source": "data", "events": 3}, process.key)
+        assert parsed(shown)["events"] == 3
+        code, said = process.end(how)
+        assert (code, said) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv"]
+    with pytest.raises(RuntimeError, match="no such file"):
+        Process("none.csv", folder=tmp_path)
+
+
+# in the service
+
+
+def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(tmp_path):
+    said = io.StringIO()
+    logs.begin("debug", said)
+    with running(tmp_path, words_setting(), max_body=50_000) as service:
+        service.release({"user": "zq-ann", "seq": 0, "value": "home"})
+        before = service.store.account("zq-ann")
+        assert service.ask("GET", "/", token=None).status == 200
+        for path in ("begin", "source", "load", "show", "curve"):
+            method, body = ("GET", None) if path == "begin" else ("POST", {"source": "clicks"})
+            answer = service.ask(method, f"/v1/page/{path}", body, token=None)
+            assert (answer.status, answer.reason) == (401, "unauthorised")
+        own = service.token("read", user="nobody")
+        service.app.state.service.guard._ring._looked = -1e9
+        found = parsed(service.ask("GET", "/v1/page/begin", token=own))
+        assert found["first"] == "model"
+        shown = service.ask("POST", "/v1/page/show", {"source": "model", "events": 30}, token=own)
+        assert parsed(shown)["done"] > 0
+        load = {"csv": "user,value\n" + "zq-bob,zq-secret\nzq-bob,zq-other\n" * 3}
+        made = parsed(service.ask("POST", "/v1/page/load", load, token=own))
+        parsed(service.ask("POST", "/v1/page/show", {"source": made["name"], "events": 3}, token=own))
+        bad = service.ask("POST", "/v1/page/load", {"csv": "user,value\nzq-bob,zq-secret\nx"}, token=own)
+        assert (bad.status, bad.reason) == (400, "malformed")
+        assert b"zq-" not in bad.content
+        large = service.ask("POST", "/v1/page/load", {"csv": "x" * 60_000}, token=own)
+        assert (large.status, large.reason) == (413, "too-large")
+        assert service.ask("POST", "/v1/page/show", b"{", token=own).reason == "malformed"
+        assert service.store.account("zq-ann") == before
+        assert service.store.account("zq-bob") is None
+        document = service.ask("GET", "/openapi.json").json
+        assert not any("page" in path or path == "/" for path in document["paths"])
+    text = said.getvalue()
+    assert "/v1/page/load" in text
+    assert "zq-" not in text
+    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"zq-secret" not in files
+    assert b"zq-bob" not in files
+
+
+def test_the_page_of_a_service_can_be_switched_off(tmp_path):
+    assert ServeConfig().shows_page
+    assert not ServeConfig(host="0.0.0.0").shows_page
+    assert ServeConfig(host="0.0.0.0", page=True).shows_page
+    with running(tmp_path, words_setting(), page=False) as service:
+        for path in ("/", "/page/main.js", "/v1/page/begin", "/v1/operator"):
+            assert service.ask("GET", path).reason == "not-found"
+
+
+@pytest.mark.parametrize("budget", [None, 4.0])
+def test_the_operator_sees_counts_and_no_names(tmp_path, budget):
+    with running(tmp_path, words_setting(budget=Budget(total=budget)), metrics_refresh=0.0) as service:
+        for scope in ("release", "read", "read-account", "metrics"):
+            service.token(scope)
+        ring = service.app.state.service.guard._ring
+        narrow = service.token("metrics")
+        ring._looked = -1e9
+        assert service.ask("GET", "/v1/operator", token=None).status == 401
+        assert service.ask("GET", "/v1/operator", token=narrow).status == 403
+        for k in range(6):
+            service.release(*({"user": f"zq-{k}", "seq": s, "value": WORDS[s % 4]} for s in range(2 * k + 1)))
+        service.release({"user": "zq-0", "seq": 0, "value": "home"})
+        service.release({"user": "zq-0", "seq": 9, "value": "home"})
+        answer = service.ask("GET", "/v1/operator")
+        found = parsed(answer)
+        assert (found["releases"], found["replays"], found["users"]) == (36, 1, 6)
+        assert found["refusals"] == {"unauthorised": 1, "forbidden": 1, "out-of-order": 1}
+        assert found["health"] == "ok"
+        assert sum(found["spread"]["counts"]) == 6
+        assert found["spread"]["budget"] == budget
+        leakages = service.store.accounts().leakage
+        below = sum(leakages <= found["spread"]["edges"][2] * (1 + 1e-9))
+        assert sum(found["spread"]["counts"][:3]) == below
+        assert budget is None or found["spread"]["counts"][-1] == 0
+        assert b"zq-" not in answer.content
+        assert service.secret.encode() not in answer.content
+        assert answer.headers["Cache-Control"] == "no-store"
+        service.release({"user": "zq-new", "seq": 0, "value": "home"})
+        again = parsed(service.ask("GET", "/v1/operator"))
+        assert (again["releases"], again["users"]) == (37, 6)  # users are looked up every few seconds only
+        service.store.close()
+        service.app.state.service._probed = -1e9
+        assert parsed(service.ask("GET", "/v1/operator"))["health"] == "store"

@@ -1,0 +1,111 @@
+"""The first mistakes of a new user: every command answers in one line that says what to do."""
+
+import shlex
+
+import pytest
+import typer
+
+from seqveil.cli import app, main
+
+ROOT = typer.main.get_command(app)
+LEAVES = [
+    (name, *below)
+    for name, command in ROOT.commands.items()
+    for below in ((c,) for c in getattr(command, "commands", {}))
+] + [(name,) for name, command in ROOT.commands.items() if not hasattr(command, "commands")]
+GROUPS = [name for name, command in ROOT.commands.items() if hasattr(command, "commands")]
+
+
+def command_of(path):
+    command = ROOT
+    for name in path:
+        command = command.commands[name]
+    return command
+
+
+@pytest.fixture
+def said(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        capfd.readouterr()
+        code = main(list(args))
+        out, err = capfd.readouterr()
+        assert out == ""
+        return code, err
+
+    return run
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_every_command_has_an_example_that_its_options_allow(path):
+    command = command_of(path)
+    examples = [part.partition("Example: ")[2] for part in command.help.split("\n\n") if "Example: " in part]
+    assert examples, "its help shows no example"
+    for example in examples:
+        words = shlex.split(" ".join(example.split()))
+        assert words[: 1 + len(path)] == ["seqveil", *path]
+        spelled = {spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)}
+        assert {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"} <= spelled
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_an_option_that_does_not_exist_is_answered_with_an_example(path, said):
+    code, err = said(*path, "--nonsense")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "--nonsense" in err
+    assert f"for example: seqveil {' '.join(path)}" in err
+    assert f"(options: seqveil {' '.join(path)} --help)" in err
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_alone_names_its_commands(group, said):
+    code, err = said(group)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert f"expected a command after seqveil {group}: {', '.join(command_of((group,)).commands)}; see" in err
+
+
+def test_the_program_alone_shows_its_help(said):
+    code, err = said()
+    assert code == 2
+    assert err.startswith("Usage: seqveil")
+    assert all(name in err for name in ROOT.commands)
+
+
+def test_a_misspelt_command_is_guessed(said):
+    assert said("fir")[1] == "error: No such command 'fir'. Did you mean 'fit'? see seqveil --help\n"
+
+
+ALONE = {
+    "--window 3 has no length; add --window-releases N": ("--epsilon", "1", "--window", "3"),
+    "add --window EPS": ("--epsilon", "1", "--window-releases", "3"),
+    "--horizon 3 has no total to spread; add --budget TOTAL": ("--epsilon", "1", "--horizon", "3"),
+    "expected --epsilon E": (),
+}
+
+
+@pytest.mark.parametrize(("answer", "options"), ALONE.items(), ids=ALONE)
+def test_options_that_need_another_name_it(answer, options, said, tmp_path):
+    import seqveil as sv
+
+    sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).save(tmp_path / "m.model")
+    (tmp_path / "d.csv").write_text("user,value\na,0\na,1\n")
+    code, err = said("release", "d.csv", "--model", "m.model", "--out", "r.csv", *options)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert answer in err
+    assert not (tmp_path / "r.csv").exists()
+
+
+def test_a_picture_without_a_folder_is_refused_before_anything_is_computed(said, tmp_path):
+    for command in (("plan", "none.model"), ("compare", "none.csv")):
+        code, err = said(*command, "--plot", "nowhere/p.png")
+        assert (code, err) == (2, "error: expected the picture in a folder that exists; make it, or name another\n")
+
+
+def test_a_word_that_is_no_set_is_answered_with_the_sets(said):
+    code, err = said("compare", "mnsbc")
+    assert code == 2
+    assert "a data set among msnbc, diginetica" in err
