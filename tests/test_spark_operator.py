@@ -292,7 +292,7 @@ def test_sealed_codes_do_not_show():
     tester = operator_of(job_of(setting))
     feed(tester, [("ann", k, 290 + k) for k in range(8)])
     blob = kept_by(tester)["ann"].waiting
-    assert len(blob) == 16 + 8 + 8 * 4 + 16
+    assert len(blob) == 12 + 8 + 8 * 4 + 16  # nonce, time, codes, tag
     for kind in ("<i2", "<i4", "<i8"):
         assert np.arange(290, 298).astype(kind).tobytes() not in blob
 

@@ -116,16 +116,21 @@ def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     kept = np.flatnonzero(law > FAINT * law.max())
     lines, spacing = _lines(distortion)
     places, weights = lines[:, kept], law[kept]
-    centre = places @ weights / weights.sum()
+    centre = _weighed(places, weights) / weights.sum()
     for _ in range(8):
         near = weights / np.maximum(_apart(centre, places), 1e-6)
-        before, centre = centre, places @ near / near.sum()
+        before, centre = centre, _weighed(places, near) / near.sum()
         if np.abs(centre - before).max() < CLOSE * spacing:
             break
     _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = [weights @ _apart(centre, places) for centre in distortion.points[candidates]]
+    costs = [_weighed(_apart(centre, places), weights) for centre in distortion.points[candidates]]
     return int(candidates[np.argmin(costs)])
+
+
+def _weighed(lines: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of rows (..., k) by weight; a BLAS product would sum in an order that depends on the number of cores."""
+    return np.asarray((lines * weights).sum(-1))
 
 
 def _apart(centre: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -69,7 +69,8 @@ class Shelf(Generic[Kept]):
 
 
 def _key(batch: Batch) -> tuple[Any, ...]:
-    mark = float(batch.states @ _marks(batch.states.size))  # quicker than hashing all of it; the states are compared
+    # quicker than hashing all of it (the states are compared); no BLAS, whose threads would be woken for it
+    mark = float((batch.states * _marks(batch.states.size)).sum())
     return batch.model.fingerprint, batch.length, batch.epsilon, batch.distortion, mark
 
 

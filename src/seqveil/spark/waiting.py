@@ -1,17 +1,17 @@
 """Symbols that wait for their batch between two micro-batches: sealed, because what Spark keeps lies on disks.
 
-seal(symbols) = nonce ‖ symbols ⊕ stream(key, nonce) ‖ tag, with a keyed BLAKE2b hash as the stream (in counter mode)
-and as the tag, and a fresh nonce each time. Whoever has the key of the release can open it, and could undo the release
-anyway; nobody else learns more than how many symbols wait.
+ChaCha20-Poly1305 (RFC 8439) under a key of the user's own, derived from the key of the release, with a fresh nonce each
+time. Whoever has the key of the release can open it, and could undo the release anyway; nobody else learns more than
+how many symbols wait.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from seqveil.kernel import Ints
 from seqveil.spark.bucket import Kept
 from seqveil.store import OutOfOrder
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
 END = -3  # stands for the code of a marker: what waits of the user goes out as a short batch
-NONCE, TAG, BLOCK = 16, 16, 64
+NONCE = 12
 
 
 class Seal:
@@ -42,32 +45,27 @@ class Seal:
             return b""
         plain = np.float64(np.nan if time is None else time).tobytes() + np.array(codes, "<i4").tobytes()
         nonce = os.urandom(NONCE)
-        body = nonce + _xor(plain, self._stream(nonce, len(plain)))
-        return body + self._tag(user, body)
+        return nonce + bytes(self._cipher(user).encrypt(nonce, plain, None))
 
     def open(self, user: User, sealed: bytes) -> tuple[list[int], float | None]:
         if not sealed:
             return [], None
-        body, tag = sealed[:-TAG], sealed[-TAG:]
-        if not hmac.compare_digest(tag, self._tag(user, body)):
-            raise DataError("what waits of a user was sealed with another key, or is damaged; use the key of this run")
-        plain = _xor(body[NONCE:], self._stream(body[:NONCE], len(body) - NONCE))
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            plain = self._cipher(user).decrypt(sealed[:NONCE], sealed[NONCE:], None)
+        except InvalidTag:
+            raise DataError(
+                "what waits of a user was sealed with another key, or is damaged; use the key of this run"
+            ) from None
         time = float(np.frombuffer(plain[:8], "<f8")[0])
         return np.frombuffer(plain[8:], "<i4").tolist(), None if np.isnan(time) else time
 
-    def _stream(self, nonce: bytes, size: int) -> bytes:
-        blocks = range(-(-size // BLOCK))
-        parts = (blake2b(nonce + k.to_bytes(8, "little"), key=self._key, digest_size=BLOCK) for k in blocks)
-        return b"".join(part.digest() for part in parts)[:size]
+    def _cipher(self, user: User) -> ChaCha20Poly1305:
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    def _tag(self, user: User, body: bytes) -> bytes:
-        mac = blake2b(body, key=self._key, digest_size=TAG, person=b"seqveil-tag")
-        mac.update(repr(user).encode())
-        return mac.digest()
-
-
-def _xor(text: bytes, stream: bytes) -> bytes:
-    return (np.frombuffer(text, np.uint8) ^ np.frombuffer(stream, np.uint8)).tobytes()
+        # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
+        return ChaCha20Poly1305(blake2b(repr(user).encode(), key=self._key, digest_size=32).digest())
 
 
 @dataclass
