@@ -60,6 +60,7 @@ function refuse(why) {
 
 async function choose(name) {
   if (!sources.has(name)) sources.set(name, await ask("/v1/page/source", { source: name }));
+  if ($("source").value !== name) return; // another one was chosen while this was on its way
   source = sources.get(name);
   adopt(source);
   player.pause();
