@@ -108,11 +108,11 @@ def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = No
         filtered[t], _ = belief.condition(model, state.states, columns[t])
         state = after
     if smooth:
-        _smooth(model, filtered, columns)
+        smooth_columns(model, filtered, columns)
     return np.stack([belief.symbols(model, law) for law in filtered], axis=1)
 
 
-def _smooth(model: MarkovModel, filtered: Floats, columns: Floats) -> None:
+def smooth_columns(model: MarkovModel, filtered: Floats, columns: Floats) -> None:
     """Forward–backward in place: each filtered law times the likelihood of what was released later."""
     later = np.ones(filtered.shape[1:])
     for t in range(len(filtered) - 2, -1, -1):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import batches, belief, stream
-from seqveil.decode import _smooth
+from seqveil.decode import smooth_columns
 from seqveil.errors import DataError, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Sent
@@ -163,7 +163,7 @@ def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
         filtered[t], _ = belief.condition(model, states, weights[t])
         states = belief.predict(model, filtered[t])
     online = np.stack([belief.symbols(model, law) for law in filtered])
-    _smooth(model, filtered, weights)
+    smooth_columns(model, filtered, weights)
     late = np.stack([belief.symbols(model, law) for law in filtered])
     alone = np.broadcast_to(unseen(model, length)[None], (users, length, model.n))
     return Laws(alone, *(np.moveaxis(part, 0, 1) for part in (before, online, late)))

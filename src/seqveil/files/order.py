@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from seqveil.errors import DataError
-from seqveil.files.reading import Chunk, Columns, FilePath, ValueType, _name, read
+from seqveil.files.reading import Chunk, Columns, FilePath, ValueType, file_name, read
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _TIMES = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
 
 
-def _order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
+def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
     """The order column as numbers: what it holds, or nanoseconds since 1970 for a time; text must be ISO 8601."""
     import polars as pl
 
@@ -48,7 +48,7 @@ class OrderCheck:
     """
 
     def __init__(self, path: FilePath = "data") -> None:
-        self._name = _name(path)
+        self._name = file_name(path)
         self._last: dict[Any, tuple[float, int]] = {}
 
     def check(self, chunk: Chunk) -> None:
@@ -57,7 +57,7 @@ class OrderCheck:
         if chunk.order is None:
             return
         rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
-        key = _order_key(chunk.order, chunk.row, self._name)
+        key = order_key(chunk.order, chunk.row, self._name)
         frame = pl.DataFrame({"user": chunk.users, "key": key, "row": rows})
         seen = [(user, *self._last[user]) for user in chunk.users.unique() if user in self._last]
         before = pl.DataFrame(seen, schema=frame.schema, orient="row")
@@ -86,11 +86,13 @@ def sorted_chunks(
     parts = list(read(path, columns, chunk, format, value_type))
     orders = [part.order for part in parts if part.order is not None]
     if not orders:
-        raise DataError(f"{_name(path)}: has no column to sort by; add seq or time, or name yours with --time-column")
+        raise DataError(
+            f"{file_name(path)}: has no column to sort by; add seq or time, or name yours with --time-column"
+        )
     order, users = pl.concat(orders), pl.concat([part.users for part in parts])
     arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
     values = np.concatenate(arrays) if arrays else pl.concat([cast("pl.Series", part.values) for part in parts])
-    places = np.argsort(_order_key(order, lambda i: i + 1, _name(path)).to_numpy(), kind="stable")
+    places = np.argsort(order_key(order, lambda i: i + 1, file_name(path)).to_numpy(), kind="stable")
     for start in range(0, len(places), chunk):
         take = places[start : start + chunk]
         yield Chunk(users[take], values[take], order[take], start + 1, take + 1)

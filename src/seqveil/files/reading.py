@@ -109,7 +109,7 @@ def read(
     """
     if chunk < 1 or value_type not in ("auto", "text", "number"):
         raise InputError(f'expected chunk >= 1 and value_type "auto", "text" or "number"; got {chunk}, {value_type!r}')
-    reader = _Reader(os.fspath(path), _format(path, format), columns or Columns(), value_type, live)
+    reader = _Reader(os.fspath(path), format_of(path, format), columns or Columns(), value_type, live)
     if reader.path != "-" and os.path.isdir(reader.path):
         reader.refuse("is a folder; name a file in it")
     if reader.path != "-" and not os.path.exists(reader.path):
@@ -117,17 +117,19 @@ def read(
     return reader.chunks(chunk)
 
 
-def _name(path: FilePath) -> str:
+def file_name(path: FilePath) -> str:
     return os.path.basename(os.path.normpath(path))
 
 
-def _format(path: FilePath, format: str | None) -> str:
+def format_of(path: FilePath, format: str | None) -> str:
     guess = "csv" if os.fspath(path) == "-" else FORMATS.get(Path(path).suffix.lower())
     chosen = guess if format is None else FORMATS.get(f".{format}")
     if chosen is None and format is not None:
         raise InputError(f"expected a format csv, tsv, jsonl or parquet; got {format!r}")
     if chosen is None:
-        raise DataError(f"{_name(path)}: expected an extension {', '.join(FORMATS)}; convert the file or pass a format")
+        raise DataError(
+            f"{file_name(path)}: expected an extension {', '.join(FORMATS)}; convert the file or pass a format"
+        )
     if chosen == "parquet" and os.fspath(path) == "-":
         raise DataError("-: Parquet cannot pass through a pipe; name a file, or use csv or jsonl")
     return chosen
@@ -148,7 +150,7 @@ class _Reader:
     kinds: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, problem: str) -> NoReturn:
-        raise DataError(f"{_name(self.path)}: {problem}") from None
+        raise DataError(f"{file_name(self.path)}: {problem}") from None
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         import polars as pl
@@ -367,7 +369,7 @@ def count_rows(path: FilePath, format: str | None = None) -> int | None:
 
     if not os.path.isfile(path):
         return None
-    kind = _format(path, format)
+    kind = format_of(path, format)
     if kind == "parquet":
         try:
             return int(pl.scan_parquet(Path(path), glob=False).select(pl.len()).collect().item())

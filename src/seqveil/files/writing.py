@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from seqveil.errors import DataError, InputError
-from seqveil.files.reading import FilePath, _format, _name
+from seqveil.files.reading import FilePath, file_name, format_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,13 +34,13 @@ def _replacing(path: FilePath) -> Iterator[Path]:
     """A hidden file beside the target: it takes the target's place when the block ends well, else it is removed."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise DataError(f"{_name(path)}: is a folder; name a file in it")
+        raise DataError(f"{file_name(path)}: is a folder; name a file in it")
     if target.exists() and not target.is_file():
-        raise DataError(f"{_name(path)}: is not a regular file; use - to write to standard output")
+        raise DataError(f"{file_name(path)}: is not a regular file; use - to write to standard output")
     if not target.parent.is_dir():
-        raise DataError(f"{_name(path)}: its folder does not exist; create it first")
+        raise DataError(f"{file_name(path)}: its folder does not exist; create it first")
     if not os.access(target.parent, os.W_OK):
-        raise DataError(f"{_name(path)}: its folder cannot be written to; choose another")
+        raise DataError(f"{file_name(path)}: its folder cannot be written to; choose another")
     part = target.with_name(f".{target.name}.part-{os.getpid()}")
     try:
         yield part
@@ -78,9 +78,9 @@ class Writer:
     """
 
     def __init__(self, path: FilePath, format: str | None = None, inputs: Sequence[FilePath] = ()) -> None:
-        self._path, self._format = path, _format(path, format)
+        self._path, self._format = path, format_of(path, format)
         if any(same_file(path, other) for other in inputs):
-            raise DataError(f"{_name(path)}: is read and written at once; choose another output")
+            raise DataError(f"{file_name(path)}: is read and written at once; choose another output")
         self._stack = ExitStack()
         self._out: IO[bytes] | None = None
         self._schema: pl.Schema | None = None

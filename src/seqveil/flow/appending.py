@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from seqveil.errors import DataError, InputError
 from seqveil.files import same_file
-from seqveil.files.reading import FilePath, _format, _name
+from seqveil.files.reading import FilePath, file_name, format_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,10 +27,10 @@ class Appended:
     """
 
     def __init__(self, path: FilePath, inputs: Sequence[FilePath] = ()) -> None:
-        self._path, self._name = os.fspath(path), _name(path)
+        self._path, self._name = os.fspath(path), file_name(path)
         if self._path == "-":
             raise InputError("standard output cannot be gone on with after a stop; name an output file beside --state")
-        self._format = _format(path, None)
+        self._format = format_of(path, None)
         if self._format == "parquet":
             raise InputError(f"{self._name}: Parquet cannot be appended to; write .csv or .jsonl and convert it then")
         if any(same_file(path, other) for other in inputs):

@@ -190,10 +190,12 @@ class Batcher:
         assert like is not None  # a file without rows is refused before
         users = pl.Series(like.users.name, made.users, dtype=like.users.dtype)
         more = {BATCH: np.array(made.batches, np.int64), PATH: np.array(made.paths, np.str_)}
-        return Rows(users, _order(like, made.order), np.array(made.codes, np.int64), np.array(made.epsilons), more)
+        return Rows(
+            users, order_column(like, made.order), np.array(made.codes, np.int64), np.array(made.epsilons), more
+        )
 
 
-def _order(like: Chunk, values: list[Any]) -> pl.Series | None:
+def order_column(like: Chunk, values: list[Any]) -> pl.Series | None:
     """The order column of these rows, of the type that it was read with."""
     import polars as pl
 

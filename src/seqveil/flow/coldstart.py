@@ -19,13 +19,13 @@ from seqveil._symbols import Symbols
 from seqveil.audit import Report
 from seqveil.audit.exact import ROUNDING
 from seqveil.coldstart import ColdStart, Receiver, Versions
-from seqveil.decode import _smooth
+from seqveil.decode import smooth_columns
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import DataError, InputError, ModelError
 from seqveil.files import Chunk, Columns, Writer, read
 from seqveil.flow import meta as side
 from seqveil.flow.decode import Decoded, _Sheet
-from seqveil.flow.fit import _Distinct
+from seqveil.flow.fit import Distinct
 from seqveil.flow.meta import CONFIDENCE, EPSILON
 from seqveil.flow.release import Released
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, Table, value_type_of
@@ -43,7 +43,7 @@ GUARANTEE = (
 
 def values_of(source: Source, progress: Progress | None = None) -> Symbols:
     """The alphabet of the values that occur in a file. That they occur becomes public."""
-    scan = _Distinct(source.name)
+    scan = Distinct(source.name)
     for part in source.chunks("auto", progress, again=True):
         scan.add(part)
     return scan.alphabet()
@@ -316,5 +316,5 @@ def _laws(versions: Versions, columns: Floats, online: bool) -> Floats:
         filtered[t], _ = belief.condition(model, states, column)
         states = belief.predict(model, filtered[t])
     if not online:
-        _smooth(model, filtered, says)
+        smooth_columns(model, filtered, says)
     return np.stack([belief.symbols(model, law) for law in filtered], axis=1)

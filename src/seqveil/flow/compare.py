@@ -16,7 +16,7 @@ from seqveil import comparison
 from seqveil.comparison import Arena, Contestant, Row
 from seqveil.errors import DataError, InputError
 from seqveil.files import Chunk, Columns
-from seqveil.flow.fit import _Distinct, _scanner
+from seqveil.flow.fit import Distinct, scanner
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
 from seqveil.kernel import Ints
 from seqveil.mechanisms import check_epsilon
@@ -124,8 +124,8 @@ def read_arena(
     if seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
     source = Source(data, columns or Columns(), format, sort, chunk)
-    scan = _scanner(source, bins, levels, grid)
-    kind: ValueType = "auto" if isinstance(scan, _Distinct) else "number"
+    scan = scanner(source, bins, levels, grid)
+    kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
     parts = list(source.chunks(kind, progress))
     for part in parts:
         scan.add(part)

@@ -24,10 +24,10 @@ from seqveil.errors import DataError, InputError
 from seqveil.files import Chunk, Columns, read
 from seqveil.flow import meta as side
 from seqveil.flow.appending import Appended
-from seqveil.flow.batched import _order
+from seqveil.flow.batched import order_column
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
 from seqveil.flow.received import Received
-from seqveil.flow.release import Released, _account, _full, _refuse_overwriting, gaps
+from seqveil.flow.release import Released, account_of, disk_full, gaps, refuse_overwriting
 from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
@@ -86,15 +86,15 @@ def release_durably(
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
     source = Source(data, columns or Columns(), format, sort, CHUNK_ROWS)
     alphabet = setting.model.alphabet if on_unknown is None else setting.model.alphabet.with_policy(on_unknown)
-    _refuse_overwriting(data, out, meta, (state, *inputs))
+    refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
     coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
     with Store.open(state, setting, key=key, coins=coins) as store, Appended(out, (data, state, *inputs)) as target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
         order = run.go(progress)
-        account = _account(setting, run, seed)  # type: ignore[arg-type]
+        account = account_of(setting, run, seed)  # type: ignore[arg-type]
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
-        facts = _full(setting, source.columns, order, seed, account, digest)
+        facts = disk_full(setting, source.columns, order, seed, account, digest)
         side.save(facts | _across_versions(store), out, meta)
     return account
 
@@ -328,7 +328,7 @@ def _batch_rows(like: Chunk | None, full: list[_Waiting], made: BatchReleases) -
         paths += [batches.encode_path(path)] + [SAME_PATH] * (length - 1)
     more = {BATCH: np.array(numbers, np.int64), PATH: np.array(paths, np.str_)}
     names = pl.Series(like.users.name, users, dtype=like.users.dtype)
-    return Rows(names, _order(like, order), np.array(codes, np.int64), np.array(epsilons, np.float64), more)
+    return Rows(names, order_column(like, order), np.array(codes, np.int64), np.array(epsilons, np.float64), more)
 
 
 class _Seen:

@@ -58,8 +58,8 @@ def fit_file(
     source = Source(data, columns or Columns(), format, sort, chunk)
     scanned = alphabet is None
     if alphabet is None:
-        scan = _scanner(source, bins, levels, grid)
-        kind: ValueType = "auto" if isinstance(scan, _Distinct) else "number"
+        scan = scanner(source, bins, levels, grid)
+        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
         rows: Iterable[Chunk] = source.chunks(kind, progress)
         held = list(rows) if source.piped or sort else None
         for part in rows if held is None else held:
@@ -75,7 +75,7 @@ def fit_file(
     return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
 
 
-def _scanner(source: Source, bins: float | None, levels: int | None, grid: str | None) -> _Distinct | _Width | _Plane:
+def scanner(source: Source, bins: float | None, levels: int | None, grid: str | None) -> Distinct | _Width | _Plane:
     if sum(option is not None for option in (bins, levels, grid)) > 1:
         raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
     pairs = len(source.columns.value_columns) == 2
@@ -91,7 +91,7 @@ def _scanner(source: Source, bins: float | None, levels: int | None, grid: str |
         if levels < 1 or levels > MOST_SYMBOLS:
             raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
         return _Levels(levels)
-    return _Distinct(source.name)
+    return Distinct(source.name)
 
 
 def cells(grid: str) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def cells(grid: str) -> tuple[int, int]:
 
 
 @dataclass
-class _Distinct:
+class Distinct:
     """The values that occur."""
 
     name: str

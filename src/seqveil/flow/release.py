@@ -86,7 +86,7 @@ def release_file(
     alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
     table, digest, order = Table(alphabet, source.columns), side.Digest(), None
-    _refuse_overwriting(data, out, meta, inputs)
+    refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
 
         def write(rows: Rows) -> None:
@@ -101,8 +101,8 @@ def release_file(
             order = _order_name(part)
         if isinstance(releaser, Batcher):
             write(releaser.finish())
-        account = _account(setting, releaser, seed)
-        side.save(_full(setting, source.columns, order, seed, account, digest), out, meta)
+        account = account_of(setting, releaser, seed)
+        side.save(disk_full(setting, source.columns, order, seed, account, digest), out, meta)
     return account
 
 
@@ -152,13 +152,13 @@ def _order_name(chunk: Chunk) -> str | None:
     return None if chunk.order is None else chunk.order.name
 
 
-def _refuse_overwriting(data: FilePath, out: FilePath, meta: FilePath | None, inputs: tuple[FilePath, ...]) -> None:
+def refuse_overwriting(data: FilePath, out: FilePath, meta: FilePath | None, inputs: tuple[FilePath, ...]) -> None:
     taken = {os.path.realpath(path) for path in (data, out, *inputs) if os.fspath(path) != "-"}
     if meta is not None and os.path.realpath(meta) in taken:
         raise InputError("the side file would replace another file of this release; choose another name for it")
 
 
-def _account(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None) -> Released:
+def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None) -> Released:
     accounts = releaser.accounts()
     composed, leaked = float(accounts.spent.max()), float(accounts.leakage.max())
     warnings = []
@@ -220,7 +220,7 @@ def guarantee(setting: Setting) -> str:
     return text
 
 
-def _full(
+def disk_full(
     setting: Setting, columns: Columns, order: str | None, seed: int | None, account: Released, digest: side.Digest
 ) -> side.Meta:
     counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}

@@ -14,7 +14,7 @@ from seqveil._symbols import Symbols
 from seqveil.alphabet import Alphabet, Bins, Grid
 from seqveil.errors import DataError, InputError, UnknownSymbol
 from seqveil.files import Chunk, Columns, OrderCheck, read, sorted_chunks
-from seqveil.files.order import _order_key
+from seqveil.files.order import order_key
 from seqveil.kernel import Floats, Ints
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def seconds(chunk: Chunk, name: str) -> Floats:
     if order is None:
         raise DataError(f"{name}: a budget per seconds needs a time column; add time, or name it with --time-column")
     if order.dtype == pl.String:
-        return np.asarray(_order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
+        return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():
         kind = pl.Duration("ns") if order.dtype in (pl.Duration, pl.Time) else pl.Datetime("ns")
         return np.asarray(order.cast(kind).to_physical().to_numpy(), np.float64) / 1e9

@@ -83,13 +83,13 @@ class Database:
         self.name, self._codec = os.path.basename(path), codec
         self._events = self._bytes = self._rows = 0  # in the log
         self._unsettled: set[int] = set()
-        self._sql = self._connect(os.fspath(path))
+        self.sql = self._connect(os.fspath(path))
         try:
             with self._told():
                 self._prepare()
                 self._recount()
         except BaseException:
-            self._sql.close()
+            self.sql.close()
             raise
 
     def _connect(self, path: str) -> sqlite3.Connection:
@@ -105,7 +105,7 @@ class Database:
             return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def _prepare(self) -> None:
-        sql = self._sql
+        sql = self.sql
         for pragma in (
             "locking_mode=EXCLUSIVE",  # held until close or death: a second writer is refused at its first step
             "journal_mode=WAL",
@@ -136,13 +136,13 @@ class Database:
     def transaction(self) -> Iterator[None]:
         """All of the block is committed and on the disk when it ends, or nothing of it."""
         with self._told():
-            self._sql.execute("BEGIN IMMEDIATE")
+            self.sql.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._sql.execute("COMMIT")
+                self.sql.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
-                    self._sql.execute("ROLLBACK")
+                    self.sql.execute("ROLLBACK")
                 with suppress(sqlite3.Error):
                     self._recount()
                 raise
@@ -159,39 +159,39 @@ class Database:
         with suppress(sqlite3.Error), suppress(StoreError):
             with self.transaction():
                 self.settle()
-            self._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._sql.close()
+            self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.sql.close()
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         with self._told():
             copy = sqlite3.connect(os.fspath(path))
             try:
-                self._sql.backup(copy)
+                self.sql.backup(copy)
             finally:
                 copy.close()
 
     # facts and positions
 
     def fact(self, name: str) -> str | None:
-        row = self._sql.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        row = self.sql.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_fact(self, name: str, value: str) -> None:
-        self._sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+        self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def position(self, source: str) -> Position | None:
         with self._told():
-            row = self._sql.execute("SELECT position FROM positions WHERE source = ?", (source,)).fetchone()
+            row = self.sql.execute("SELECT position FROM positions WHERE source = ?", (source,)).fetchone()
         return None if row is None else row[0]
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
-        self._sql.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(positions.items()))
+        self.sql.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(positions.items()))
 
     # the log
 
     def append(self, entry: Entry) -> None:
         parts = (entry.touched.tobytes(), entry.states, entry.events.tobytes(), entry.releases)
-        self._sql.execute("INSERT INTO log (touched, states, events, releases) VALUES (?, ?, ?, ?)", parts)
+        self.sql.execute("INSERT INTO log (touched, states, events, releases) VALUES (?, ?, ?, ?)", parts)
         self._count(entry.touched[:, 0], len(entry.events), sum(map(len, parts)))
 
     def _count(self, ids: Ints, events: int, size: int) -> None:
@@ -205,7 +205,7 @@ class Database:
         self._events = self._bytes = self._rows = 0
         self._unsettled = set()
         sizes = "length(states) + length(events) + length(releases)"
-        for touched, events, size in self._sql.execute(f"SELECT touched, length(events), {sizes} FROM log"):
+        for touched, events, size in self.sql.execute(f"SELECT touched, length(events), {sizes} FROM log"):
             self._count(_table(touched, len(LEDGER))[:, 0], events // 24, size + len(touched))
 
     @property
@@ -217,13 +217,13 @@ class Database:
 
     def settle(self) -> None:
         """Move the log into the users' own rows."""
-        rows = self._sql.execute("SELECT touched, states, events, releases FROM log ORDER BY id").fetchall()
+        rows = self.sql.execute("SELECT touched, states, events, releases FROM log ORDER BY id").fetchall()
         if not rows:
             return
         latest = _latest([(_table(touched, len(LEDGER)), states) for touched, states, _, _ in rows])
         pieces = np.concatenate([_table(events, 3) for _, _, events, _ in rows])
         counts, joined = _joined(pieces, b"".join(row[3] for row in rows))
-        self._sql.executemany(
+        self.sql.executemany(
             "UPDATE users SET events = ?, releases = ?, spent = ?, most = ?, least = ?, state = ?,"
             " recent = CAST(recent || ? AS BLOB) WHERE id = ?",
             ((*ledger, state, joined[user], user) for user, ledger, state in latest),
@@ -232,25 +232,25 @@ class Database:
             before, after = (ledger[0] - counts[user]) // CHUNK, ledger[0] // CHUNK
             if after > before:
                 self._cut(user, before, after)
-        self._sql.execute("DELETE FROM log")
+        self.sql.execute("DELETE FROM log")
         self._events = self._bytes = self._rows = 0
         self._unsettled = set()
 
     def _cut(self, user: int, first: int, last: int) -> None:
         """Move full chunks out of the user's own row."""
-        recent = self._sql.execute("SELECT recent FROM users WHERE id = ?", (user,)).fetchone()[0]
+        recent = self.sql.execute("SELECT recent FROM users WHERE id = ?", (user,)).fetchone()[0]
         for number in range(first, last):
             end = self._codec.cut(recent, CHUNK)
-            self._sql.execute("INSERT INTO chunks VALUES (?, ?, ?)", (user, number, recent[:end]))
+            self.sql.execute("INSERT INTO chunks VALUES (?, ?, ?)", (user, number, recent[:end]))
             recent = recent[end:]
-        self._sql.execute("UPDATE users SET recent = ? WHERE id = ?", (recent, user))
+        self.sql.execute("UPDATE users SET recent = ? WHERE id = ?", (recent, user))
 
     # users
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, the log included; None for a new one."""
         ask = f"SELECT {', '.join(LEDGER)}, state FROM users WHERE name = ?"
-        rows = [self._sql.execute(ask, (name,)).fetchone() for name in names]
+        rows = [self.sql.execute(ask, (name,)).fetchone() for name in names]
         found = [None if row is None else Row(*row) for row in rows]
         waiting = {row.id for row in found if row is not None and row.id in self._unsettled}
         if len(waiting) > FEW:
@@ -270,14 +270,14 @@ class Database:
         return [None if row is None else latest.get(row.id, row) for row in found]
 
     def _newest_first(self) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
-        yield from self._sql.execute("SELECT touched, states, events, releases FROM log ORDER BY id DESC")
+        yield from self.sql.execute("SELECT touched, states, events, releases FROM log ORDER BY id DESC")
 
     def add(self, names: Sequence[User], room: int) -> list[int]:
         """Ids for new users, with room for a state of so many bytes: a row that grows would have to move."""
-        last = self._sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0
+        last = self.sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0
         ids = range(last + 1, last + 1 + len(names))
         rows = [(user, name, room) for user, name in zip(ids, names, strict=True)]
-        self._sql.executemany("INSERT INTO users (id, name, state) VALUES (?, ?, zeroblob(?))", rows)
+        self.sql.executemany("INSERT INTO users (id, name, state) VALUES (?, ?, zeroblob(?))", rows)
         return list(ids)
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
@@ -285,10 +285,10 @@ class Database:
         if user in self._unsettled:
             self.settle()
         number = since // CHUNK
-        chunks = self._sql.execute(
+        chunks = self.sql.execute(
             "SELECT releases FROM chunks WHERE user = ? AND number >= ? ORDER BY number", (user, number)
         ).fetchall()
-        chunks += self._sql.execute("SELECT recent FROM users WHERE id = ?", (user,)).fetchall()
+        chunks += self.sql.execute("SELECT recent FROM users WHERE id = ?", (user,)).fetchall()
         first = min(number, events // CHUNK) * CHUNK
         for (blob,) in chunks:
             for stored in self._codec.unpack(blob, first):
@@ -333,17 +333,17 @@ class Database:
                 break
 
     def _settled(self, user: int, seq: int) -> Stored:
-        events, blob = self._sql.execute("SELECT events, recent FROM users WHERE id = ?", (user,)).fetchone()
+        events, blob = self.sql.execute("SELECT events, recent FROM users WHERE id = ?", (user,)).fetchone()
         if seq // CHUNK < events // CHUNK:
             ask = "SELECT releases FROM chunks WHERE user = ? AND number = ?"
-            (blob,) = self._sql.execute(ask, (user, seq // CHUNK)).fetchone()
+            (blob,) = self.sql.execute(ask, (user, seq // CHUNK)).fetchone()
         begin = self._codec.cut(blob, seq % CHUNK)
         return next(self._codec.unpack(blob[begin : begin + self._codec.cut(blob[begin:], 1)], seq))
 
     def everyone(self) -> list[tuple[Any, ...]]:
         """Name and ledger of every user, in the order they came."""
         self.settle()
-        return self._sql.execute(f"SELECT name, {', '.join(LEDGER[1:])} FROM users ORDER BY id").fetchall()
+        return self.sql.execute(f"SELECT name, {', '.join(LEDGER[1:])} FROM users ORDER BY id").fetchall()
 
 
 def _table(blob: bytes, width: int) -> Ints:

@@ -123,7 +123,7 @@ def _agree(database: Database, settings: Sequence[Setting]) -> None:
 
 
 def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgraded:
-    sql = database._sql
+    sql = database.sql
     sql.execute(SWITCHES)
     version, users, before, after = len(settings), 0, 0.0, 0.0
     for lanes, ids in _groups(database, settings):
@@ -139,7 +139,7 @@ def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgr
 
 def _groups(database: Database, settings: Sequence[Setting]) -> Iterator[tuple[Lanes, Ints]]:
     """The users in groups, each replayed through all versions: lanes under the last one, and the users' ids."""
-    sql = database._sql
+    sql = database.sql
     everyone = sql.execute("SELECT id, events FROM users WHERE events > 0 ORDER BY id").fetchall()
     for at in range(0, len(everyone), GROUP):
         yield _replayed(database, settings, everyone[at : at + GROUP])
@@ -160,7 +160,7 @@ def _replayed(database: Database, settings: Sequence[Setting], rows: list[tuple[
 
 def _switch(database: Database, user: int, version: int, otherwise: int) -> int:
     """The event at which a user moved to a version; who came later was never under an earlier one."""
-    sql = database._sql
+    sql = database.sql
     if version == 0 or not sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'switches'").fetchone():
         return otherwise
     row = sql.execute("SELECT seq FROM switches WHERE user = ? AND version = ?", (user, version)).fetchone()
@@ -187,7 +187,7 @@ def _write(database: Database, ids: Ints, state: State, new: Setting) -> None:
     packed = live.pack(np.arange(len(state)))
     width, account = len(packed) // max(1, len(state)), state.account
     ledger = zip(units(account.most).tolist(), (-units(-account.least)).tolist(), ids.tolist(), strict=True)
-    database._sql.executemany(
+    database.sql.executemany(
         "UPDATE users SET most = ?, least = ?, state = ? WHERE id = ?",
         [(most, least, packed[k * width : (k + 1) * width], user) for k, (most, least, user) in enumerate(ledger)],
     )
