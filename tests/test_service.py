@@ -215,7 +215,7 @@ def test_metrics_count_and_health_is_told(service):
 def test_a_full_disk_is_503_and_passes(tmp_path):
     with running(tmp_path, words_setting()) as service:
         service.release(event("ann", 0))
-        sql = service.store._database._sql
+        sql = service.store._database.sql
         (pages,) = sql.execute("PRAGMA page_count").fetchone()
         sql.execute(f"PRAGMA max_page_count = {pages}")
         answer = service.release(*(event(f"{'long' * 50} {k}", 0) for k in range(500)))

@@ -477,15 +477,15 @@ def test_an_older_version_is_brought_forward(tmp_path, monkeypatch):
 def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):
     with Store.open(tmp_path / "s.db", plain()) as store:
         store.release(["ann"], [0], [0])
-        (pages,) = store._database._sql.execute("PRAGMA page_count").fetchone()
-        store._database._sql.execute(f"PRAGMA max_page_count = {pages + 2}")
+        (pages,) = store._database.sql.execute("PRAGMA page_count").fetchone()
+        store._database.sql.execute(f"PRAGMA max_page_count = {pages + 2}")
         names = [f"user {k}" for k in range(2000)]
         with pytest.raises(StoreError, match="the disk is full, so nothing was released"):
             store.release(["ann", *names], [1] + [0] * 2000, [0] * 2001, positions={"source": 1})
         assert store.account("ann").events == 1
         assert store.account("user 0") is None
         assert store.position("source") is None
-        store._database._sql.execute("PRAGMA max_page_count = 1000000")
+        store._database.sql.execute("PRAGMA max_page_count = 1000000")
         store.release(["ann", *names], [1] + [0] * 2000, [0] * 2001, positions={"source": 1})
     with Store.open(tmp_path / "s.db", plain()) as store:
         assert len(store.accounts().users) == 2001
