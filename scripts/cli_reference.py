@@ -30,6 +30,7 @@ COMMANDS = (
     "spark fit",
     "spark release",
     "spark account",
+    "spark upgrade",
 )
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 HEAD = """# Commands

@@ -202,6 +202,7 @@ def test_metrics_count_and_health_is_told(service):
     assert service.ask("GET", "/healthz", token=None).json == {"status": "ok"}
     service.release(event("counted", 0))
     service.release(event("counted", 0))
+    service.release(event("counted", 1, "nowhere"))
     text = service.ask("GET", "/metrics").content.decode()
     counts = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(counts["seqveil_releases_total"]) >= 1

@@ -1,4 +1,4 @@
-"""`seqveil spark`: fit, release and account on Apache Spark."""
+"""`seqveil spark`: fit, release, account and upgrade on Apache Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from seqveil.errors import DataError, InputError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from seqveil.spark import Columns
+    from seqveil.coldstart import Versions
+    from seqveil.spark import Carried, Columns
 
 BUCKETS, PARTITIONS = 32, "spark.sql.shuffle.partitions"
 
@@ -163,11 +164,10 @@ def release(
         raise InputError("--follow and --files need --checkpoint, which says what was released before")
     kind, secret = format_of(data, format), key_file(key, create=True)
     with _session(master, partitions, log) as session:
-        if checkpoint is not None:
-            _same_buckets(session, checkpoint, buckets)
+        begin = None if checkpoint is None else _ready(session, checkpoint, buckets, out)
         frame = read(session, data, kind, names, setting.model.alphabet, checkpoint is not None, files)
         more = {"columns": names, "gaps": gaps, "on_unknown": on_unknown, "on_refused": on_refused}
-        released = sv.release(frame, setting, secret, buckets=buckets, **more)  # type: ignore[arg-type]
+        released = sv.release(frame, setting, secret, buckets=buckets, begin=begin, **more)  # type: ignore[arg-type]
         if checkpoint is None:
             facts = _at_once(released, out, out_format)
         else:
@@ -209,6 +209,85 @@ def account(
     rows = [(str(e.user), str(e.events), str(e.releases), *map(_figure, _sums(e))) for e in shown]
     all_of = (f"all {everyone.users}", str(everyone.events), str(everyone.releases))
     table(headings, [*rows, (*all_of, *map(_figure, _sums(everyone)))])
+
+
+@spark.command()
+def upgrade(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Of a release that was stopped for good.")],
+    versions: Annotated[Path, typer.Option(metavar="FILE", help="All versions so far; made where it is not there.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model now in force.")],
+    released: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="What was released; again for the folder of every checkpoint before."),
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="DIR", help="The checkpoint to go on with; must be new.")] = None,
+    alphabet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="To begin: the values, one a line, or a model that has them.")
+    ] = None,
+    epsilon: o.Epsilon = None,
+    every: o.Every = None,
+    distortion: o.DistortionName = None,
+    budget: o.TotalBudget = None,
+    mechanism: Annotated[str, typer.Option(metavar="NAME", help="Of the version to come.")] = "optimal",
+    learn_from: Annotated[int, typer.Option(metavar="N", help="Releases to learn from, at most.")] = 1_500_000,
+    user_column: o.UserColumn = None,
+    value_column: o.ValueColumn = None,
+    seq_column: SeqColumn = "seq",
+    format: Annotated[str | None, typer.Option(metavar="parquet|csv|json|orc", help="Of the released rows.")] = None,
+    master: Master = None,
+    partitions: Partitions = None,
+    log: Log = None,
+    json: o.Json = False,
+) -> None:
+    """Begin without a model, and move a stopped release on to one learned from what it released.
+
+    First, with --alphabet and --epsilon, it makes version 0 and its model: release with that and --mechanism
+    randomized_response. Later it learns from the released rows; a chain that foretells held-out users beyond chance
+    becomes the next version, and every user goes on under it, from --to and into a new folder. Killed, run it again.
+
+    Example: seqveil spark upgrade state/ --versions c.versions -o c.model --alphabet pages.txt --epsilon 1
+
+    Example: seqveil spark upgrade state/ --versions c.versions -o c.model --released out/ --to state1/
+    """
+    from seqveil.coldstart import Versions
+    from seqveil.commands import upgrade as embedded
+    from seqveil.commands.output import emit_json, lines
+
+    beginning, moved = (alphabet, epsilon, every, distortion, budget), False
+    if not versions.exists():
+        known, said = embedded.first_setting(*beginning), "begun"
+        known.save(versions)
+    elif any(option is not None for option in beginning):
+        raise InputError(f"{versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
+    elif not released or to is None:
+        raise InputError("to move on, pass --released for what was released and --to for the new checkpoint")
+    else:
+        known, names = Versions.load(versions), _columns(user_column, value_column, seq_column, None)
+        with _session(master, partitions, log) as session:
+            more = (versions, to, mechanism, learn_from)
+            moved, said = _advance(session, checkpoint, released, known, names, format, more)
+    now = known.last
+    now.setting.model.save(out)
+    use = embedded.options_to_use(now, out) + (f" --checkpoint {to} --out NEW-FOLDER" if moved else "")
+    facts = {"version": now.number, "said": said, "use": use, "versions": known.describe()}
+    emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", use)])
+
+
+def _advance(
+    session: SparkSession,
+    checkpoint: str,
+    folders: list[str],
+    known: Versions,
+    names: Columns,
+    format: str | None,
+    more: tuple[Path, str, str, int],
+) -> tuple[bool, str]:
+    from seqveil.spark import Query
+    from seqveil.spark.earning import advance
+    from seqveil.spark.reading import format_of, read
+
+    frames = [read(session, each, format_of(each, format), names, known.alphabet) for each in folders]
+    return advance(session, Query(checkpoint, frames, [each.setting for each in known], names), known, *more)
 
 
 def _sums(each: Any) -> tuple[float | None, ...]:
@@ -287,6 +366,19 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
         writer.write.format(format).options(**_headed(format)).save(out)
         counted = seen.get
     return {"rows": counted["rows"], "by_composition_of_all": counted["epsilon"] or 0.0}
+
+
+def _ready(session: SparkSession, checkpoint: str, buckets: int, out: str) -> Carried | None:
+    """Refuse a checkpoint that cannot go on like this; what it begins with, if it begins now and was moved to."""
+    from seqveil.spark import carried
+    from seqveil.spark.places import joined, names_in
+
+    begin = carried(session, checkpoint)
+    _same_buckets(session, checkpoint, buckets)
+    if not names_in(session, joined(checkpoint, "offsets")) and names_in(session, joined(out, "_spark_metadata")):
+        name = os.path.basename(out.rstrip("/"))
+        raise DataError(f"{name}: holds what another checkpoint released; Spark would skip rows, so name a new folder")
+    return None if names_in(session, joined(checkpoint, "commits")) else begin
 
 
 def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:

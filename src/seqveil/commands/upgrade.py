@@ -48,16 +48,16 @@ def upgrade(
         known = Versions.load(versions)
         said = _next(state, known, versions, mechanism)
     else:
-        known = _first(*beginning)
+        known = first_setting(*beginning)
         known.save(versions)
         said = "begun"
     now = known.last
     now.setting.model.save(out)
-    facts = {"version": now.number, "said": said, "use": _use(now, out), "versions": known.describe()}
-    emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", _use(now, out))])
+    facts = {"version": now.number, "said": said, "use": options_to_use(now, out), "versions": known.describe()}
+    emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", options_to_use(now, out))])
 
 
-def _first(
+def first_setting(
     alphabet: Path | None, epsilon: float | None, every: int | None, distortion: str | None, budget: float | None
 ) -> Versions:
     from seqveil.coldstart import Versions, first_version
@@ -95,7 +95,7 @@ def _next(state: Path, known: Versions, file: Path, mechanism: str) -> str:
     return f"learned from {evidence.events} releases of {evidence.people} users, {gain}; {done.users} users moved"
 
 
-def _use(version: Version, out: Path) -> str:
+def options_to_use(version: Version, out: Path) -> str:
     setting = version.setting
     parts = [f"--model {out.name}", f"--mechanism {setting.mechanism.name}", f"--epsilon {setting.epsilon:g}"]
     parts += [f"--every {setting.schedule.period}"] if setting.schedule.period > 1 else []

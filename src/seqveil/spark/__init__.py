@@ -7,5 +7,22 @@ from seqveil.spark.conf import session, session_conf
 from seqveil.spark.counting import fit
 from seqveil.spark.frames import Columns, release
 from seqveil.spark.ledger import Standing, Total, account, total
+from seqveil.spark.moving import Carried, Moved, Query, carried, evidence_of, move
 
-__all__ = ["Columns", "Standing", "Total", "account", "fit", "release", "session", "session_conf", "total"]
+__all__ = [
+    "Carried",
+    "Columns",
+    "Moved",
+    "Query",
+    "Standing",
+    "Total",
+    "account",
+    "carried",
+    "evidence_of",
+    "fit",
+    "move",
+    "release",
+    "session",
+    "session_conf",
+    "total",
+]

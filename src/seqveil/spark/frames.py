@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,8 @@ from seqveil.stream import Setting
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
+
+    from seqveil.spark.moving import Carried
 
 BUCKETS = 32
 
@@ -52,6 +55,7 @@ def release(
     on_unknown: OnUnknown | None = None,
     on_refused: OnRefused = "stop",
     buckets: int = BUCKETS,
+    begin: Carried | None = None,
 ) -> DataFrame:
     """Release the rows of a frame, streaming or not: user, order, released value(s), ε; batches add batch and path.
 
@@ -62,7 +66,8 @@ def release(
     Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A key is
     for one set of streams, released once.** `gaps`: a number that leaves others out stops the query ("refuse") or gives
     those up ("skip"; single symbols only). `on_refused`: a value outside the alphabet stops the query, or is dropped,
-    which needs gaps="skip". `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
+    which needs gaps="skip". `buckets`: groups of users in a stream; a checkpoint keeps those of its first run. `begin`:
+    for a checkpoint that `move` made, what `carried` says of it; a stream that began elsewhere goes on with it.
 
     In a stream with batches, a row whose value is null and whose number is the next one ends a batch early; a frame
     released at once ends with short batches.
@@ -74,21 +79,26 @@ def release(
     _check(job, names)
     rows = _rows(frame, job, names)
     if not frame.isStreaming:
+        if begin is not None:
+            raise InputError("only a stream goes on where another one stopped; read the same source with readStream")
         return _at_once(rows, frame, job, names)
     from pyspark.sql import functions as F
 
     from seqveil.spark.operator import Release
 
     kind = rows.schema[USER].dataType
+    if begin is not None and begin.states.schema[USER].dataType != kind:
+        raise InputError(f"expected users of the kind they were before the move, got {kind.simpleString()}; cast them")
     bucket = F.pmod(F.xxhash64(F.col(USER)), F.lit(buckets)).alias("bucket")
     return (
         rows.withColumn("bucket", bucket)
         .groupBy("bucket")
         .transformWithStateInPandas(
-            statefulProcessor=Release(job, kind),
+            statefulProcessor=Release(job, kind, None if begin is None else json.dumps(begin.facts)),
             outputStructType=_schema(kind, rows.schema[SEQ].dataType, job, names),
             outputMode="append",
             timeMode="none",
+            initialState=None if begin is None else begin.states.withColumn("bucket", bucket).groupBy("bucket"),
         )
     )
 

@@ -211,6 +211,12 @@ def _known(alphabet: Symbols, values: Any) -> NDArray[np.bool_]:
 
 def release_sorted(job: Job, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Release a partition whose rows are sorted by user and order: whole users at a time, numbered as they come."""
+    for rows in whole_users(frames):
+        yield _release_whole(job, rows)
+
+
+def whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Rows sorted by user in chunks, none of which cuts a user in two."""
     import pandas as pd
 
     held: list[pd.DataFrame] = []
@@ -225,14 +231,13 @@ def release_sorted(job: Job, frames: Iterator[pd.DataFrame]) -> Iterator[pd.Data
         ready, held = rows[~last], [rows[last]]
         size = int(last.sum())
         if len(ready):
-            yield _release_whole(job, ready)
+            yield ready.reset_index(drop=True)
     if size:
-        yield _release_whole(job, pd.concat(held, ignore_index=True))
+        yield pd.concat(held, ignore_index=True)
 
 
 def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
     """Release the whole streams of some users; their own order column is given back."""
-    rows = rows.reset_index(drop=True)
     _refuse_holes(rows, _SHOWN if job.on_refused == "stop" else (USER, SEQ, TIME))
     users = rows[USER].to_numpy()
     new = np.r_[True, users[1:] != users[:-1]]

@@ -24,6 +24,8 @@ KEPT = StructType(
     [StructField(name, BinaryType() if kind is bytes else LongType()) for name, kind in get_type_hints(Kept).items()]
 )
 
+_CARRIED = [name for name in Kept._fields if name not in Kept._field_defaults]
+
 
 class Release(StatefulProcessor):
     """Releases the rows of each bucket as they come.
@@ -32,8 +34,9 @@ class Release(StatefulProcessor):
     so that Spark may run it as often as it must. The state holds no raw symbol but the sealed ones of open batches.
     """
 
-    def __init__(self, job: Job, user: DataType) -> None:
+    def __init__(self, job: Job, user: DataType, begun: str | None = None) -> None:
         self._job, self._user = job, user
+        self._begun = begun  # the facts that states were carried over with
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         name = StructField("user", self._user)
@@ -54,20 +57,29 @@ class Release(StatefulProcessor):
             shelf.save()
         yield released
 
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Take in users who were released elsewhere before; called ahead of the first rows, some users at a time."""
+        with guarded():
+            self._agree()
+            for user, *kept in initialState[["user", *_CARRIED]].itertuples(index=False, name=None):
+                self._users.updateValue((user,), tuple(Kept(*kept)))
+
     def close(self) -> None:
         """Nothing is open."""
 
     def _agree(self) -> None:
         """Note what the checkpoint is for, or refuse to use it for something else."""
         known, facts = self._facts.get(), self._job.facts
+        before = self._begun if known is None else known[0]
+        if before is not None:
+            refuse_other(json.loads(before), json.loads(facts))
         if known is None:
-            self._facts.update((facts,))
-            return
-        refuse_other(json.loads(known[0]), json.loads(facts))
+            self._facts.update((before or facts,))
 
 
 def refuse_other(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to go on with a checkpoint that was begun with something else."""
+    before = {name: value for name, value in before.items() if name != "before"}  # which settings were left behind
     if before == now:
         return
     old, new = before["setting"] | before, now["setting"] | now
