@@ -203,17 +203,29 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
         assert figures(receiver) == figures(sender)
 
 
-def test_a_chunk_that_fails_leaves_the_roster_as_it_was():
-    """The second event of ann finds the budget spent; the caller never saw the first, so it must not count."""
+def test_what_a_chunk_released_before_a_budget_was_spent_stands():
+    """A later event of ann finds the budget spent; those before it, and bob's, are told and charged."""
     setting = stream.Setting.of(chain(18), "balanced", 1.0, budget=Budget(total=0.7, when_spent="error"))
-    ann = Roster(setting)
-    before = figures(ann)
-    with pytest.raises(BudgetSpent):
-        ann.release(["ann"] * 40, np.arange(40) % 4, SeededCoins(1))
-    assert figures(ann) == before
-    codes, epsilons = ann.release(["ann"], np.array([0]), SeededCoins(1))
-    assert codes[0] >= 0
+    roster = Roster(setting)
+    with pytest.raises(BudgetSpent) as spent:
+        roster.release(["ann"] * 40 + ["bob"], np.arange(41) % 4, SeededCoins(1))
+    codes, epsilons = spent.value.made
+    made = 40 - np.count_nonzero(codes == stream.REFUSED)
+    assert (codes[:made] >= 0).all()
+    assert codes[40] >= 0
+    assert spent.value.places == list(range(made, 40))
     assert epsilons[0] == 0.7
+    accounts = roster.accounts()
+    assert (accounts.users, accounts.events.tolist()) == (["ann", "bob"], [made, 1])
+    with pytest.raises(BudgetSpent):
+        roster.release(["ann"], np.array([0]), NoCoins())
+
+
+class NoCoins:
+    private = True
+
+    def draw(self, count):
+        raise AssertionError("a coin was thrown")
 
 
 def test_an_empty_chunk_is_nothing():

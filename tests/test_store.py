@@ -165,14 +165,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def undone(self, data):
-        """An error in the middle of a transaction: nothing of it happened."""
+        """A transaction that the database cannot take: nothing of it happened."""
         events, _ = self.draw_events(data, self.twin.copy())
-
-        def fail(made):
-            raise RuntimeError
-
-        with pytest.raises(RuntimeError):
-            self.call(events, fail)
+        with pytest.raises(StoreError):
+            self.call(events, {"unheard of": object()})
 
     @rule()
     def settle(self):
@@ -322,18 +318,39 @@ def test_what_was_released_around_gaps_is_given_back_before_and_after_settling(t
         store.close()
 
 
-def test_a_budget_that_runs_out_in_a_call_undoes_all_of_it(tmp_path):
+def test_a_budget_that_runs_out_in_a_call_leaves_the_rest_of_it_released(tmp_path):
     setting = plain(budget=Budget(total=2.0, when_spent="error"))
+    call = ["bob"] + ["ann"] * 40, [0, *range(1, 41)], [0] * 41
     with Store.open(tmp_path / "s.db", setting) as store:
         store.release(["ann"], [0], [0])
-        with pytest.raises(BudgetSpent):
-            store.release(["bob"] + ["ann"] * 40, [0, *range(1, 41)], [0] * 41)
-        assert store.account("bob") is None
-        assert store.account("ann").events == 1
-        assert store.account("ann").budget_left > 0
-        store.release(["bob"], [0], [0])
+        with pytest.raises(BudgetSpent, match="refused, the others are released") as first:
+            store.release(*call, positions={"source": 7})
+        made, events = first.value.made, store.account("ann").events
+        assert made.codes[0] >= 0
+        assert first.value.places == np.flatnonzero(made.refused).tolist() == list(range(events, 41))
+        assert (made.epsilons[events:] == 0).all()
+        assert store.account("ann").budget_left < 1e-6
+        assert store.position("source") is None
     with Store.open(tmp_path / "s.db", setting) as store:
+        with pytest.raises(BudgetSpent) as again:
+            store.release(*call)
+        assert again.value.made.codes.tolist() == made.codes.tolist()
+        assert again.value.made.replayed.tolist() == [True] * events + [False] * (41 - events)
         assert store.accounts().users == ["ann", "bob"]
+
+
+def test_positions_that_cannot_be_made_take_no_release_back(tmp_path):
+    with Store.open(tmp_path / "s.db", plain()) as store:
+        seen = []
+
+        def fail(made):
+            seen.extend(made.codes.tolist())
+            raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            store.release(["ann"] * 3, range(3), [0, 1, 2], positions=fail)
+        again = store.release(["ann"] * 3, range(3), [0, 1, 2])
+        assert (again.codes.tolist(), again.replayed.tolist()) == (seen, [True] * 3)
 
 
 def test_the_clock_may_not_go_back(tmp_path):

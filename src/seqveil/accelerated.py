@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.coins import Coins
-from seqveil.errors import GuaranteeError, InputError
+from seqveil.errors import GuaranteeError, InputError, SeqveilError
 from seqveil.fast import labels_and_bounds
 from seqveil.kernel import DENOMINATOR, DROP, EVEN, UNIT, Floats, Ints, slack, usable
 from seqveil.leakage import Account
 from seqveil.mechanisms.optimal import MECHANISM as OPTIMAL
-from seqveil.stream import Setting
+from seqveil.stream import REFUSED, Setting, whole_codes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +61,7 @@ class DeviceFleet:
         self._base = self._put(np.bincount(model.base_state, model.base, model.n))
         self._states = self._put(model.initial)[:, None].repeat(1, users)  # (n, users)
         self._most, self._least = self._put(np.zeros(users)), self._put(np.zeros(users))
-        self.steps = 0
+        self.steps, self._failed = 0, False
 
     def __len__(self) -> int:
         return self._states.shape[1]
@@ -69,13 +69,21 @@ class DeviceFleet:
     def release(self, codes: Ints, coins: Coins) -> Ints:
         """The released codes of all users, for their codes in order."""
         n = self.setting.model.n
-        if codes.shape != (len(self),) or (codes.size and not (codes.min() >= 0 and codes.max() < n)):
+        if codes.shape != (len(self),):
             raise InputError(f"expected one code 0..{n - 1} for each of {len(self)} users")
-        thrown = coins.draw(codes.size)
-        out = np.empty(codes.size, np.int64)
-        for begin in range(0, codes.size, self._chunk):
-            part = slice(begin, begin + self._chunk)
-            out[part] = self._some(part, self._put(codes[part]), self._put(thrown[part])).cpu().numpy()
+        if self._failed:
+            raise InputError("this fleet failed in the middle of an earlier call; go on from its releases with Fleet")
+        truth, thrown = whole_codes(codes, n), coins.draw(codes.size)
+        out = np.full(codes.size, REFUSED, np.int64)
+        try:
+            for begin in range(0, codes.size, self._chunk):
+                part = slice(begin, begin + self._chunk)
+                out[part] = self._some(part, self._put(truth[part]), self._put(thrown[part])).cpu().numpy()
+        except Exception as error:  # the users before this chunk have moved on, and what was drawn for them stands
+            self._failed = True
+            if isinstance(error, SeqveilError):
+                error.made = out
+            raise
         self.steps += 1
         return out
 

@@ -139,7 +139,8 @@ class Budget:
     - `horizon`: with a total, spread it evenly over this many releases (refunds are spread over what is left).
     - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it.
     - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more;
-      "error" raises BudgetSpent. Never a silent overspend.
+      "error" refuses the event, which counts as if it had never come, and raises BudgetSpent once the rest of the call
+      is released. Never a silent overspend.
 
     >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.zeros(2, int), np.array([0.0, 2.5]), np.zeros(2)).tolist()
     [1.0, 0.5]
@@ -212,6 +213,23 @@ def _positive(name: str, value: object, or_zero: bool = False) -> None:
         raise InputError(f"expected {name} to be a finite number {'≥' if or_zero else 'above'} 0, got {value}")
 
 
+_BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
+
+
+def check_times(users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
+    """Refuse the times of a whole call at once; `latest`: for each event, the last time of its user before the call.
+
+    >>> check_times(np.array([0, 1, 0]), np.array([5.0, 1.0, 6.0]), np.array([5.0, -np.inf, 5.0]))
+    """
+    order = np.argsort(users, kind="stable")
+    who, when = users[order], times[order]
+    again = np.zeros(who.size, bool)
+    again[1:] = who[1:] == who[:-1]
+    before = np.where(again, np.roll(when, 1), latest[order])
+    if not np.isfinite(times).all() or (when < before).any():
+        raise InputError(_BACK)
+
+
 @dataclass(frozen=True, eq=False)
 class Window:
     """Realised costs of recent releases with their stamps, one row a user: what a window budget looks back on."""
@@ -223,14 +241,17 @@ class Window:
     def start(cls, users: int) -> Window:
         return cls(np.zeros((users, 0)), np.zeros((users, 0)))
 
+    @property
+    def latest(self) -> Floats:
+        """The last stamp of each user: no time may be before it."""
+        return self.stamps.max(1, initial=-np.inf)
+
     def within(self, now: Floats, span: float | None) -> Floats:
         """Sum of the costs stamped after now - span."""
         if span is None:
             return np.zeros(len(now))
-        if (now < self.stamps.max(1, initial=-np.inf)).any() or not np.isfinite(now).all():
-            raise InputError(
-                "expected the times of a user's releases to be finite and never to go back; sort the events"
-            )
+        if (now < self.latest).any() or not np.isfinite(now).all():
+            raise InputError(_BACK)
         if not self.costs.shape[1]:
             return np.zeros(len(now))
         # one by one, so that empty places in front, which depend on the other users, change no last bit

@@ -14,10 +14,10 @@ import numpy as np
 from seqveil import belief, mechanisms
 from seqveil.accounting import GONE
 from seqveil.coins import Coins
-from seqveil.errors import BudgetSpent, DataError, InputError
+from seqveil.errors import DataError, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Batch, BatchMechanism, Sent
-from seqveil.stream import Setting, State, allowance
+from seqveil.stream import Setting, State, allowance, spent, whole_codes
 
 
 def step(
@@ -25,14 +25,14 @@ def step(
 ) -> tuple[Sent | None, State]:
     """Release one user's batch and charge it; the batch may be shorter than the setting's, at the end of a stream.
 
-    Nothing is sent (None) where the budget is spent and its policy is to stop.
+    Nothing is sent (None) where the budget is spent and its policy is to stop; where it is "error", BudgetSpent is
+    raised before a coin is thrown.
 
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
     support, and a budget is never passed.
     """
-    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
-        raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, codes.size, lambda mechanism, batch: mechanism.draw(batch, codes, coins), time)
+    truth = whole_codes(codes, setting.model.n)
+    return _advance(setting, state, truth.size, lambda mechanism, batch: mechanism.draw(batch, truth, coins), time)
 
 
 def observe(
@@ -94,7 +94,7 @@ def _advance(
     now = state.steps.astype(np.float64) if time is None else np.array([time])
     epsilons, gone, saved = allowance(setting, state, None if time is None else now)
     if gone[0] and setting.budget.when_spent == "error":
-        raise BudgetSpent(f"the budget is spent ({setting.budget.describe()}); nothing was released")
+        raise spent(setting, gone)
     if gone[0] and setting.budget.when_spent == "stop":
         states = state.states
         for _ in range(length):

@@ -5,13 +5,23 @@ SeqveilError
 │   ├── UnknownSymbol            a value outside the alphabet
 │   ├── ModelError               a model that is not one, or does not fit the data
 │   └── DataError                a file or frame that cannot be read as a stream
-├── BudgetSpent                  the budget is gone and the policy says "error"
+├── BudgetSpent                  the budget is gone and the policy says "error"; the rest is released
 └── GuaranteeError               a kernel failed its own check; nothing was released
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 
 class SeqveilError(Exception):
-    """Base of everything seqveil raises on purpose."""
+    """Base of everything seqveil raises on purpose.
+
+    `made` is what a call of several events had released, for good, when it had to stop; None: nothing.
+    """
+
+    made: Any = None
 
 
 class InputError(SeqveilError, ValueError):
@@ -33,7 +43,16 @@ class DataError(InputError):
 
 
 class BudgetSpent(SeqveilError):
-    """The privacy budget is gone and the policy says to raise."""
+    """The privacy budget is gone and the policy says to raise.
+
+    Which events are refused follows from what was released before them and nothing else. They count as if they had
+    never come; all others of the call are released for good. `made` is what the call gives back otherwise, with the
+    code REFUSED at the places refused, and `places` lists those.
+    """
+
+    def __init__(self, message: str, made: Any = None, places: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.made, self.places = made, list(places)
 
 
 class GuaranteeError(SeqveilError):

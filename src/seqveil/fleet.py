@@ -23,7 +23,7 @@ ARRAYS = ("states", "steps", "spent", "saved")
 class Fleet:
     """Streams of many users that share a setting, one row each; a call takes at most one event of each row.
 
-    *Guarantee*: each row is released exactly as by a `Session` of its own.
+    *Guarantee*: each row is released exactly as by a `Session` of its own. A fleet is for one thread.
 
     >>> from seqveil.coins import SeededCoins
     >>> from seqveil.model import MarkovModel
@@ -53,7 +53,19 @@ class Fleet:
             put(self.state, rows, stream.State.start(self.setting, rows.size))
 
     def release(self, rows: Rows, codes: Ints, coins: Coins, times: Floats | None = None) -> stream.Released:
-        """Release one symbol for each of the rows named; no row twice."""
+        """Release one symbol for each of the rows named; no row twice.
+
+        Where budgets are spent and the policy is "error", the other rows are released and kept, then BudgetSpent is
+        raised with what was released.
+        """
+        made = self.attempt(rows, codes, coins, times)
+        refused = made.codes == stream.REFUSED
+        if refused.any():
+            raise stream.spent(self.setting, refused, made)
+        return made
+
+    def attempt(self, rows: Rows, codes: Ints, coins: Coins, times: Floats | None = None) -> stream.Released:
+        """As `release`, for a caller who has more to keep before it raises: rows refused have the code REFUSED."""
         return self._move(rows, lambda state: stream.step(self.setting, state, codes, coins, times))
 
     def observe(self, rows: Rows, codes: Ints, times: Floats | None = None) -> stream.Released:
@@ -64,11 +76,21 @@ class Fleet:
         if rows.size == len(self) and (rows == np.arange(rows.size)).all():
             released, self.state = act(self.state)
             return released
-        if np.unique(rows).size != rows.size:
-            raise InputError("expected each user at most once in a call; release a user's events one after another")
+        check_rows(rows, len(self))
         released, after = act(take(self.state, rows))
         put(self.state, rows, after)
         return released
+
+
+def check_rows(rows: Rows, users: int) -> None:
+    """Refuse rows that are not there, and those named twice; one counted from the end would be another name of a row.
+
+    >>> check_rows(np.array([2, 0]), 3)
+    """
+    if rows.size and (rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= users):
+        raise InputError(f"expected rows 0..{users - 1}; make room for more with grow")
+    if np.unique(rows).size != rows.size:
+        raise InputError("expected each user at most once in a call; release a user's events one after another")
 
 
 def rounds(users: Rows) -> list[NDArray[np.intp]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import fleet, stream
 from seqveil.coins import Coins
+from seqveil.errors import InputError, SeqveilError
 from seqveil.kernel import Floats, Ints
 
 SMALL = 4096  # bytes of state a user may have and still always stay live
@@ -41,7 +41,8 @@ class Roster:
     """Releases (or, for a receiver, observes) events of named users in the order given.
 
     *Guarantee*: each user's stream is released exactly as by a `Session` of its own, whoever else is in the roster and
-    however often its state was put aside.
+    however often its state was put aside. What was drawn stands: where a call has to stop in the middle, the error's
+    `made` has what was released. A roster is for one thread.
 
     >>> from seqveil.coins import SeededCoins
     >>> from seqveil.model import MarkovModel
@@ -63,16 +64,26 @@ class Roster:
         self._history: list[tuple[array[int], array[float]]] = []
         self._releases = np.zeros(0, np.int64)
         self._standing = np.zeros((0, 4))  # events, spent, most, least
+        self._latest = np.zeros(0)  # time of the last event
 
     def release(
         self, users: Sequence[Hashable], codes: Ints, coins: Coins, times: Floats | None = None
     ) -> tuple[Ints, Floats]:
-        """Released codes and the ε used, event by event; NOTHING where the budget's policy is to stop."""
+        """Released codes and the ε used, event by event; NOTHING where the budget's policy is to stop.
+
+        Where a user's budget is spent and the policy is "error", that event and the user's later ones are refused:
+        everything else is released, then BudgetSpent is raised with both arrays (the code REFUSED, ε 0).
+        """
+        raw = stream.whole_codes(codes, self.setting.model.n)
 
         def play(rows: NDArray[np.intp], events: NDArray[np.intp]) -> stream.Released:
-            return self._live.release(rows, codes[events], coins, None if times is None else times[events])
+            return self._live.attempt(rows, raw[events], coins, None if times is None else times[events])
 
-        return self._play(users, play, times)
+        made = self._play(users, play, times)
+        refused = made[0] == stream.REFUSED
+        if refused.any():
+            raise stream.spent(self.setting, refused, made)
+        return made
 
     def observe(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> tuple[Ints, Floats]:
         """Take released codes in, as a receiver does; refuses releases that this setting cannot have made."""
@@ -89,49 +100,52 @@ class Roster:
         return Accounts(list(self._index), events.astype(np.int64), releases, spent, most, least)
 
     def _play(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
-        """All events or none: an error puts everything back, since nobody has seen what was drawn."""
-        saved = self._save()
-        try:
-            return self._play_all(users, play, times)
-        except BaseException:
-            self._restore(saved)
-            raise
-
-    def _play_all(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
-        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
-        self._make_room(len(self._index))
-        codes, epsilons = np.empty(ids.size, np.int64), np.empty(ids.size)
+        """What can be refused at a glance is refused before the first event; what has been played then stands."""
+        ids = self._numbered(users, times)
+        codes, epsilons = np.full(ids.size, stream.REFUSED, np.int64), np.zeros(ids.size)
+        refused = np.zeros(len(self._index), bool)
         for members in self._groups(ids):
             self._enter(members)
             events = np.flatnonzero(np.isin(ids, members)) if members.size < len(self._index) else np.arange(ids.size)
-            for turn in fleet.rounds(ids[events]):
-                at = events[turn]
-                made = play(self._rows(ids[at]), at)
-                codes[at], epsilons[at] = made.codes, made.epsilons
-            self._note(members, ids[events], codes[events], None if times is None else times[events])
+            try:
+                for turn in fleet.rounds(ids[events]):
+                    at = events[turn]
+                    at = at[~refused[ids[at]]]
+                    if not at.size:
+                        break
+                    made = play(self._rows(ids[at]), at)
+                    codes[at], epsilons[at] = made.codes, made.epsilons
+                    refused[ids[at[made.codes == stream.REFUSED]]] = True
+            except SeqveilError as error:
+                error.made = codes, epsilons
+                raise
+            finally:
+                done = events[codes[events] != stream.REFUSED]
+                self._note(members, ids[done], codes[done], None if times is None else times[done])
         return codes, epsilons
+
+    def _numbered(self, users: Sequence[Hashable], times: Floats | None) -> NDArray[np.intp]:
+        """The users' numbers, new ones entered, unless the times cannot be."""
+        known = len(self._index)
+        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
+        self._make_room(len(self._index))
+        try:
+            stream.check_times(self.setting, ids, times, self._latest[ids])
+        except InputError:
+            for user in list(self._index)[known:]:
+                del self._index[user]
+            raise
+        return ids
 
     def _rows(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
         return np.array([self._slot[user] for user in ids.tolist()], np.intp)
-
-    def _save(self) -> tuple[object, ...]:
-        state = fleet.take(self._live.state, np.arange(len(self._live)))
-        told = [(len(codes), len(times)) for codes, times in self._history]
-        return len(self._index), state, dict(self._slot), told, self._releases.copy(), self._standing.copy()
-
-    def _restore(self, saved: tuple[Any, ...]) -> None:
-        known, self._live.state, self._slot, told, self._releases, self._standing = saved
-        for user in list(self._index)[known:]:
-            del self._index[user]
-        self._history = self._history[: len(told)]
-        for (codes, times), (events, stamps) in zip(self._history, told, strict=True):
-            del codes[events:], times[stamps:]
 
     def _make_room(self, users: int) -> None:
         if users > len(self._releases):
             more = max(users, 2 * len(self._releases)) - len(self._releases)
             self._releases = np.concatenate([self._releases, np.zeros(more, np.int64)])
             self._standing = np.concatenate([self._standing, np.zeros((more, 4))])
+            self._latest = np.concatenate([self._latest, np.full(more, -np.inf)])
         if self._capacity is not None:
             self._history.extend((array("q"), array("d")) for _ in range(users - len(self._history)))
 
@@ -179,6 +193,8 @@ class Roster:
             [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows]]
         )
         np.add.at(self._releases, ids[codes != stream.NOTHING], 1)
+        if times is not None:
+            np.maximum.at(self._latest, ids, times)
         if self._capacity is not None:
             for k, user in enumerate(ids.tolist()):
                 self._history[user][0].append(int(codes[k]))

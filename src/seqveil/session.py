@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,8 @@ class Session:
 
     *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
     [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
-    2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget.
+    2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
+    session: one release is made at a time, and each is charged.
 
     Parameters: the model; the mechanism's name; ε per release, or per batch (on average, where a schedule pulses it);
     the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
@@ -75,6 +77,7 @@ class Session:
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
+        self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
     def setting(self) -> stream.Setting:
@@ -88,42 +91,49 @@ class Session:
     @property
     def belief(self) -> Floats:
         """What an observer of the releases believes about the next symbol, before it is released."""
-        law = belief.symbols(self._setting.model, self._state.states)[0].copy()
+        with self._lock:
+            law = belief.symbols(self._setting.model, self._state.states)[0].copy()
         law.flags.writeable = False
         return law
 
     @property
     def leakage(self) -> float:
         """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
-        return float(self._state.account.worst[0])
+        with self._lock:
+            return float(self._state.account.worst[0])
 
     @property
     def paths(self) -> list[tuple[int, ...] | None]:
         """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
-        return list(self._paths)
+        with self._lock:
+            return list(self._paths)
 
     def kernel(self, time: float | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
-        epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
-        stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
+        with self._lock:
+            epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
+            stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
     def release(self, symbol: Any, time: float | None = None) -> Any:
-        """The released symbol; None where the budget is spent and its policy is "stop"."""
+        """The released symbol; None where the budget is spent and its policy is "stop".
+
+        Where it is "error", BudgetSpent is raised before a coin is thrown, and the symbol counts as if it had not come.
+        """
         if self._setting.in_batches:
             if self._setting.batch > 1:
                 raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
             made = self.release_batch([symbol], time)
             return None if made is None else made[0]
-        code = self._setting.model.alphabet.encode_one(symbol)
-        released, self._state = stream.step(
-            self._setting, self._state, np.array([code], np.int64), self._coins, _row(time)
-        )
-        out = int(released.codes[0])
-        if out == stream.NOTHING:
-            return None
-        self._released += 1
-        return self._setting.model.alphabet.decode_one(out)
+        alphabet = self._setting.model.alphabet
+        code = np.array([alphabet.encode_one(symbol)], np.int64)
+        with self._lock:
+            released, self._state = stream.step(self._setting, self._state, code, self._coins, _row(time))
+            out = int(released.codes[0])
+            if out == stream.REFUSED:
+                raise stream.spent(self._setting, released.codes == stream.REFUSED)
+            self._released += out != stream.NOTHING
+        return None if out == stream.NOTHING else alphabet.decode_one(out)
 
     def release_batch(self, symbols: Sequence[Any], time: float | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
@@ -141,39 +151,53 @@ class Session:
         return self._send(self._setting.model.alphabet.encode(symbols), time)
 
     def push(self, symbol: Any, time: float | None = None) -> list[Any] | None:
-        """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then."""
-        self._waiting.append(self._setting.model.alphabet.encode_one(symbol))
-        return self.flush(time) if len(self._waiting) == self._setting.batch else []
+        """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then.
+
+        Where that batch cannot be released (its budget is spent, say), the symbol counts as if it had not come: it may
+        be pushed again later.
+        """
+        code = self._setting.model.alphabet.encode_one(symbol)
+        with self._lock:
+            waiting = [*self._waiting, code]
+            if len(waiting) < self._setting.batch:
+                self._waiting = waiting
+                return []
+            return self._send_off(waiting, time)
 
     def flush(self, time: float | None = None) -> list[Any] | None:
         """Release the symbols that wait as a short batch: the end of the stream."""
-        if not self._waiting:
-            return []
-        codes = np.array(self._waiting, np.int64)
+        with self._lock:
+            return self._send_off(self._waiting, time) if self._waiting else []
+
+    def _send_off(self, codes: list[int], time: float | None) -> list[Any] | None:
+        """Release these symbols; only then does none wait."""
         if self._setting.in_batches:
-            made = self._send(codes, time)
-        else:
-            made = [self.release(self._setting.model.alphabet.decode_one(int(code)), time) for code in codes]
+            made = self._send(np.array(codes, np.int64), time)
+        else:  # a batch of one
+            released = self.release(self._setting.model.alphabet.decode_one(codes[0]), time)
+            made = None if released is None else [released]
         self._waiting = []
         return made
 
     def _send(self, codes: Ints, time: float | None) -> list[Any] | None:
-        sent, self._state = batches.step(self._setting, self._state, codes, self._coins, time)
-        self._paths.append(None if sent is None else sent.path)
-        if sent is None:
-            return None
-        self._released += codes.size
+        with self._lock:
+            sent, self._state = batches.step(self._setting, self._state, codes, self._coins, time)
+            self._paths.append(None if sent is None else sent.path)
+            if sent is None:
+                return None
+            self._released += codes.size
         return self._setting.model.alphabet.decode(sent.codes)
 
     def standing(self) -> Standing:
         """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""
-        state, setting = self._state, self._setting
-        spent = float(state.spent[0])
-        left = None if setting.budget.total is None else max(0.0, setting.budget.total - self.leakage)
+        with self._lock:
+            state, setting, released = self._state, self._setting, self._released
+        spent, leaked = float(state.spent[0]), float(state.account.worst[0])
+        left = None if setting.budget.total is None else max(0.0, setting.budget.total - leaked)
         most, least = float(state.account.most[0]), float(state.account.least[0])
         return Standing(
-            self._released,
-            self.leakage,
+            released,
+            leaked,
             most,
             least,
             spent,

@@ -87,6 +87,8 @@ def step(
     setting: stream.Setting, model: MarkovModel, state: Shadowed, codes: Ints, coins: Coins, times: Floats | None = None
 ) -> tuple[Weighed, Shadowed]:
     """Release one symbol for each user under `setting`, and charge it under `model` too."""
+    if setting.budget.limited and setting.budget.when_spent == "error":
+        raise InputError('a release that is weighed under two models takes the policy "hold" or "stop"')
     return _move(model, state, lambda own: stream.step(setting, own, codes, coins, times))
 
 
@@ -165,8 +167,7 @@ class Shadow:
         return costs
 
     def _act(self, rows: Rows, act: Callable[[Shadowed], tuple[Weighed, Shadowed]]) -> Weighed:
-        if np.unique(rows).size != rows.size:
-            raise InputError("expected each user at most once in a call; take a user's events one after another")
+        fleet.check_rows(rows, len(self))
         weighed, after = act(_take(self.state, rows))
         _put(self.state, rows, after)
         return weighed

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil import belief, fast, mechanisms
+from seqveil import accounting, belief, fast, mechanisms
 from seqveil.accounting import GONE, Budget, Schedule, Window
 from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
@@ -23,8 +24,10 @@ from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
+REFUSED = -3  # of an event that was not taken, because the budget is spent and the policy says error
 
 Part = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +120,14 @@ class State:
 class Released:
     """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
 
-    codes: Ints  # (B,) NOTHING where nothing was released
+    codes: Ints  # (B,) NOTHING where nothing was released, REFUSED where the event was not taken
     epsilons: Floats  # (B,)
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
+
+    def take(self, users: Part) -> Released:
+        """Of some users."""
+        return Released(*(getattr(self, f.name)[users] for f in fields(self)))
 
 
 def step(
@@ -128,12 +135,54 @@ def step(
 ) -> tuple[Released, State]:
     """Release one symbol for each user and charge it.
 
+    Where a user's budget is spent and the policy is "error", the code is REFUSED: no coin is thrown, and the user's
+    state stays as it is. Whoever keeps the state keeps it first, and raises `spent` then: a release that was drawn is
+    never taken back.
+
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
-    stream so far is what the next state's account says; a budget is never passed.
+    stream so far is what the next state's account says; a budget is never passed. Who is refused follows from each
+    user's own public state.
     """
-    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
-        raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, _Truths(codes, coins), times)
+    return _advance(setting, state, _Truths(whole_codes(codes, setting.model.n), coins), times)
+
+
+_TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
+
+
+def check_times(setting: Setting, users: Part, times: Floats | None, latest: Floats) -> None:
+    """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
+
+    `latest`: for each event, the last time of its user before the call.
+    """
+    if setting.budget.seconds is None or not users.size:
+        return
+    if times is None:
+        raise InputError(_TIMELESS)
+    accounting.check_times(users, times, latest)
+
+
+def whole_codes(codes: Any, n: int) -> Ints:
+    """The codes of symbols as they are; refuses what is not whole, which would be cut, and what is out of range.
+
+    >>> whole_codes([0, 1], 2)
+    array([0, 1])
+    """
+    given = np.asarray(codes)
+    if given.size and (given.dtype.kind not in "iu" or not (given.min() >= 0 and given.max() < n)):
+        at = int(((given < 0) | (given >= n)).argmax()) if given.dtype.kind in "iu" else 0
+        raise InputError(
+            f"event {at}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+        )
+    return given.astype(np.int64, copy=False)
+
+
+def spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
+    """What to raise once everything but the events refused is released and kept."""
+    places = np.flatnonzero(refused).tolist()
+    rest = "nothing was released" if len(places) == refused.size else (
+        f"{len(places)} of {refused.size} events were refused, the others are released for good"
+    )  # fmt: skip
+    return BudgetSpent(f"the budget is spent ({setting.budget.describe()}); {rest}", made, places)
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
@@ -208,7 +257,7 @@ def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
 def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
     """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
     if setting.budget.seconds is not None and times is None:
-        raise InputError("a budget per seconds needs the time of each release; pass time=…")
+        raise InputError(_TIMELESS)
     guess = np.zeros(len(state))
     if setting.schedule.threshold is not None:
         beliefs = belief.symbols(setting.model, state.states)
@@ -229,26 +278,37 @@ def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
 
 def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
     epsilons, gone, saved = allowance(setting, state, times)
-    if gone.any() and setting.budget.when_spent == "error":
-        raise BudgetSpent(f"the budget is spent ({setting.budget.describe()}); nothing was released")
-    silent = gone & (setting.budget.when_spent == "stop")
+    silent = gone & (setting.budget.when_spent != "hold")
     model = setting.model
     beliefs = belief.symbols(model, state.states)
     levels = _levels(epsilons, silent)
     if len(levels) == 1 and levels[0][1].size == len(state):  # all alike: nothing to put together
         codes, columns = _choose(setting, beliefs, levels[0][0], source.of(levels[0][1]))
     else:
-        codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
+        unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
+        codes, columns = np.full(len(state), unmade, np.int64), np.ones((len(state), model.n), np.int64)
         for epsilon, users in levels:
             codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
+    refused = codes == REFUSED
     states, account, (low, high, marginal) = _account(setting, state, beliefs, columns)
     window = state.window
     if setting.budget.span is not None:
         least, most = between(low, high, marginal, model.size)
         cost = np.where(silent, 0.0, np.maximum(most, -least))
-        window = window.push(_now(setting, state, times), cost, setting.budget.span)
+        # for a user refused an empty place, and no time that passes: an earlier one may yet come
+        now = np.where(refused, -np.inf, _now(setting, state, times))
+        window = window.push(now, cost, setting.budget.span)
     after = State(states, state.steps + 1, state.spent + epsilons, saved, account, window)
-    return Released(codes, epsilons, columns, beliefs), after
+    return Released(codes, epsilons, columns, beliefs), _unmoved(state, after, refused) if refused.any() else after
+
+
+def _unmoved(before: State, after: State, rows: Mask) -> State:
+    """The state after a step with these users as they were before it; their windows have not moved."""
+    for name in ("states", "steps", "spent", "saved"):
+        getattr(after, name)[rows] = getattr(before, name)[rows]
+    for f in fields(Account):
+        getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]
+    return after
 
 
 def _levels(epsilons: Floats, silent: NDArray[np.bool_]) -> list[tuple[float, Part]]:

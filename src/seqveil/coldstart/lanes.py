@@ -56,8 +56,8 @@ class Lanes:
         self.fleet.grow(users)
 
     def release(self, rows: Rows, codes: Ints, coins: Coins) -> Released:
-        """Release one symbol for each of the rows named; no row twice."""
-        return self._noted(rows, lambda: self.fleet.release(rows, codes, coins))
+        """Release one symbol for each of the rows named; no row twice. Rows refused have the code REFUSED."""
+        return self._noted(rows, lambda: self.fleet.attempt(rows, codes, coins))
 
     def observe(self, rows: Rows, codes: Ints) -> Released:
         """Take in one release for each of the rows named, as a receiver does."""
@@ -76,7 +76,8 @@ class Lanes:
         if self.version.number == 0:
             self._charge_for_every_chain()
         if self._log is not None:
-            self._log.add(rows, made, self.version)
+            taken = np.flatnonzero(made.codes != stream.REFUSED)
+            self._log.add(rows[taken], made.take(taken), self.version)
         return made
 
     def _charge_for_every_chain(self) -> None:
@@ -113,7 +114,7 @@ def worst_release(made: Released, model: MarkovModel) -> Floats:
     """The most that each release moved the belief in a symbol, |log lift|, rounded up: (B,)."""
     marginal = (made.beliefs * made.columns).sum(1)
     least, most = extremes(made.columns, marginal, made.beliefs > 0, model.size)
-    return np.where(made.codes == stream.NOTHING, 0.0, np.maximum(most, -least))
+    return np.where(made.codes < 0, 0.0, np.maximum(most, -least))
 
 
 class _Log:

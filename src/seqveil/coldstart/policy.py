@@ -18,12 +18,12 @@ from seqveil.coins import Coins, coins
 from seqveil.coldstart.lanes import Lanes, worst_release
 from seqveil.coldstart.versions import Version, Versions, first_version, next_version
 from seqveil.distortion import Distortion
-from seqveil.errors import InputError
+from seqveil.errors import InputError, SeqveilError
 from seqveil.kernel import Floats, Ints
 from seqveil.learn import Chain, Learned, learn
 from seqveil.learn.learner import LARGEST
 from seqveil.roster import Accounts
-from seqveil.stream import Released
+from seqveil.stream import REFUSED, Mask, Released, spent, whole_codes
 
 Act = Callable[[NDArray[np.intp], NDArray[np.intp]], Released]
 
@@ -72,16 +72,20 @@ class _Users:
         self.lanes.grow(len(self._index))
         return ids
 
-    def play(self, ids: NDArray[np.intp], act: Act) -> tuple[Ints, Floats, Floats]:
-        """Codes, ε and the cost of each event, round by round."""
-        codes, epsilons, costs = np.empty(ids.size, np.int64), np.empty(ids.size), np.empty(ids.size)
+    def play(self, ids: NDArray[np.intp], act: Act, refused: Mask, codes: Ints, epsilons: Floats) -> Floats:
+        """Fill in codes and ε, round by round; the cost of each. `refused` are users whose events are taken no more."""
+        costs = np.zeros(ids.size)
         for turn in fleet.rounds(ids):
-            made = act(ids[turn], turn)
-            codes[turn], epsilons[turn] = made.codes, made.epsilons
-            costs[turn] = worst_release(made, self.lanes.version.setting.model)
-        self.events += ids.size
+            left = turn[~refused[ids[turn]]]
+            if not left.size:
+                break
+            made = act(ids[left], left)
+            codes[left], epsilons[left] = made.codes, made.epsilons
+            costs[left] = worst_release(made, self.lanes.version.setting.model)
+            refused[ids[left[made.codes == REFUSED]]] = True
+            self.events += int((made.codes != REFUSED).sum())
         self.worst_release = max(self.worst_release, float(costs.max(initial=0.0)))
-        return codes, epsilons, costs
+        return costs
 
     def accounts(self) -> Accounts:
         """Where every user stands, exactly, under the version in force."""
@@ -167,7 +171,7 @@ class ColdStart:
         return self.release_many([user], [value])[0]
 
     def release_many(self, users: Sequence[Hashable], values: Sequence[Any]) -> list[Any]:
-        """The releases of events of named users, in their order."""
+        """The releases of events of named users, in their order; a budget that is spent: as in `release_codes`."""
         alphabet = self.versions.alphabet
         codes, _, _ = self.release_codes(users, alphabet.encode(list(values)))
         return list(alphabet.decode(codes))
@@ -175,20 +179,32 @@ class ColdStart:
     def release_codes(
         self, users: Sequence[Hashable], codes: Ints, thrown: Coins | None = None
     ) -> tuple[Ints, Floats, Ints]:
-        """Released codes, the ε used and the number of the version, event by event."""
-        ids, source = self._users.rows(users), thrown or self._coins
-        out, epsilons, numbers = np.empty(ids.size, np.int64), np.empty(ids.size), np.empty(ids.size, np.int64)
+        """Released codes, the ε used and the number of the version, event by event.
+
+        Where a user's budget is spent and the policy is "error", that event and the user's later ones are refused:
+        everything else is released, then BudgetSpent is raised with all three arrays (the code REFUSED).
+        """
+        raw, source = whole_codes(codes, self.versions.alphabet.n), thrown or self._coins
+        ids = self._users.rows(users)
+        refused = np.zeros(len(self._users.lanes), bool)
+        made = np.full(ids.size, REFUSED, np.int64), np.zeros(ids.size), np.zeros(ids.size, np.int64)
         at = 0
-        while at < ids.size:
-            part = slice(at, min(ids.size, at + self._room()))
-            numbers[part] = self.versions.last.number
-            out[part], epsilons[part], _ = self._users.play(ids[part], self._releasing(codes[part], source))
-            at = part.stop
-            if self.events in self._points.upto(self.events):
-                self.learn()
-                if self._points.after(self.events) is None:
-                    self._users.lanes.close()
-        return out, epsilons, numbers
+        try:
+            while at < ids.size:
+                part, before = slice(at, min(ids.size, at + self._room())), self.events
+                made[2][part] = self.versions.last.number
+                self._users.play(ids[part], self._releasing(raw[part], source), refused, made[0][part], made[1][part])
+                at = part.stop
+                if self.events > before and self.events in self._points.upto(self.events):
+                    self.learn()
+                    if self._points.after(self.events) is None:
+                        self._users.lanes.close()
+        except SeqveilError as error:
+            error.made = made
+            raise
+        if refused.any():
+            raise spent(self.versions.last.setting, made[0] == REFUSED, made)
+        return made
 
     def _releasing(self, truth: Ints, source: Coins) -> Act:
         return lambda rows, turn: self._users.lanes.release(rows, truth[turn], source)
@@ -256,7 +272,9 @@ class Receiver:
         while at < ids.size:
             self._come_into_force()
             part = slice(at, min(ids.size, at + self._room()))
-            _, epsilons[part], costs[part] = self._users.play(ids[part], self._seeing(codes[part]))
+            nobody = np.zeros(len(self.lanes), bool)
+            seen = self._seeing(codes[part])
+            costs[part] = self._users.play(ids[part], seen, nobody, codes[part].copy(), epsilons[part])
             at = part.stop
         self._come_into_force()
         return epsilons, costs

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.coins import KeyedCoins, User
+from seqveil.errors import InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.store import BatchReleases, Releases, Stored
 from seqveil.store.database import CHUNK, Database, Entry, Row
@@ -19,9 +20,15 @@ from seqveil.store.live import Live
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, SymbolCall
 from seqveil.store.records import codec_of
-from seqveil.stream import Setting
+from seqveil.stream import Setting, whole_codes
 
 MEMORY = 1 << 28  # bytes that live states may take at once
+
+
+def refuse_error(setting: Setting) -> None:
+    """Refuse the policy "error": a micro-batch cannot keep what it has drawn and fail, and what is drawn must stand."""
+    if setting.budget.limited and setting.budget.when_spent == "error":
+        raise InputError('Spark cannot end in the middle of a batch of rows; use when_spent="stop" (--when-spent stop)')
 
 
 class Kept(NamedTuple):
@@ -82,6 +89,7 @@ class Bucket:
     """
 
     def __init__(self, setting: Setting, coins: KeyedCoins, shelf: Shelf, gaps: Gaps = "refuse") -> None:
+        refuse_error(setting)
         self._setting, self._coins, self._shelf, self._gaps = setting, coins, shelf, gaps
         self._room = Live(setting, MEMORY).room
 
@@ -89,8 +97,9 @@ class Bucket:
         self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None = None
     ) -> tuple[NDArray[np.intp], Releases]:
         """The places of the events that were new, and what all were released as; the others have no release here."""
-        made = Releases(np.zeros(codes.size, np.int64), np.zeros(codes.size), np.zeros(codes.size, bool))
-        call = SymbolCall(self._setting, users, seqs, times, codes, made)
+        raw = whole_codes(codes, self._setting.model.n)
+        made = Releases.none(raw.size)
+        call = SymbolCall(self._setting, users, seqs, times, raw, made)
         fresh = [self._play(call, group) for group in self._groups(users)]
         return np.sort(np.concatenate(fresh)) if fresh else np.zeros(0, np.intp), made
 
@@ -98,8 +107,7 @@ class Bucket:
         self, users: list[User], numbers: Ints, codes: list[Ints], times: Floats | None = None
     ) -> BatchReleases:
         """What these batches were released as; each is the next one of its user."""
-        none, count = np.zeros(0, np.int64), len(codes)
-        made = BatchReleases([None] * count, [none] * count, np.zeros(count), np.zeros(count, bool), np.zeros(count))
+        made = BatchReleases.none(len(codes))
         call = BatchCall(self._setting, users, numbers, times, codes, made)
         for group in self._groups(users):
             self._play(call, group)
@@ -117,7 +125,11 @@ class Bucket:
         slots = live.enter([call.names[k] for k in group.tolist()], cast(Database, rows))
         plan = plan_of(slots, call.seqs[group], live.next_seqs(slots), self._gaps)
         if plan.fresh.size:
-            rows.keep(call.play(plan, group, slots, live, self._coins), live.small)
+            played = call.play(plan, group, slots, live, self._coins)
+            if played.failure is not None:
+                raise played.failure  # the engine drops what this try has put on the shelf; the next has the same coins
+            if played.entry is not None:
+                rows.keep(played.entry, live.small)
         return group[plan.fresh]
 
 

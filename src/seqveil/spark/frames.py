@@ -13,6 +13,7 @@ from seqveil.alphabet import Alphabet, Grid
 from seqveil.coins import KEY_BYTES
 from seqveil.errors import DataError, InputError
 from seqveil.flow.meta import BATCH, EPSILON, PATH
+from seqveil.spark.bucket import refuse_error
 from seqveil.spark.conf import needs_spark
 from seqveil.spark.job import SEQ, TIME, USER, Job, Key, OnRefused, release_sorted
 from seqveil.store.plan import Gaps
@@ -113,6 +114,7 @@ def _at_once(rows: DataFrame, frame: DataFrame, job: Job, names: Columns) -> Dat
 
 def _check(job: Job, names: Columns) -> None:
     setting = job.setting
+    refuse_error(setting)
     if isinstance(job.key, bytes) and len(job.key) != KEY_BYTES:
         raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
     if not isinstance(job.key, (bytes, str, os.PathLike)):

@@ -173,10 +173,6 @@ class Live:
     def ids(self, slots: Slots) -> Ints:
         return self._ids[slots]
 
-    def skip(self, slots: Slots) -> None:
-        """Give up the next event of these users."""
-        fleet.put(self.state, slots, skipped(self._setting, fleet.take(self.state, slots)))
-
     def count_releases(self, slots: Slots) -> None:
         np.add.at(self._released, slots, 1)
 

@@ -5,25 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil import batches, fleet, stream
 from seqveil.coins import Coins, KeyedCoins, User, rows
+from seqveil.errors import BudgetSpent, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.store.database import Entry
-from seqveil.store.live import Live, Slots
+from seqveil.store.live import Live, Slots, skipped
 from seqveil.store.plan import Places, Plan
 from seqveil.store.records import BatchCodec, Stored, SymbolCodec
-from seqveil.stream import Setting, allowance
+from seqveil.stream import REFUSED, Mask, Setting, State, allowance
 
 
 @dataclass(frozen=True, eq=False)
 class Releases:
     """What single events were released as, in their order; public."""
 
-    codes: Ints  # NOTHING where the budget's policy is to stop, GAP where the event's place was given up before
+    codes: Ints  # NOTHING where the budget's policy is to stop, GAP where the event's place was given up before, and
+    # in the `made` of an error REFUSED where the event was not taken
     epsilons: Floats
-    replayed: NDArray[np.bool_]  # whether the release was there already
+    replayed: Mask  # whether the release was there already
+
+    @classmethod
+    def none(cls, count: int) -> Releases:
+        """Nothing released yet."""
+        return cls(np.full(count, REFUSED, np.int64), np.zeros(count), np.zeros(count, bool))
+
+    @property
+    def refused(self) -> Mask:
+        """Which events were not taken, because the budget is spent and its policy is "error"."""
+        return self.codes == REFUSED
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +44,15 @@ class BatchReleases:
     paths: list[tuple[int, ...] | None]  # None where nothing was released
     codes: list[Ints]  # the reproductions; empty where nothing was released
     epsilons: Floats
-    replayed: NDArray[np.bool_]
+    replayed: Mask
     leakages: Floats  # what each batch told by itself; nan where nothing was drawn in this call
+    refused: Mask  # as for single events; nowhere but in the `made` of an error
+
+    @classmethod
+    def none(cls, count: int) -> BatchReleases:
+        """Nothing released yet."""
+        empty, no = [np.zeros(0, np.int64)] * count, np.zeros(count, bool)
+        return cls([None] * count, empty, np.zeros(count), no, np.full(count, np.nan), ~no)
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,14 @@ class UserAccount:
 
 
 @dataclass(frozen=True, eq=False)
+class Played:
+    """What came of the new events of a group: what to keep, and why it ended early, if it did."""
+
+    entry: Entry | None
+    failure: Exception | None
+
+
+@dataclass(frozen=True, eq=False)
 class SymbolCall:
     """A call with single symbols. The raw codes stay here and are in no repr."""
 
@@ -69,20 +95,40 @@ class SymbolCall:
 
     def copy(self, k: int, first: int) -> None:
         self.made.codes[k], self.made.epsilons[k] = self.made.codes[first], self.made.epsilons[first]
-        self.made.replayed[k] = True
+        self.made.replayed[k] = not self.made.refused[first]
 
-    def play(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Entry:
+    def play(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Played:
+        """Draw the new events, in rounds. A round that fails ends it, and takes back nothing of those before."""
         source = _coins_of(coins, self.names, self.seqs)
-        for places in plan.rounds:
-            at, who = group[places], slots[places]
-            if plan.skips is not None:
-                _skip(live, who, plan.skips[places])
-            times = None if self.times is None else self.times[at]
-            part = fleet.take(live.state, who)
-            released, after = stream.step(self.setting, part, self.raw[at], rows(source, at), times)
-            fleet.put(live.state, who, after)
-            self.made.codes[at], self.made.epsilons[at] = released.codes, released.epsilons
-        at, who = group[plan.fresh], slots[plan.fresh]
+        refused: set[int] = set()
+        failure = _times_fail(self, plan, group, slots, live)
+        for places in plan.rounds if failure is None else ():
+            left = places if not refused else places[[slot not in refused for slot in slots[places].tolist()]]
+            if not left.size:
+                break
+            try:
+                refused |= self._round(plan, left, group, slots, live, source)
+            except Exception as error:
+                failure = error
+                break
+        done = plan.fresh[~self.made.refused[group[plan.fresh]]]
+        return Played(self._entry(plan, done, group, slots, live) if done.size else None, failure)
+
+    def _round(self, plan: Plan, places: Places, group: Places, slots: Slots, live: Live, source: Coins) -> set[int]:
+        """Release one event of each of these users; the slots of those who are refused, left as they are."""
+        at, who = group[places], slots[places]
+        part = fleet.take(live.state, who)
+        if plan.skips is not None:
+            _skip(self.setting, part, plan.skips[places])
+        times = None if self.times is None else self.times[at]
+        released, after = stream.step(self.setting, part, self.raw[at], rows(source, at), times)
+        taken = np.flatnonzero(released.codes != REFUSED)
+        fleet.put(live.state, who[taken], fleet.take(after, taken))
+        self.made.codes[at], self.made.epsilons[at] = released.codes, released.epsilons
+        return set(who[released.codes == REFUSED].tolist())
+
+    def _entry(self, plan: Plan, done: Places, group: Places, slots: Slots, live: Live) -> Entry:
+        at, who = group[done], slots[done]
         codes = self.made.codes[at]
         live.count_releases(who[codes >= 0])
         codec = SymbolCodec(self.setting)
@@ -90,7 +136,7 @@ class SymbolCall:
         pieces = np.stack([live.ids(who), np.full(who.size, codec.size), np.ones(who.size, np.int64)], axis=1)
         if plan.skips is not None:
             records = [packed[k * codec.size : (k + 1) * codec.size] for k in range(who.size)]
-            packed, pieces = _with_gaps(codec, records, pieces, plan.skips[plan.fresh])
+            packed, pieces = _with_gaps(codec, records, pieces, plan.skips[done])
         return _entry(live, who, pieces, packed)
 
 
@@ -108,35 +154,53 @@ class BatchCall:
     def give_back(self, k: int, stored: Stored) -> None:
         made = self.made
         made.paths[k], made.epsilons[k], made.replayed[k] = stored.path, stored.epsilon, True
-        made.codes[k] = np.array(stored.codes, np.int64)
+        made.codes[k], made.refused[k] = np.array(stored.codes, np.int64), False
 
     def copy(self, k: int, first: int) -> None:
         made = self.made
         made.paths[k], made.codes[k], made.epsilons[k] = made.paths[first], made.codes[first], made.epsilons[first]
-        made.replayed[k] = True
+        made.replayed[k], made.refused[k] = not made.refused[first], made.refused[first]
 
-    def play(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Entry:
+    def play(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Played:
+        """Draw the new batches, one by one. One that fails ends it, and takes back nothing of those before."""
         source, codec = _coins_of(coins, self.names, self.seqs), BatchCodec(self.setting)
-        records = []
-        for place in plan.fresh.tolist():
+        records: list[bytes] = []
+        done: list[int] = []
+        refused: set[int] = set()
+        failure = _times_fail(self, plan, group, slots, live)
+        for place in plan.fresh.tolist() if failure is None else ():
             at, who = group[[place]], slots[[place]]
-            if plan.skips is not None:
-                _skip(live, who, plan.skips[[place]])
-            records.append(self._send(codec, int(at[0]), who, live, rows(source, at)))
-        who = slots[plan.fresh]
+            if int(who[0]) in refused:
+                continue
+            skips = None if plan.skips is None else plan.skips[[place]]
+            try:
+                records.append(self._send(codec, int(at[0]), who, skips, live, rows(source, at)))
+            except BudgetSpent:
+                refused.add(int(who[0]))
+                continue
+            except Exception as error:
+                failure = error
+                break
+            done.append(place)
+        return Played(self._entry(plan, np.array(done, np.intp), slots, records, live) if done else None, failure)
+
+    def _entry(self, plan: Plan, done: Places, slots: Slots, records: list[bytes], live: Live) -> Entry:
+        who, codec = slots[done], BatchCodec(self.setting)
         sizes = np.array([len(record) for record in records], np.int64)
         pieces = np.stack([live.ids(who), sizes, np.ones(who.size, np.int64)], axis=1)
         packed = b"".join(records)
         if plan.skips is not None:
-            packed, pieces = _with_gaps(codec, records, pieces, plan.skips[plan.fresh])
+            packed, pieces = _with_gaps(codec, records, pieces, plan.skips[done])
         return _entry(live, who, pieces, packed)
 
-    def _send(self, codec: BatchCodec, k: int, who: Slots, live: Live, coins: Coins) -> bytes:
+    def _send(self, codec: BatchCodec, k: int, who: Slots, skips: Ints | None, live: Live, coins: Coins) -> bytes:
         state, time = fleet.take(live.state, who), None if self.times is None else float(self.times[k])
+        if skips is not None:
+            _skip(self.setting, state, skips)
         epsilon = float(allowance(self.setting, state, None if time is None else np.array([time]))[0][0])
         sent, after = batches.step(self.setting, state, self.raw[k], coins, time)
         fleet.put(live.state, who, after)
-        self.made.epsilons[k] = epsilon
+        self.made.epsilons[k], self.made.refused[k] = epsilon, False
         if sent is not None:
             live.count_releases(who)
             self.made.paths[k], self.made.codes[k] = sent.path, np.asarray(sent.codes, np.int64)
@@ -148,10 +212,24 @@ def _coins_of(coins: Coins | KeyedCoins, users: list[User], seqs: Ints) -> Coins
     return coins.of(users, seqs) if isinstance(coins, KeyedCoins) else coins
 
 
-def _skip(live: Live, slots: Slots, counts: Ints) -> None:
-    while (waiting := counts > 0).any():
-        live.skip(slots[waiting])
-        slots, counts = slots[waiting], counts[waiting] - 1
+def _skip(setting: Setting, state: State, counts: Ints) -> None:
+    """Give up so many events of each user."""
+    while (waiting := np.flatnonzero(counts > 0)).size:
+        fleet.put(state, waiting, skipped(setting, fleet.take(state, waiting)))
+        counts = counts - 1
+
+
+def _times_fail(call: SymbolCall | BatchCall, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+    """What is wrong with the times of the new events, before any of them is drawn."""
+    if call.setting.budget.seconds is None:
+        return None
+    who, at = slots[plan.fresh], group[plan.fresh]
+    try:
+        latest = live.state.window.take(who).latest
+        stream.check_times(call.setting, who, None if call.times is None else call.times[at], latest)
+    except InputError as error:
+        return error
+    return None
 
 
 def _with_gaps(codec: SymbolCodec | BatchCodec, records: list[bytes], pieces: Ints, skips: Ints) -> tuple[bytes, Ints]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.coins import Coins, KeyedCoins, SystemCoins, User
-from seqveil.errors import InputError, ModelError
+from seqveil.errors import InputError, ModelError, SeqveilError
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
 from seqveil.store.database import Database, Position, StoreError
@@ -22,7 +22,7 @@ from seqveil.store.live import Live, nats
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, BatchReleases, Releases, SymbolCall, UserAccount
 from seqveil.store.records import GAP, Stored, codec_of
-from seqveil.stream import Setting
+from seqveil.stream import Setting, spent, whole_codes
 
 Made = TypeVar("Made", Releases, BatchReleases)
 Positions = Mapping[str, Position]
@@ -33,8 +33,11 @@ class Store:
 
     *Guarantee*: a release is committed and synced before `release` returns it. Each event, a user and a sequence
     number that counts from 0, is drawn once: asked again, the store gives the same release back, whatever symbol comes
-    with it, and charges nothing. A call is released whole or not at all. Each user's stream is released as by a
-    `Session` of its own. No raw symbol, and nothing computed from one but its release, is ever written.
+    with it, and charges nothing. What was drawn is never taken back, and no refusal depends on a draw that was: a call
+    that cannot be (a code, an order or a time that is wrong) is refused before anything is drawn; where a user's budget
+    is spent and the policy is "error", that event and the user's later ones are refused and stay open, everything else
+    is committed, and then `BudgetSpent` is raised with it. Each user's stream is released as by a `Session` of its own.
+    No raw symbol, and nothing computed from one but its release, is ever written. Threads may share a store.
 
     Parameters of `open`: the file; the setting, which must be that of the file's first use; `key`, 32 secret bytes
     (`seqveil.coins.key_file`), where an event that is drawn again after a crash must come out the same, or `coins` of
@@ -121,16 +124,13 @@ class Store:
         """Release one symbol for each event, several of a user in a row where they come so, in one transaction.
 
         `times` are in seconds, for a budget that counts in them. `positions` (how far some source was read, say) are
-        committed with the releases; a function gets those first.
+        committed with the releases, where none was refused; a function gets the releases first, those refused too.
         """
         if self.setting.in_batches:
             raise InputError(f"this store releases batches of {self.setting.batch}; use release_batches")
-        raw = np.asarray(codes, np.int64)
-        wrong = np.flatnonzero((raw < 0) | (raw >= self.setting.model.n))
-        if wrong.size:
-            raise InputError(f"event {wrong[0]}: expected codes 0..{self.setting.model.n - 1}; encode the symbol")
+        raw = whole_codes(codes, self.setting.model.n)
         names, numbers, stamps = self._checked(users, seqs, raw.size, times)
-        made = Releases(np.empty(raw.size, np.int64), np.empty(raw.size), np.zeros(raw.size, bool))
+        made = Releases.none(raw.size)
         return self._run(SymbolCall(self.setting, names, numbers, stamps, raw, made), made, positions)
 
     def release_batches(
@@ -145,18 +145,22 @@ class Store:
         batch only at the end of a stream. Symbols that wait for their batch are the caller's and not for the disk."""
         if not self.setting.in_batches:
             raise InputError("this store releases one symbol at a time; use release")
-        raw = [np.asarray(codes, np.int64) for codes in batches]
-        for k, codes in enumerate(raw):
-            if not 1 <= codes.size <= self.setting.batch or codes.min() < 0 or codes.max() >= self.setting.model.n:
-                raise InputError(
-                    f"event {k}: expected a batch of 1 to {self.setting.batch} codes 0..{self.setting.model.n - 1}"
-                )
+        raw = [self._batch(k, codes) for k, codes in enumerate(batches)]
         names, numbers, stamps = self._checked(users, seqs, len(raw), times)
-        none, count = np.zeros(0, np.int64), len(raw)
-        made = BatchReleases(
-            [None] * count, [none] * count, np.empty(count), np.zeros(count, bool), np.full(count, np.nan)
-        )
+        made = BatchReleases.none(len(raw))
         return self._run(BatchCall(self.setting, names, numbers, stamps, raw, made), made, positions)
+
+    def _batch(self, k: int, codes: Sequence[int] | Ints) -> Ints:
+        try:
+            raw = whole_codes(codes, self.setting.model.n)
+        except InputError:
+            raw = np.zeros(0, np.int64)
+        if not 1 <= raw.size <= self.setting.batch:
+            raise InputError(
+                f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
+                f"0..{self.setting.model.n - 1}"
+            )
+        return raw
 
     def account(self, user: User) -> UserAccount | None:
         """Where a user stands; None for one who never came."""
@@ -209,17 +213,45 @@ class Store:
                 with self._database.transaction():
                     if self._database.full:
                         self._database.settle()
-                    for group in self._groups(call.names):
-                        self._release(call, group)
-                    if positions is not None:
-                        self._database.set_positions(positions(made) if callable(positions) else positions)
+                    failure = self._release_all(call) or self._note_positions(made, positions)
             except BaseException:
-                # nobody has seen what was drawn; what is live may be ahead of the file, so it is read again
+                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
                 self._live.forget(call.names)
                 raise
+        refused = made.refused
+        if failure is None and refused.any():
+            failure = spent(self.setting, refused)
+        if failure is None:
             return made
+        if isinstance(failure, SeqveilError):
+            failure.made = made
+        raise failure
 
-    def _release(self, call: SymbolCall | BatchCall, group: NDArray[np.intp]) -> None:
+    def _release_all(self, call: SymbolCall | BatchCall) -> Exception | None:
+        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
+        groups = list(self._groups(call.names))
+        if len(groups) > 1:  # the first could be drawn before the order of the next is known to be wrong
+            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
+            upcoming = [0 if row is None else row.events for row in self._database.find(list(everyone))]
+            users = np.array([everyone[name] for name in call.names], np.intp)
+            plan_of(users, call.seqs, np.array(upcoming, np.int64)[users], self._gaps)
+        failures = (self._release(call, group) for group in groups)
+        return next((failure for failure in failures if failure is not None), None)
+
+    def _note_positions(
+        self, made: Made, positions: Positions | Callable[[Made], Positions] | None
+    ) -> Exception | None:
+        """Write the positions; a function that fails takes back nothing but them."""
+        if positions is None or (not callable(positions) and made.refused.any()):
+            return None
+        try:
+            found = positions(made) if callable(positions) else positions
+        except Exception as error:
+            return error
+        self._database.set_positions(found)
+        return None
+
+    def _release(self, call: SymbolCall | BatchCall, group: NDArray[np.intp]) -> Exception | None:
         slots = self._live.enter([call.names[k] for k in group.tolist()], self._database)
         upcoming, ids = self._live.next_seqs(slots), self._live.ids(slots)
         plan = plan_of(slots, call.seqs[group], upcoming, self._gaps)
@@ -228,12 +260,19 @@ class Store:
             found = self._database.stored(wanted)
             for k, event in zip(plan.old, wanted, strict=True):
                 call.give_back(int(group[k]), found[event])
+        failure = None
         if plan.fresh.size:
-            self._database.append(call.play(plan, group, slots, self._live, self._coins))
+            played = call.play(plan, group, slots, self._live, self._coins)
+            failure = played.failure
+            if played.entry is not None:
+                self._database.append(played.entry)
+        following = self._live.next_seqs(slots)
         for k in plan.late:
-            call.give_back(int(group[k]), Stored(int(call.seqs[group[k]]), GAP, 0.0, None, None, ()))
+            if call.seqs[group[k]] < following[k]:
+                call.give_back(int(group[k]), Stored(int(call.seqs[group[k]]), GAP, 0.0, None, None, ()))
         for k, first in plan.twice:
             call.copy(int(group[k]), int(group[first]))
+        return failure
 
     def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
         """The events in groups whose users can be live together."""
