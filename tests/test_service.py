@@ -244,10 +244,15 @@ def test_a_budget_is_kept_and_told(tmp_path, kind):
         if kind == "error":
             answer = service.release(*timed)
             assert (answer.status, answer.reason) == (409, "budget-spent")
-            assert service.ask("GET", "/v1/users/ann/account").status == 404
+            rows, spent = answer.json["releases"], answer.json["position"]
+            assert answer.json["refused"] == list(range(spent, 30))
+            assert [row["seq"] for row in rows] == list(range(spent))
+            again = service.release(*timed).json
+            assert again == answer.json | {"releases": [row | {"replayed": True} for row in rows]}
             statuses = [service.release(each).status for each in timed]
-            spent = statuses.index(409)
             assert statuses == [200] * spent + [409] * (30 - spent)
+            beside = service.release(timed[spent], event("bob", 0, time=1.0)).json
+            assert (beside["refused"], [row["user"] for row in beside["releases"]]) == ([0], ["bob"])
             assert service.ask("GET", "/v1/users/ann/account").json["budget_left"] < 0.7
         elif kind == "stop":
             rows = service.release(*timed).json["releases"]

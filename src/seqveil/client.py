@@ -31,13 +31,19 @@ LONGEST_WAIT = 30.0  # seconds between two attempts
 
 
 class ServiceError(SeqveilError):
-    """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request."""
+    """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request.
+
+    Where a budget is spent, `refused` are the places of all events refused, and `releases` what was released of the
+    request for good; the same request gets the same answer again.
+    """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
         self.reason = str(problem.get("type", "")).rpartition(":")[2]
         self.position: int | None = problem.get("position")
         self.next: int | None = problem.get("next")
+        self.refused: list[int] = list(problem.get("refused", ()))
+        self.releases = [_release(row) for row in problem.get("releases", ())]
         super().__init__(f"the service answered {status} {self.reason}: {problem.get('detail', 'no more is known')}")
 
 
@@ -137,7 +143,7 @@ class Client:
         return self.release_batches([Event(user, seq, values, time)])[0]
 
     def release_many(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 1000) -> list[Release]:
-        """Release symbols, so many in a request; a request is released whole or not at all."""
+        """Release symbols, so many in a request; the first request that is refused ends it."""
         return [made for part in _parts(events, at_once) for made in self._release(part, "value")]
 
     def release_batches(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 100) -> list[Release]:

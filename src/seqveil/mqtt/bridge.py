@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from seqveil._symbols import OnUnknown
-from seqveil.errors import BudgetSpent, DataError, InputError
+from seqveil.errors import DataError, InputError
 from seqveil.mqtt.link import Arrived, BrokerError, Changed, Confirmed, Failed, Happening, Link, Stop
 from seqveil.mqtt.messages import Event, Payloads, Refusal, Topics
-from seqveil.store import OutOfOrder, Store
+from seqveil.store import OutOfOrder, Store, taken
 
 GROUP = 1000  # events of a transaction, at most
 IDLE = 1.0  # seconds between looks at the network thread
@@ -185,12 +185,12 @@ class Bridge:
         return None
 
     def _made(self, events: list[Event]) -> list[bytes | Refusal]:
-        """Released payloads, committed. The store takes a call whole or not at all: one that fails goes in halves."""
+        """Released payloads, committed. Before it draws the store refuses a call that cannot be: it goes in halves."""
         if not events:
             return []
         try:
             return self._committed(events)
-        except (InputError, BudgetSpent) as error:
+        except InputError as error:
             if len(events) == 1:
                 return [self._refusal(events[0], error)]
         half = len(events) // 2
@@ -201,25 +201,27 @@ class Bridge:
         times, write = [event.time for event in events], self._payloads
         out: list[bytes | Refusal] = []
         if self._store.setting.in_batches:
-            sent = self._store.release_batches(users, seqs, [event.codes for event in events], times)
-            replayed, epsilons = sent.replayed.tolist(), sent.epsilons.tolist()
+            symbols = [event.codes for event in events]
+            sent = taken(lambda: self._store.release_batches(users, seqs, symbols, times))
+            replayed, refused, epsilons = sent.replayed.tolist(), sent.refused.tolist(), sent.epsilons.tolist()
             for k, seq in enumerate(seqs):
                 out.append(write.batch(seq, sent.codes[k].tolist(), epsilons[k], sent.paths[k]))
         else:
-            made = self._store.release(users, seqs, [event.codes[0] for event in events], times)
-            replayed, epsilons, codes = made.replayed.tolist(), made.epsilons.tolist(), made.codes.tolist()
+            raw = [event.codes[0] for event in events]
+            made = taken(lambda: self._store.release(users, seqs, raw, times))
+            replayed, refused, epsilons = made.replayed.tolist(), made.refused.tolist(), made.epsilons.tolist()
             for k, seq in enumerate(seqs):
-                out.append(write.symbol(seq, codes[k], epsilons[k]))
+                out.append(write.symbol(seq, int(made.codes[k]), epsilons[k]))
         self.counts.repeated += sum(replayed)
-        self.counts.released += len(replayed) - sum(replayed)
-        return out
+        self.counts.released += len(events) - sum(replayed) - sum(refused)
+        return [Refusal("budget", seq) if no else told for seq, no, told in zip(seqs, refused, out, strict=True)]
 
     def _refusal(self, event: Event, error: Exception) -> Refusal:
         if isinstance(error, OutOfOrder):
             refusal = Refusal("order", event.seq)
             refusal.upcoming = int(self._store.next_seqs([event.user])[0])
             return refusal
-        return Refusal("budget" if isinstance(error, BudgetSpent) else "event", event.seq)
+        return Refusal("event", event.seq)
 
     def _refuse(self, pending: _Pending, user: str | None, refusal: Refusal) -> None:
         self._refusals[refusal.reason] += 1

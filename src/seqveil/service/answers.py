@@ -16,9 +16,16 @@ _STATUS = {NOTHING: "withheld", GAP: "given-up"}
 
 def releases_of(users: Sequence[str], seqs: Sequence[int], made: Outcome, shown: list[Any]) -> bytes:
     """The answer to a request to release, in the order of its events."""
+    return json.dumps({"releases": rows_of(users, seqs, made, shown)}).encode()
+
+
+def rows_of(users: Sequence[str], seqs: Sequence[int], made: Outcome, shown: list[Any]) -> list[dict[str, Any]]:
+    """What was released, event by event; those refused are left out."""
     rows: list[dict[str, Any]] = []
     told = zip(users, seqs, made.epsilons, made.replayed, strict=True)
     for k, (user, seq, epsilon, replayed) in enumerate(told):
+        if made.refused[k]:
+            continue
         if made.codes:
             code = made.codes[k]
             said = {"value": shown[code] if code >= 0 else None}
@@ -28,7 +35,7 @@ def releases_of(users: Sequence[str], seqs: Sequence[int], made: Outcome, shown:
             said = {"values": _words(made.words[k], shown) if path is not None else None, "path": path}
         status = "released" if code >= 0 else _STATUS[code]
         rows.append({"user": user, "seq": seq, "status": status, **said, "epsilon": epsilon, "replayed": replayed})
-    return json.dumps({"releases": rows}).encode()
+    return rows
 
 
 def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, shown: list[Any], batches: bool) -> bytes:

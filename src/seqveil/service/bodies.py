@@ -55,14 +55,14 @@ class OneBatch(BatchEvent):
 
 
 class ManySymbols(_Strict):
-    """Events released together: all of them or none."""
+    """Events released together: all of them, or those that no spent budget refuses, or none."""
 
     events: list[SymbolEvent] = Field(min_length=1, repr=False)
     model: Fingerprint = None
 
 
 class ManyBatches(_Strict):
-    """Batches released together: all of them or none."""
+    """Batches released together: all of them, or those that no spent budget refuses, or none."""
 
     events: list[BatchEvent] = Field(min_length=1, repr=False)
     model: Fingerprint = None

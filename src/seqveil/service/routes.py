@@ -84,14 +84,22 @@ def _for_everyone() -> APIRouter:
 
 
 async def release_symbols(request: Request, body: bodies.Symbols) -> Response:
-    """Release one event or many, all or none; each is on the disk before it is answered."""
+    """Release one event or many; each is on the disk before it is answered.
+
+    A request that cannot be released as it is, is refused before anything is drawn. Where a budget is spent (and the
+    service refuses then), the other events are released all the same, and stand in the problem.
+    """
     service, events = _begin(request, body, body.events if isinstance(body, bodies.ManySymbols) else [body])
     codes = service.wording.encode([event.value for event in events]).tolist()
     return await _finish(request, service, events, codes)
 
 
 async def release_batches(request: Request, body: bodies.Batches) -> Response:
-    """Release one batch or many, all or none; each is on the disk before it is answered."""
+    """Release one batch or many; each is on the disk before it is answered.
+
+    A request that cannot be released as it is, is refused before anything is drawn. Where a budget is spent (and the
+    service refuses then), the other batches are released all the same, and stand in the problem.
+    """
     service, events = _begin(request, body, body.events if isinstance(body, bodies.ManyBatches) else [body])
     size = service.setting.batch
     coded = []
@@ -125,9 +133,7 @@ async def _finish(request: Request, service: Service, events: list[Any], coded: 
     facts.events, facts.users = len(events), users
     made = await service.write(Job(users, seqs, coded, [event.time for event in events]))
     facts.replayed = sum(made.replayed)
-    service.metrics.group.observe(len(events))
-    service.metrics.replays.inc(facts.replayed)
-    service.metrics.releases.inc(len(events) - facts.replayed)
+    service.count(made)
     return Response(releases_of(users, seqs, made, service.wording.shown), media_type=JSON)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from starlette.concurrency import run_in_threadpool
 
 from seqveil.errors import BudgetSpent, InputError
+from seqveil.service.answers import rows_of
 from seqveil.service.config import ServeConfig
 from seqveil.service.guard import Guard
 from seqveil.service.logs import Pseudonyms
@@ -73,7 +74,7 @@ class Service:
         except OutOfOrder as error:
             raise await self._gap(job, error.position) from None
         except BudgetSpent as error:
-            raise Problem("budget-spent", str(error)) from None
+            raise self._spent(job, error) from None
         except StoreError as error:
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
             detail = "the state file cannot be written now; nothing was released, try again"
@@ -83,6 +84,20 @@ class Service:
                 raise Problem("malformed", "the events cannot be released as they are") from None
             detail = "the times of a user's events may not go back; nothing was released"
             raise Problem("time-went-back", detail) from None
+
+    def _spent(self, job: Job, error: BudgetSpent) -> Problem:
+        """What is refused, and what was released beside it for good."""
+        made: Outcome = error.made
+        self.count(made)
+        rows = rows_of(job.users, job.seqs, made, self.wording.shown)
+        return Problem("budget-spent", str(error), position=error.places[0], refused=error.places, releases=rows)
+
+    def count(self, made: Outcome) -> None:
+        """Take what a request was released as into the metrics."""
+        events, replayed = len(made.refused) - sum(made.refused), sum(made.replayed)
+        self.metrics.group.observe(events)
+        self.metrics.replays.inc(replayed)
+        self.metrics.releases.inc(events - replayed)
 
     async def _gap(self, job: Job, place: int) -> Problem:
         upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])

@@ -1,7 +1,8 @@
 """One thread that writes: it takes what waits, releases it in one transaction, and tells everyone how theirs went.
 
 Requests that arrive while a transaction is synced to the disk share the next one, so the more there are the less each
-costs. A request is released whole or not at all, and one that cannot be released does not hold up its neighbours.
+costs. What is wrong with a request is found before any of it is drawn, and does not hold up its neighbours; a spent
+budget, under the policy "error", refuses its user's events and no others.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from seqveil.kernel import Ints
-from seqveil.store import BatchReleases, OutOfOrder, Releases, Store, StoreError
+import numpy as np
+
+from seqveil.store import BatchReleases, OutOfOrder, Releases, Store, StoreError, taken
+from seqveil.stream import spent
 
 log = logging.getLogger("seqveil.service")
 PROBE = "service: last probe"
@@ -30,6 +33,7 @@ class Outcome(NamedTuple):
     replayed: list[bool]
     paths: list[tuple[int, ...] | None]  # of batches; empty for symbols
     words: list[list[int]]
+    refused: list[bool]  # the budget is spent and its policy is "error"
 
 
 @dataclass(eq=False)
@@ -53,7 +57,8 @@ class Writer:
     """Takes jobs on one event loop and releases them on its own thread.
 
     *Guarantee*: a job's future has its outcome only after the transaction with it was committed and synced. Jobs are
-    released in the order they came, each whole or not at all.
+    released in the order they came, each whole, or not at all, or but for the events that a spent budget refuses: then
+    the future has BudgetSpent with the outcome of the others.
 
     Parameters: `most`, the events a transaction is filled up to; `linger`, the seconds it waits for more of them.
     """
@@ -154,17 +159,20 @@ class Writer:
         raw = [code for job in jobs for code in job.raw]
         timed = self._store.setting.budget.seconds is not None
         times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
-        probes = {PROBE: self.transactions} if any(job.probe for job in jobs) else None
-        if self._store.setting.in_batches:
-            self._share(jobs, _of_batches(self._store.release_batches(users, seqs, raw, times, probes)))
+        probes = {PROBE: self.transactions} if any(job.probe for job in jobs) else {}
+        store = self._store
+        if store.setting.in_batches:
+            sent = taken(lambda: store.release_batches(users, seqs, raw, times, lambda made: probes))
+            self._share(jobs, _of_batches(sent))
         else:
-            self._share(jobs, _of_symbols(self._store.release(users, seqs, raw, times, probes)))
+            self._share(jobs, _of_symbols(taken(lambda: store.release(users, seqs, raw, times, lambda made: probes))))
         self.transactions += 1
 
     def _share(self, jobs: Sequence[Job], made: Outcome) -> None:
         at = 0
         for job in jobs:
-            job.outcome = Outcome._make(part[at : at + job.size] for part in made)
+            own = Outcome._make(part[at : at + job.size] for part in made)
+            job.outcome = spent(self._store.setting, np.array(own.refused), own) if any(own.refused) else own
             at += job.size
 
     def _tell(self, group: list[Job]) -> None:
@@ -190,9 +198,9 @@ def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
 
 
 def _of_symbols(made: Releases) -> Outcome:
-    return Outcome(made.codes.tolist(), made.epsilons.tolist(), made.replayed.tolist(), [], [])
+    return Outcome(made.codes.tolist(), made.epsilons.tolist(), made.replayed.tolist(), [], [], made.refused.tolist())
 
 
 def _of_batches(made: BatchReleases) -> Outcome:
-    words: list[Ints] = made.codes
-    return Outcome([], made.epsilons.tolist(), made.replayed.tolist(), made.paths, [w.tolist() for w in words])
+    words = [codes.tolist() for codes in made.codes]
+    return Outcome([], made.epsilons.tolist(), made.replayed.tolist(), made.paths, words, made.refused.tolist())

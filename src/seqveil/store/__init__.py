@@ -6,14 +6,15 @@ symbol, the store gives that release back; it keeps nothing of the symbol.
 
 from seqveil.store.database import Position, StoreBusy, StoreError
 from seqveil.store.plan import OutOfOrder
-from seqveil.store.play import BatchReleases, Releases, UserAccount
+from seqveil.store.play import BatchReleases, Releases, UserAccount, taken
 from seqveil.store.records import GAP, Stored
 from seqveil.store.store import Store
-from seqveil.stream import NOTHING
+from seqveil.stream import NOTHING, REFUSED
 
 __all__ = [
     "GAP",
     "NOTHING",
+    "REFUSED",
     "BatchReleases",
     "OutOfOrder",
     "Position",
@@ -23,4 +24,5 @@ __all__ = [
     "StoreError",
     "Stored",
     "UserAccount",
+    "taken",
 ]

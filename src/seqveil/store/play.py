@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -101,7 +103,7 @@ class SymbolCall:
         """Draw the new events, in rounds. A round that fails ends it, and takes back nothing of those before."""
         source = _coins_of(coins, self.names, self.seqs)
         refused: set[int] = set()
-        failure = _times_fail(self, plan, group, slots, live)
+        failure: Exception | None = _times_fail(self, plan, group, slots, live)
         for places in plan.rounds if failure is None else ():
             left = places if not refused else places[[slot not in refused for slot in slots[places].tolist()]]
             if not left.size:
@@ -167,7 +169,7 @@ class BatchCall:
         records: list[bytes] = []
         done: list[int] = []
         refused: set[int] = set()
-        failure = _times_fail(self, plan, group, slots, live)
+        failure: Exception | None = _times_fail(self, plan, group, slots, live)
         for place in plan.fresh.tolist() if failure is None else ():
             at, who = group[[place]], slots[[place]]
             if int(who[0]) in refused:
@@ -206,6 +208,18 @@ class BatchCall:
             self.made.paths[k], self.made.codes[k] = sent.path, np.asarray(sent.codes, np.int64)
             self.made.leakages[k] = max(sent.most, -sent.least)
         return codec.pack_one(sent, self.raw[k].size, epsilon, time)
+
+
+Made = TypeVar("Made", Releases, BatchReleases)
+
+
+def taken(release: Callable[[], Made]) -> Made:
+    """What a call of the store released, the events refused for a spent budget marked so instead of raised."""
+    try:
+        return release()
+    except BudgetSpent as spent:
+        made: Made = spent.made
+        return made
 
 
 def _coins_of(coins: Coins | KeyedCoins, users: list[User], seqs: Ints) -> Coins:

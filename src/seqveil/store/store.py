@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +19,10 @@ from seqveil.roster import Accounts
 from seqveil.store.database import Database, Position, StoreError
 from seqveil.store.live import Live, nats
 from seqveil.store.plan import Gaps, plan_of
-from seqveil.store.play import BatchCall, BatchReleases, Releases, SymbolCall, UserAccount
+from seqveil.store.play import BatchCall, BatchReleases, Made, Played, Releases, SymbolCall, UserAccount
 from seqveil.store.records import GAP, Stored, codec_of
 from seqveil.stream import Setting, spent, whole_codes
 
-Made = TypeVar("Made", Releases, BatchReleases)
 Positions = Mapping[str, Position]
 
 
@@ -235,8 +233,15 @@ class Store:
             upcoming = [0 if row is None else row.events for row in self._database.find(list(everyone))]
             users = np.array([everyone[name] for name in call.names], np.intp)
             plan_of(users, call.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        failures = (self._release(call, group) for group in groups)
-        return next((failure for failure in failures if failure is not None), None)
+        drawn = False
+        for group in groups:
+            played = self._release(call, group)
+            drawn = drawn or played.entry is not None
+            if played.failure is not None and not drawn:
+                raise played.failure  # nothing to keep: the call leaves no trace
+            if played.failure is not None:
+                return played.failure
+        return None
 
     def _note_positions(
         self, made: Made, positions: Positions | Callable[[Made], Positions] | None
@@ -251,7 +256,7 @@ class Store:
         self._database.set_positions(found)
         return None
 
-    def _release(self, call: SymbolCall | BatchCall, group: NDArray[np.intp]) -> Exception | None:
+    def _release(self, call: SymbolCall | BatchCall, group: NDArray[np.intp]) -> Played:
         slots = self._live.enter([call.names[k] for k in group.tolist()], self._database)
         upcoming, ids = self._live.next_seqs(slots), self._live.ids(slots)
         plan = plan_of(slots, call.seqs[group], upcoming, self._gaps)
@@ -260,19 +265,16 @@ class Store:
             found = self._database.stored(wanted)
             for k, event in zip(plan.old, wanted, strict=True):
                 call.give_back(int(group[k]), found[event])
-        failure = None
-        if plan.fresh.size:
-            played = call.play(plan, group, slots, self._live, self._coins)
-            failure = played.failure
-            if played.entry is not None:
-                self._database.append(played.entry)
+        played = call.play(plan, group, slots, self._live, self._coins) if plan.fresh.size else Played(None, None)
+        if played.entry is not None:
+            self._database.append(played.entry)
         following = self._live.next_seqs(slots)
         for k in plan.late:
             if call.seqs[group[k]] < following[k]:
                 call.give_back(int(group[k]), Stored(int(call.seqs[group[k]]), GAP, 0.0, None, None, ()))
         for k, first in plan.twice:
             call.copy(int(group[k]), int(group[first]))
-        return failure
+        return played
 
     def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
         """The events in groups whose users can be live together."""
