@@ -20,6 +20,7 @@ from seqveil import batches
 from seqveil.accounting import GONE
 from seqveil.audit.exact import told_nothing
 from seqveil.coins import Coins
+from seqveil.errors import BudgetSpent, SeqveilError
 from seqveil.files import Chunk
 from seqveil.flow.meta import BATCH, PATH, SAME_PATH
 from seqveil.flow.rows import Rows
@@ -93,7 +94,7 @@ class Streams:
         steps = np.array([int(end.steps[0]) for end in ends], np.int64)
         left_out = np.array([self._left_out[user] for user in self._ends], np.int64)
         table = [(end.spent[0], end.account.most[0], end.account.least[0]) for end in ends]
-        spent, most, least = np.array(table, np.float64).T
+        spent, most, least = np.array(table, np.float64).reshape(-1, 3).T
         return Accounts(list(self._ends), steps, steps - left_out, spent, most, least)
 
 
@@ -127,7 +128,10 @@ class Batcher:
     def __init__(self, setting: Setting, coins: Coins, memory: int) -> None:
         self.setting = setting
         self.streams = Streams(setting, memory)
-        self.events = self.held = self.stopped = 0
+        self.events = self.held = self.stopped = self.refused = 0
+        self.failure: SeqveilError | None = None  # why no more can be released; what was stands
+        self._spent: set[Hashable] = set()  # users whose rows are taken no more
+        self._drawn = False
         self.choices: dict[str, dict[str, Any]] = {}  # of the chooser: how often, and why (the first reason)
         self._coins = coins
         self._waiting: dict[Hashable, _Waiting] = {}
@@ -139,6 +143,9 @@ class Batcher:
         order = None if part.order is None else part.order.to_physical().to_list()
         made = _Columns()
         for k, user in enumerate(part.users.to_list()):
+            if user in self._spent:
+                self.refused += 1
+                continue
             held = self._waiting.setdefault(user, _Waiting())
             held.codes.append(int(codes[k]))
             if order is not None:
@@ -162,12 +169,25 @@ class Batcher:
     def _send(self, user: Hashable, held: _Waiting, made: _Columns) -> None:
         setting, state, length = self.setting, self.streams.state(user), len(held.codes)
         epsilon = float(allowance(setting, state, None if held.time is None else np.array([held.time]))[0][0])
-        self._note_choice(state, length, epsilon)
-        sent, after = batches.step(setting, state, np.array(held.codes, np.int64), self._coins, held.time)
+        if self.failure is not None:
+            return
+        try:
+            sent, after = batches.step(setting, state, np.array(held.codes, np.int64), self._coins, held.time)
+        except BudgetSpent:
+            self._spent.add(user)
+            self.refused += length
+            return
+        except SeqveilError as error:
+            if not self._drawn:
+                raise
+            self.failure = error
+            return
+        self._drawn = True
         self.streams.keep(user, after, sent is not None)
         if sent is None:
             self.stopped += length
             return
+        self._note_choice(state, length, epsilon)
         self.held += told_nothing(sent)
         made.users += [user] * length
         made.order += held.order

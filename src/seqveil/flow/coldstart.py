@@ -21,17 +21,18 @@ from seqveil.audit.exact import ROUNDING
 from seqveil.coldstart import ColdStart, Receiver, Versions
 from seqveil.decode import smooth_columns
 from seqveil.distortion import Distortion, resolve
-from seqveil.errors import DataError, InputError, ModelError
+from seqveil.errors import BudgetSpent, DataError, InputError, ModelError, SeqveilError
 from seqveil.files import Chunk, Columns, Writer, read
 from seqveil.flow import meta as side
 from seqveil.flow.decode import Decoded, _Sheet
 from seqveil.flow.fit import Distinct
 from seqveil.flow.meta import CONFIDENCE, EPSILON
-from seqveil.flow.release import Released
-from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, Table, value_type_of
+from seqveil.flow.release import Released, unless_refused
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, value_type_of
 from seqveil.kernel import Floats, Ints
 from seqveil.learn import Evidence
 from seqveil.roster import Accounts
+from seqveil.stream import REFUSED
 
 VERSION = "version"
 GUARANTEE = (
@@ -66,24 +67,58 @@ def release_cold(
 ) -> Released:
     """Release every row of a file by a cold start, learning on the way, and write the versions beside it.
 
-    *Guarantee*: that of `ColdStart`. Output, side file and versions appear when all rows are released.
+    *Guarantee*: that of `ColdStart`. Output, side file and versions appear when all rows are released. All that was
+    drawn is in them: where a user's budget is spent and the policy is "error", its rows from there on are left out, and
+    BudgetSpent is raised with the account when all is written.
     """
     if os.fspath(out) == "-" and versions is None:
         raise InputError("released rows on standard output leave no place for the versions; name a file by --versions")
     source = Source(data, columns or Columns(), format, sort, chunk)
     alphabet = start.versions.alphabet
     table, digest, order, held = Table(alphabet, source.columns), side.Digest(), None, 0
+    taking = _Taking(start)
     with Writer(out, out_format, (data,)) as writer:
         for part, codes in source.coded(alphabet, progress):
-            released, epsilons, numbers = start.release_codes(part.users.to_list(), codes)
-            writer.write(table.frame(part, released, {EPSILON: epsilons, VERSION: numbers}))
-            digest.add(part.users, released, epsilons)
-            held += int((epsilons == 0).sum())
+            rows = taking.rows(part, codes)
+            writer.write(table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more}))
+            digest.add(rows.users, rows.codes, rows.epsilons)
+            held += int((rows.epsilons == 0).sum())
             order = None if part.order is None else part.order.name
-        account = _account(start, held, seed)
+            if taking.failure is not None:
+                break
+        account = replace(_account(start, held, seed), events=start.events + taking.refused, refused=taking.refused)
         start.save(versions_file(out, versions))
         side.save(_facts(start.versions, source.columns, order, seed, account, digest), out, meta)
-    return account
+    if taking.failure is not None:
+        raise taking.failure
+    return unless_refused(account, start.versions.last.setting)
+
+
+class _Taking:
+    """Takes the rows of a file, but for those of users who were refused once."""
+
+    def __init__(self, start: ColdStart) -> None:
+        self._start, self._spent = start, set[Hashable]()
+        self.refused = 0
+        self.failure: SeqveilError | None = None  # why no more can be released; what was stands
+
+    def rows(self, part: Chunk, codes: Ints) -> Rows:
+        users = part.users.to_list()
+        left = np.array([k for k, user in enumerate(users) if user not in self._spent], np.intp)
+        try:
+            released, epsilons, numbers = self._start.release_codes([users[k] for k in left], codes[left])
+        except SeqveilError as error:
+            if error.made is None:
+                raise
+            released, epsilons, numbers = error.made
+            if not isinstance(error, BudgetSpent):
+                self.failure = error
+        made = np.flatnonzero(released != REFUSED)
+        self._spent.update(users[k] for k in left[released == REFUSED])
+        self.refused += part.n - made.size
+        at = left[made]
+        order = None if part.order is None else part.order.gather(at)
+        return Rows(part.users.gather(at), order, released[made], epsilons[made], {VERSION: numbers[made]})
 
 
 def versions_file(out: FilePath, named: FilePath | None = None) -> FilePath:
@@ -103,8 +138,8 @@ def _account(start: ColdStart, held: int, seed: int | None) -> Released:
         releases=start.events,
         held=held,
         stopped=0,
-        leakage=float(accounts.leakage.max()),
-        composition=float(accounts.spent.max()),
+        leakage=float(accounts.leakage.max(initial=0.0)),
+        composition=float(accounts.spent.max(initial=0.0)),
         ldp=2.0 * float(accounts.spent.max()) if len(start.versions) > 1 else float(accounts.spent.max()),
         private=seed is None,
         guarantee=GUARANTEE.format(least=once, most=2 * once),
@@ -116,6 +151,7 @@ def _facts(
     versions: Versions, columns: Columns, order: str | None, seed: int | None, account: Released, digest: side.Digest
 ) -> side.Meta:
     counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}
+    counts |= {"refused": account.refused} if account.refused else {}
     told = {"leakage": account.leakage, "composition": account.composition, "digest": digest.hex()}
     head = side.header(versions[0].setting, columns, order, seed)
     return head | counts | told | {"model": fingerprint(versions), "versions": versions.describe()}

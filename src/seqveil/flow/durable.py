@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from seqveil import batches
 from seqveil._symbols import OnUnknown, Symbols
 from seqveil.audit.exact import ROUNDING
 from seqveil.coins import KeyedCoins, User
-from seqveil.errors import DataError, InputError
+from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.files import Chunk, Columns, read
 from seqveil.flow import meta as side
 from seqveil.flow.appending import Appended
@@ -51,6 +52,7 @@ class Position:
     held: int = 0
     stopped: int = 0
     flushed: int = 0  # short last batches that are out
+    drawn: int = 0  # rows that were handed to the store: more than were taken where one of them was refused
     finished: bool = False
 
 
@@ -76,7 +78,9 @@ def release_durably(
     *Guarantee*: however often the run is killed and started again, the output ends up with each row once, as one
     uninterrupted run would have written it, and every release was on the disk before it was in the output. A finished
     run that is repeated changes nothing; rows added to the end of the input since are released after it (not for
-    batches, whose short last ones are out).
+    batches, whose short last ones are out). Where a row finds its user's budget spent and the policy is "error",
+    BudgetSpent is raised: the output ends before that row, all that was drawn stands, and a repeated run ends there
+    again without drawing anything.
 
     Parameters: as for `release_file`; `state`, which no other run may have open; `key`, for coins that are the same if
     an event is drawn again (`seqveil.coins.key_file`); `group`, the events of a transaction. The output is a CSV, TSV
@@ -112,6 +116,7 @@ class _Run(ABC):
         self.setting = store.setting
         self.alphabet, self.table = alphabet, Table(alphabet, source.columns)
         self.seen = _Seen()
+        self._seen_upto: Callable[[int], _Seen] = lambda rows: self.seen
         saved, text = store.position(WHERE), store.position(TEXT)
         if isinstance(saved, str) and isinstance(text, bytes):
             self.position = Position(**json.loads(saved))
@@ -131,8 +136,12 @@ class _Run(ABC):
                 self._see(*_cut(part, codes, times, 0, done), passed=True)
                 if read + done == begin:
                     self._check_input()
-            for at in range(done, part.n, self.group):
-                self._see(*_cut(part, codes, times, at, min(at + self.group, part.n)), passed=False)
+            while done < part.n:
+                end = min(done + self.group, part.n)
+                if read + done < self.position.drawn:  # an earlier run was refused a row of these: no more than them
+                    end = min(end, self.position.drawn - read)
+                self._see(*_cut(part, codes, times, done, end), passed=False)
+                done = end
             read += part.n
         if read < begin:
             self._refuse()
@@ -143,7 +152,9 @@ class _Run(ABC):
         return order
 
     def _see(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        before = self.seen.copy()
         self.seen.add(part)
+        self._seen_upto = lambda rows: before.copy().add(_cut(part, codes, times, 0, rows)[0])
         self.take(part, codes, times, passed)
 
     @abstractmethod
@@ -169,12 +180,21 @@ class _Run(ABC):
     def stopped(self) -> int:
         return self.position.stopped
 
-    def note(self, rows: Rows, position: Position) -> dict[str, str | bytes]:
-        """What is committed beside the releases of these rows: the text they add, and where that leaves the run."""
+    refused = 0  # a row that is refused ends the run
+
+    def note(self, rows: Rows, position: Position, seen: _Seen | None = None) -> dict[str, str | bytes]:
+        """What is committed beside the releases of these rows: the text they add, and where that leaves the run.
+
+        `seen`: the rows that it has taken, where these are not all that were read.
+        """
         frame = self.table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more})
         self._text = self.target.text(frame)
         self._next = replace(
-            position, seen=self.seen.hex(), offset=self.target.size, written=self.target.digest, finished=False
+            position,
+            seen=(seen or self.seen).hex(),
+            offset=self.target.size,
+            written=self.target.digest,
+            finished=False,
         )
         return {WHERE: json.dumps(asdict(self._next)), TEXT: self._text}
 
@@ -182,6 +202,20 @@ class _Run(ABC):
         """The transaction stands: now, and not before, its rows may be seen."""
         self.position = self._next
         self.target.append(self._text)
+
+    def release(self, call: Callable[[], object]) -> None:
+        """Have the store release rows: what comes before the first one that is refused, if one is, is published."""
+        self.target.sync()  # the text before this one can then be forgotten
+        try:
+            call()
+        except BudgetSpent:
+            self.committed()
+            self.target.sync()
+            raise BudgetSpent(
+                f"{self.source.name}: the budget of a user is spent ({self.setting.budget.describe()}) at row "
+                f"{self.position.rows + 1}; the output ends before it, and all that was drawn stands"
+            ) from None
+        self.committed()
 
     def _commit_position(self, position: Position) -> None:
         where = {WHERE: json.dumps(asdict(position))}
@@ -219,19 +253,18 @@ class _OneByOne(_Run):
             return
 
         def note(made: Releases) -> dict[str, str | bytes]:
-            kept = np.flatnonzero(made.codes >= 0)
+            count = int(made.refused.argmax()) if made.refused.any() else part.n
+            kept = np.flatnonzero(made.codes[:count] >= 0)
             more = {EVENT: seqs[kept]} if gaps(self.setting) else {}
             order = None if part.order is None else part.order.gather(kept)
             rows = Rows(part.users.gather(kept), order, made.codes[kept], made.epsilons[kept], more)
             now = self.position
-            held, stopped = int((made.epsilons[kept] == 0).sum()), part.n - kept.size
-            return self.note(
-                rows, replace(now, rows=now.rows + part.n, held=now.held + held, stopped=now.stopped + stopped)
-            )
+            held, stopped = int((made.epsilons[kept] == 0).sum()), count - kept.size
+            after = replace(now, rows=now.rows + count, drawn=now.rows + part.n)
+            after = replace(after, held=now.held + held, stopped=now.stopped + stopped)
+            return self.note(rows, after, self._seen_upto(count))
 
-        self.target.sync()  # the text before this one can then be forgotten
-        self.store.release(users, seqs, codes, times, note)
-        self.committed()
+        self.release(lambda: self.store.release(users, seqs, codes, times, note))
 
     def finish(self) -> None:
         """Nothing waits."""
@@ -246,6 +279,7 @@ class _Waiting:
     codes: list[int] = field(default_factory=list, repr=False)
     order: list[Any] = field(default_factory=list, repr=False)
     time: float | None = None  # of the last one
+    place: int = -1  # of the row that filled the batch, among those read with it
 
 
 class _Batches(_Run):
@@ -276,33 +310,41 @@ class _Batches(_Run):
                 held.order.append(order[k])
             held.time = None if times is None else float(times[k])
             if len(held.codes) == self.setting.batch:
+                held.place = k
                 full.append((user, self._waiting.pop(user)))
                 self._following[user] = held.seq + 1
-        self._rows += part.n
+        before, self._rows = self._rows, self._rows + part.n
         if full and not passed:
-            self._send(full, replace(self.position, rows=self._rows))
+            position = replace(self.position, rows=self._rows, drawn=self._rows)
+            # a batch that is refused is not taken, nor the row that filled it
+            self._send(full, position, [replace(position, rows=before + held.place) for _, held in full])
 
     def finish(self) -> None:
         left = list(self._waiting.items())
         for at in range(self.position.flushed, len(left), self.group):
             some = left[at : at + self.group]
-            self._send(some, replace(self.position, rows=self._rows, flushed=at + len(some)))
+            position = replace(self.position, rows=self._rows, drawn=self._rows, flushed=at + len(some))
+            self._send(some, position, [replace(position, flushed=at + k) for k in range(len(some))])
         if self.position.rows < self._rows:
             self._commit_position(replace(self.position, rows=self._rows, seen=self.seen.hex()))
 
-    def _send(self, full: list[tuple[User, _Waiting]], position: Position) -> None:
-        def note(made: BatchReleases) -> dict[str, str | bytes]:
-            stopped = sum(len(held.codes) for (_, held), path in zip(full, made.paths, strict=True) if path is None)
-            quiet = int((made.leakages <= ROUNDING).sum())
-            rows = _batch_rows(self._like, [held for _, held in full], made)
-            return self.note(rows, replace(position, held=position.held + quiet, stopped=position.stopped + stopped))
+    def _send(self, full: list[tuple[User, _Waiting]], position: Position, short: list[Position]) -> None:
+        """Release these batches; `position` is where that leaves the run, `short` where each leaves it if refused."""
 
+        def note(made: BatchReleases) -> dict[str, str | bytes]:
+            refused = bool(made.refused.any())
+            count = int(made.refused.argmax()) if refused else len(full)
+            told = [(held, path) for (_, held), path in zip(full[:count], made.paths[:count], strict=True)]
+            stopped = sum(len(held.codes) for held, path in told if path is None)
+            quiet = int((made.leakages[:count] <= ROUNDING).sum())
+            rows = _batch_rows(self._like, [held for held, _ in told], made)
+            after = short[count] if refused else position
+            seen = self._seen_upto(full[count][1].place) if refused and full[count][1].place >= 0 else None
+            return self.note(rows, replace(after, held=after.held + quiet, stopped=after.stopped + stopped), seen)
+
+        users, seqs, raw = [user for user, _ in full], [held.seq for _, held in full], [held.codes for _, held in full]
         times = None if full[0][1].time is None else [held.time or 0.0 for _, held in full]
-        self.target.sync()
-        self.store.release_batches(
-            [user for user, _ in full], [held.seq for _, held in full], [held.codes for _, held in full], times, note
-        )
-        self.committed()
+        self.release(lambda: self.store.release_batches(users, seqs, raw, times, note))
 
 
 def _batch_rows(like: Chunk | None, full: list[_Waiting], made: BatchReleases) -> Rows:
@@ -316,7 +358,7 @@ def _batch_rows(like: Chunk | None, full: list[_Waiting], made: BatchReleases) -
     epsilons: list[float] = []
     numbers: list[int] = []
     paths: list[str] = []
-    for held, path, told, epsilon in zip(full, made.paths, made.codes, made.epsilons.tolist(), strict=True):
+    for held, path, told, epsilon in zip(full, made.paths, made.codes, made.epsilons.tolist(), strict=False):
         if path is None:
             continue
         length = len(held.codes)
@@ -337,7 +379,12 @@ class _Seen:
     def __init__(self) -> None:
         self._parts = [hashlib.sha256() for _ in range(4)]
 
-    def add(self, part: Chunk) -> None:
+    def copy(self) -> _Seen:
+        same = _Seen()
+        same._parts = [part.copy() for part in self._parts]
+        return same
+
+    def add(self, part: Chunk) -> _Seen:
         import polars as pl
 
         for k, column in enumerate((part.users, part.order)):
@@ -345,6 +392,7 @@ class _Seen:
                 text = column.cast(pl.String)
                 self._parts[2 * k].update("".join(text.to_list()).encode())
                 self._parts[2 * k + 1].update(text.str.len_bytes().to_numpy().astype("<i8").tobytes())
+        return self
 
     def hex(self) -> str:
         return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()

@@ -12,7 +12,7 @@ import numpy as np
 
 from seqveil._symbols import OnUnknown
 from seqveil.coins import Coins, coins
-from seqveil.errors import InputError
+from seqveil.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.files import Chunk, Columns, Writer
 from seqveil.flow import batched
 from seqveil.flow import meta as side
@@ -21,7 +21,7 @@ from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts, Roster
-from seqveil.stream import NOTHING, Setting
+from seqveil.stream import NOTHING, REFUSED, Setting
 
 MEMORY = 1 << 30
 
@@ -47,6 +47,7 @@ class Released:
     batch: int = 1
     exact: bool = True  # whether the leakage is
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
+    refused: int = 0  # events that the policy "error" left out
 
 
 def release_file(
@@ -73,7 +74,9 @@ def release_file(
     (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`).
 
     *Guarantee*: each user's stream is released as by a `Session` of its own; other columns of the file are dropped; the
-    output and its side file (`OUT.meta.json`, or `meta`) appear whole or not at all, except on standard output.
+    output and its side file (`OUT.meta.json`, or `meta`) appear whole or not at all, except on standard output. All
+    that was drawn is in them: with a budget whose policy is "error" the rows of a user from the first one that finds it
+    spent are left out, all others are written, and then BudgetSpent is raised with the account.
 
     Parameters: `on_unknown` overrides the model's policy for values outside its alphabet; `seed` is for research and
     marks the release as not private; `inputs` are further files that `out` must not replace; `memory` bounds what the
@@ -99,11 +102,27 @@ def release_file(
                 releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None)
             )
             order = _order_name(part)
-        if isinstance(releaser, Batcher):
+            if releaser.failure is not None:
+                break
+        if isinstance(releaser, Batcher) and releaser.failure is None:
             write(releaser.finish())
         account = account_of(setting, releaser, seed)
-        side.save(disk_full(setting, source.columns, order, seed, account, digest), out, meta)
-    return account
+        facts = disk_full(setting, source.columns, order, seed, account, digest)
+        side.save(facts | ({} if releaser.failure is None else {"unfinished": True}), out, meta)
+    if releaser.failure is not None:
+        raise releaser.failure
+    return unless_refused(account, setting)
+
+
+def unless_refused(account: Released, setting: Setting) -> Released:
+    """The account of a file that is written; raises where rows are missing from it under the policy "error"."""
+    if not account.refused:
+        return account
+    raise BudgetSpent(
+        f"the budget is spent ({setting.budget.describe()}): {account.refused} of {account.events} rows are left out, "
+        "all others are released for good",
+        account,
+    )
 
 
 class _OneByOne:
@@ -112,18 +131,40 @@ class _OneByOne:
     def __init__(self, setting: Setting, coins: Coins, memory: int) -> None:
         self._roster, self._coins = Roster(setting, memory), coins
         self._counter = _Counter() if gaps(setting) else None
-        self.events = self.held = self.stopped = 0
+        self._spent: set[object] = set()  # users whose rows are taken no more
+        self._drawn = False
+        self.events = self.held = self.stopped = self.refused = 0
+        self.failure: SeqveilError | None = None  # why no more can be released; what was stands
 
     def take(self, part: Chunk, codes: Ints, times: Floats | None) -> Rows:
         users = part.users.to_list()
-        released, epsilons = self._roster.release(users, codes, self._coins, times)
-        made = np.flatnonzero(released != NOTHING)
+        released, epsilons = self._release(users, codes, times)
+        made = np.flatnonzero(released >= 0)
         more = {} if self._counter is None else {EVENT: self._counter.number(users)[made]}
         self.events += part.n
         self.held += int((epsilons[made] == 0).sum())
-        self.stopped += part.n - made.size
+        self.stopped += int((released == NOTHING).sum())
+        self.refused += int((released == REFUSED).sum())
         order = None if part.order is None else part.order.gather(made)
         return Rows(part.users.gather(made), order, released[made], epsilons[made], more)
+
+    def _release(self, users: list[object], codes: Ints, times: Floats | None) -> tuple[Ints, Floats]:
+        """Codes and ε of all rows; REFUSED from a user's first one that finds the budget spent."""
+        released, epsilons = np.full(codes.size, REFUSED, np.int64), np.zeros(codes.size)
+        left = np.array([k for k, user in enumerate(users) if user not in self._spent], np.intp)
+        try:
+            stamps = None if times is None else times[left]
+            made = self._roster.release([users[k] for k in left], codes[left], self._coins, stamps)
+        except SeqveilError as error:
+            if error.made is None or not (self._drawn or isinstance(error, BudgetSpent)):
+                raise
+            made = error.made
+            if not isinstance(error, BudgetSpent):
+                self.failure = error
+        released[left], epsilons[left] = made
+        self._drawn = True
+        self._spent.update(users[k] for k in np.flatnonzero(released == REFUSED))
+        return released, epsilons
 
     def accounts(self) -> Accounts:
         return self._roster.accounts()
@@ -160,7 +201,7 @@ def refuse_overwriting(data: FilePath, out: FilePath, meta: FilePath | None, inp
 
 def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None) -> Released:
     accounts = releaser.accounts()
-    composed, leaked = float(accounts.spent.max()), float(accounts.leakage.max())
+    composed, leaked = float(accounts.spent.max(initial=0.0)), float(accounts.leakage.max(initial=0.0))
     warnings = []
     if not setting.mechanism.sound:
         worst = int((accounts.leakage - accounts.spent).argmax())
@@ -187,6 +228,7 @@ def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None
         batch=setting.batch,
         exact=not setting.in_batches,
         choices=releaser.choices if isinstance(releaser, Batcher) else {},
+        refused=releaser.refused,
     )
 
 
@@ -226,5 +268,6 @@ def disk_full(
     counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}
     leaked = account.leakage if math.isfinite(account.leakage) else "inf"
     told = {"leakage": leaked, "composition": account.composition, "digest": digest.hex()}
-    picked = {"choices": account.choices} if account.choices else {}
-    return side.header(setting, columns, order, seed) | counts | told | picked
+    more: dict[str, Any] = {"choices": account.choices} if account.choices else {}
+    more |= {"refused": account.refused} if account.refused else {}
+    return side.header(setting, columns, order, seed) | counts | told | more

@@ -1,0 +1,243 @@
+"""Everything that calls of several events show, exactly: all raw sequences, all ways to cut them into calls, all draws.
+
+A client sends a stream in calls and tries a call that was refused again. What it sees, releases and refusals, is a
+transcript t; its law Pr(t|x) for each raw sequence x follows from playing every outcome of every draw, weighed by the
+very integers of the kernels. Then max |log Pr(x|t)/Pr(x)| is what the calls leaked, whatever the ledger says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from seqveil import fast
+from seqveil.accounting import Budget
+from seqveil.coins import Coins, SeededCoins
+from seqveil.errors import BudgetSpent
+from seqveil.kernel import DENOMINATOR, Kernels
+from seqveil.model import MarkovModel
+from seqveil.roster import Roster
+from seqveil.store import Store
+from seqveil.stream import Setting
+
+MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+TRIES = 3  # of a call that is refused
+BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.5, "releases": 3}}
+POLICIES = ("hold", "stop", "error")
+
+
+class Seen(NamedTuple):
+    """What a client sees of one call."""
+
+    codes: tuple[int, ...]
+    refused: bool
+
+
+class World(Protocol):
+    """A place that releases, for one stream at a time."""
+
+    def begin(self) -> None: ...
+    def call(self, seqs: range, raw: list[int]) -> Seen: ...
+    def ledger(self) -> float: ...
+
+
+class Drawn(NamedTuple):
+    """One draw: the symbol it was made for, and the weight that each symbol would give its outcome."""
+
+    code: int
+    weights: tuple[int, ...]
+
+
+class Script:
+    """Stands in for the picking of an output by a coin: plays one outcome of every draw after another."""
+
+    def __init__(self) -> None:
+        self._choices: list[int] = []
+        self._widths: list[int] = []
+        self.drawn: list[Drawn] = []
+
+    def begin(self) -> None:
+        self._widths, self.drawn = [], []
+
+    def following(self) -> bool:
+        """Whether there is another run, and its choices."""
+        while self._choices and self._choices[-1] + 1 == self._widths[len(self._choices) - 1]:
+            self._choices.pop()
+        if self._choices:
+            self._choices[-1] += 1
+        return bool(self._choices)
+
+    def pick(self, kernels: Kernels, codes: np.ndarray, coins: np.ndarray) -> np.ndarray:
+        users, width = kernels.outputs.shape
+        columns = np.stack([kernels.column(np.full(users, k)) for k in range(width)], axis=1)
+        return np.array([self._one(int(codes[row]), columns[row]) for row in range(users)], np.int64)
+
+    def _one(self, code: int, columns: np.ndarray) -> int:
+        possible = np.flatnonzero(columns.any(1))
+        at = len(self._widths)
+        self._widths.append(possible.size)
+        if at == len(self._choices):
+            self._choices.append(0)
+        chosen = int(possible[self._choices[at]])
+        self.drawn.append(Drawn(code, tuple(columns[chosen].tolist())))
+        return chosen
+
+
+@contextmanager
+def scripted() -> Iterator[Script]:
+    """Every draw of a release goes by the script."""
+    script, pick, loaded = Script(), Kernels.pick, fast._loaded
+    fast._loaded = False  # the compiled path draws by itself
+    Kernels.pick = lambda self, codes, coins: script.pick(self, codes, coins)  # type: ignore[method-assign]
+    try:
+        yield script
+    finally:
+        Kernels.pick, fast._loaded = pick, loaded  # type: ignore[method-assign]
+
+
+def cuts(length: int) -> list[list[range]]:
+    """All ways to cut events 0..length-1 into calls.
+
+    >>> [[len(part) for part in cut] for cut in cuts(3)]
+    [[3], [1, 2], [2, 1], [1, 1, 1]]
+    """
+    found = []
+    for marks in itertools.chain.from_iterable(itertools.combinations(range(1, length), k) for k in range(length)):
+        ends = [0, *marks, length]
+        found.append([range(a, b) for a, b in itertools.pairwise(ends)])
+    return found
+
+
+def play(world: World, script: Script, raw: list[int], cut: list[range]) -> tuple[Seen, ...]:
+    """What a client sees that sends these calls, those refused again."""
+    script.begin()
+    world.begin()
+    transcript = []
+    for part in cut:
+        for _ in range(TRIES):
+            transcript.append(world.call(part, [raw[k] for k in part]))
+            if not transcript[-1].refused:
+                break
+    return tuple(transcript)
+
+
+def laws(
+    world: World, script: Script, length: int, cut: list[range]
+) -> Iterator[tuple[tuple[Seen, ...], float, np.ndarray]]:
+    """Every transcript with what the ledger says after it and its probability for each raw sequence.
+
+    What a place does depends on the raw symbols through the draws alone. So each run is played with symbols that spell
+    the number of their event in binary: the draws then tell which event each was for, and with that the probability
+    of the run for all sequences at once.
+    """
+    everything = np.array(list(itertools.product(range(MODEL.n), repeat=length)))
+    going = True
+    while going:
+        events: list[int] = []
+        for bit in range(max(1, (length - 1).bit_length())):
+            said = play(world, script, [k >> bit & 1 for k in range(length)], cut)
+            events = events or [0] * len(script.drawn)
+            assert len(events) == len(script.drawn)
+            events = [event | drawn.code << bit for event, drawn in zip(events, script.drawn, strict=True)]
+        chances = np.ones(len(everything))
+        for event, drawn in zip(events, script.drawn, strict=True):
+            chances *= np.array(drawn.weights)[everything[:, event]] / DENOMINATOR
+        yield said, world.ledger(), chances
+        going = script.following()
+
+
+def worst(world: World, script: Script, length: int, cut: list[range]) -> tuple[float, float]:
+    """The largest leakage of a transcript, and the most by which one passes what the ledger says of it."""
+    found: dict[tuple[Seen, ...], tuple[float, np.ndarray]] = {}
+    for said, ledger, chances in laws(world, script, length, cut):
+        before = found.get(said)
+        found[said] = (ledger, chances) if before is None else (min(ledger, before[0]), chances + before[1])
+    prior = np.array([_prior(raw) for raw in itertools.product(range(MODEL.n), repeat=length)])
+    assert abs(sum(chances for _, chances in found.values()) - 1.0).max() < 1e-9
+    leaked = excess = -math.inf
+    for ledger, chances in found.values():
+        with np.errstate(divide="ignore"):
+            here = float(np.abs(np.log(chances / (prior @ chances))).max())
+        leaked, excess = max(leaked, here), max(excess, here - ledger)
+    return leaked, excess
+
+
+def _prior(raw: tuple[int, ...]) -> float:
+    chain = MODEL.chain.toarray()
+    return float(MODEL.initial[raw[0]]) * math.prod(float(chain[a, b]) for a, b in itertools.pairwise(raw))
+
+
+def setting_of(budget: str, policy: str, epsilon: float = 1.0) -> Setting:
+    """The sticky chain of two states under one of the budgets."""
+    return Setting.of(MODEL, "optimal", epsilon, budget=Budget(**BUDGETS[budget], when_spent=policy))  # type: ignore[arg-type]
+
+
+class InStore:
+    """A store; each stream is a new user's."""
+
+    def __init__(self, path: Path, setting: Setting, coins: Coins | None = None) -> None:
+        self.store, self._user = Store.open(path, setting, coins=coins or SeededCoins(0)), 0
+
+    def begin(self) -> None:
+        self._user += 1
+
+    @property
+    def user(self) -> str:
+        return f"u{self._user}"
+
+    def call(self, seqs: range, raw: list[int]) -> Seen:
+        from seqveil.store import OutOfOrder
+
+        try:
+            return Seen(tuple(self.store.release([self.user] * len(raw), list(seqs), raw).codes.tolist()), False)
+        except BudgetSpent as spent:
+            return Seen(() if spent.made is None else tuple(spent.made.codes.tolist()), True)
+        except OutOfOrder:
+            return Seen((), True)
+
+    def ledger(self) -> float:
+        account = self.store.account(self.user)
+        return 0.0 if account is None else account.leakage
+
+
+class InRoster:
+    """A roster, new for each stream; where an event was refused, the client begins with it again."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+
+    def begin(self) -> None:
+        self._roster = Roster(self._setting)
+
+    def call(self, seqs: range, raw: list[int]) -> Seen:
+        done = sum(self._roster.accounts().events.tolist())
+        left = raw[max(0, done - seqs.start) :]
+        try:
+            codes, _ = self._roster.release(["ann"] * len(left), np.array(left, np.int64), SeededCoins(0))
+            return Seen(tuple(codes.tolist()), False)
+        except BudgetSpent as spent:
+            return Seen(() if spent.made is None else tuple(spent.made[0].tolist()), True)
+
+    def ledger(self) -> float:
+        leakage = self._roster.accounts().leakage
+        return float(leakage.max(initial=0.0))
+
+
+class Found(NamedTuple):
+    """The worst of all calls: what they leaked, and by how much that passes the ledger, and the total if there is."""
+
+    leaked: float
+    excess: float
+
+
+def worst_of_all(world: World, script: Script, setting: Setting, length: int) -> Found:
+    """Over all ways to cut so many events into calls."""
+    pairs = [worst(world, script, length, cut) for cut in cuts(length)]
+    leaked, excess = (max(pair[k] for pair in pairs) for k in range(2))
+    return Found(leaked, excess if setting.budget.total is None else max(excess, leaked - setting.budget.total))

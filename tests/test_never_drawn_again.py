@@ -1,0 +1,406 @@
+"""What was drawn is never drawn again, and no refusal depends on a draw that was taken back.
+
+Calls of several events are enumerated whole: every raw sequence, every cut into calls, every outcome of every draw, a
+client that tries refused calls again. What it sees must leak no more than the budget and the ledger say.
+"""
+
+import itertools
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from benchmarks.calls import BUDGETS, POLICIES, InRoster, InStore, Seen, scripted, setting_of, worst, worst_of_all
+from seqveil.accounting import Budget
+from seqveil.cli import main
+from seqveil.coins import KeyedCoins, SeededCoins
+from seqveil.coldstart import ColdStart
+from seqveil.errors import BudgetSpent, GuaranteeError, InputError
+from seqveil.fleet import Fleet
+from seqveil.flow.durable import release_durably
+from seqveil.flow.release import release_file
+from seqveil.kernel import Kernels
+from seqveil.model import MarkovModel
+from seqveil.mqtt import Bridge, Broker, Link, Topics
+from seqveil.mqtt.messages import Event, Refusal
+from seqveil.roster import Roster
+from seqveil.service.writer import Job, Outcome, Writer
+from seqveil.spark.bucket import Bucket, Memory
+from seqveil.store import REFUSED, Store, StoreError
+from seqveil.stream import Setting
+
+STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+WAYS = list(itertools.product(POLICIES, BUDGETS))
+
+
+class InBridge(InStore):
+    """The bridge's own class, with its messages."""
+
+    def __init__(self, path, setting):
+        super().__init__(path, setting)
+        link = Link(Broker("127.0.0.1", 1, "nobody"), "raw/+")
+        self._bridge = Bridge(self.store, link, Topics("raw/{user}", "released/{user}"))
+
+    def call(self, seqs, raw):
+        events = [Event(self.user, seq, (code,)) for seq, code in zip(seqs, raw, strict=True)]
+        made = self._bridge._made(events)
+        told = tuple(REFUSED if isinstance(one, Refusal) else json.loads(one)["value"] for one in made)
+        return Seen(told, REFUSED in told)
+
+
+class InWriter(InStore):
+    """The service's writer; another job shares each transaction, and is never refused."""
+
+    def __init__(self, path, setting):
+        super().__init__(path, setting)
+        self._writer = Writer(self.store)
+
+    def call(self, seqs, raw):
+        job = Job([self.user] * len(raw), list(seqs), list(raw), None)
+        neighbour = Job([], [], [], None, probe=True)
+        self._writer._serve([neighbour, job])
+        assert isinstance(neighbour.outcome, Outcome)
+        if isinstance(job.outcome, Outcome):
+            return Seen(tuple(job.outcome.codes), False)
+        made = getattr(job.outcome, "made", None)
+        return Seen(() if made is None else tuple(made.codes), True)
+
+
+class InBucket:
+    """Spark's bucket on a shelf in memory: a micro-batch is a call."""
+
+    def __init__(self, setting):
+        self._setting = setting
+
+    def begin(self):
+        self._shelf = Memory()
+
+    def call(self, seqs, raw):
+        bucket = Bucket(self._setting, SeededCoins(0), self._shelf)
+        _, made = bucket.release(["ann"] * len(raw), np.array(seqs), np.array(raw))
+        return Seen(tuple(made.codes.tolist()), False)
+
+    def ledger(self):
+        kept = self._shelf.get("ann")
+        return max(kept.most, -kept.least) / 2**32
+
+
+class InFile:
+    """`release` of a file, begun again where it left no output; parts of the file are parts of a call."""
+
+    def __init__(self, folder, setting, cut):
+        self._folder, self._setting, self._chunk = folder, setting, cut
+        self._out = folder / "out.csv"
+
+    def begin(self):
+        self._said = 0.0
+        self._out.unlink(missing_ok=True)
+
+    def call(self, seqs, raw):
+        data = self._folder / "data.csv"
+        data.write_text("user,value\n" + "".join(f"ann,{code}\n" for code in raw))
+        try:
+            account = release_file(data, self._setting, self._out, chunk=self._chunk)
+        except BudgetSpent as spent:
+            account = spent.made
+        if not self._out.exists():
+            return Seen((), True)
+        self._said = account.leakage
+        return Seen(tuple(pl.read_csv(self._out)["value"].to_list()), False)
+
+    def ledger(self):
+        return self._said
+
+
+class InState:
+    """`release --state`, run again where it fails."""
+
+    def __init__(self, folder, setting, group):
+        self._folder, self._setting, self._group, self._number = folder, setting, group, 0
+
+    def begin(self):
+        self._number += 1
+        self._at = self._folder / f"{self._number}"
+        self._at.mkdir()
+
+    def call(self, seqs, raw):
+        data, out = self._at / "data.csv", self._at / "out.csv"
+        data.write_text("user,value\n" + "".join(f"ann,{code}\n" for code in raw))
+        refused = False
+        try:
+            release_durably(data, self._setting, out, self._at / "state.db", group=self._group)
+        except BudgetSpent:
+            refused = True
+        rows = pl.read_csv(out)["value"].to_list() if out.exists() and out.stat().st_size else []
+        return Seen(tuple(rows), refused)
+
+    def ledger(self):
+        with Store.open(self._at / "state.db", self._setting) as store:
+            account = store.account("ann")
+            return 0.0 if account is None else account.leakage
+
+
+def sound(found):
+    assert found.excess <= 1e-9
+
+
+@pytest.mark.parametrize(("policy", "budget"), WAYS)
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_calls_to_a_roster_leak_what_the_ledger_says(policy, budget, length):
+    setting = setting_of(budget, policy)
+    with scripted() as script:
+        sound(worst_of_all(InRoster(setting), script, setting, length))
+
+
+@pytest.mark.parametrize(("policy", "budget"), WAYS)
+@pytest.mark.parametrize("place", [InStore, InBridge, InWriter])
+def test_calls_to_a_store_a_bridge_and_a_service_leak_what_the_ledger_says(tmp_path, place, policy, budget):
+    setting = setting_of(budget, policy)
+    with scripted() as script:
+        world = place(tmp_path / "s.db", setting)
+        for length in (2, 3, 4) if place is InStore and budget == "total" else (3,):
+            sound(worst_of_all(world, script, setting, length))
+        world.store.close()
+
+
+@pytest.mark.parametrize(("policy", "budget"), [way for way in WAYS if way[0] != "error"])
+def test_micro_batches_leak_what_the_ledger_says(policy, budget):
+    setting = setting_of(budget, policy)
+    with scripted() as script:
+        sound(worst_of_all(InBucket(setting), script, setting, 4))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_files_leak_what_the_ledger_says(tmp_path, policy, chunk):
+    setting = setting_of("total", policy)
+    with scripted() as script:
+        leaked, excess = worst(InFile(tmp_path, setting, chunk), script, 3, [range(3)])
+    assert leaked <= 1.8
+    assert excess <= 1e-9
+
+
+@pytest.mark.parametrize(("policy", "group"), [("error", 1), ("error", 2), ("error", 3), ("stop", 2)])
+def test_files_with_a_state_leak_what_the_ledger_says(tmp_path, policy, group):
+    setting = setting_of("total", policy)
+    with scripted() as script:
+        leaked, excess = worst(InState(tmp_path, setting, group), script, 3, [range(3)])
+    assert leaked <= 1.8
+    assert excess <= 1e-9
+
+
+class Counted:
+    """Coins that are counted."""
+
+    private = True
+
+    def __init__(self):
+        self.thrown, self._coins = 0, SeededCoins(3)
+
+    def draw(self, count):
+        self.thrown += count
+        return self._coins.draw(count)
+
+
+SPENT = Budget(total=1.8, when_spent="error")
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_refused_call_made_again_throws_no_coin_and_says_the_same(tmp_path, batch):
+    options = {"mechanism": "balanced"} if batch == 1 else {"mechanism": "tree", "batch": 2}
+    setting, coins = Setting.of(STICKY, epsilon=1.0, budget=SPENT, **options), Counted()
+    users, seqs = ["ann", "bob"] * 30, [k // 2 for k in range(60)]
+    with Store.open(tmp_path / "s.db", setting, coins=coins) as store:
+        release = store.release if batch == 1 else store.release_batches
+        raw = [0] * 60 if batch == 1 else [[0, 1]] * 60
+        said = []
+        for _ in range(3):
+            with pytest.raises(BudgetSpent) as spent:
+                release(users, seqs, raw)
+            made = spent.value.made
+            told = made.codes.tolist() if batch == 1 else made.paths
+            said.append((told, made.epsilons.tolist(), spent.value.places, coins.thrown))
+        assert said[0] == said[1] == said[2]
+        events = [store.account(user).events for user in ("ann", "bob")]
+        assert spent.value.places == [k for k in range(60) if seqs[k] >= events[k % 2]]
+        assert store.next_seqs(["ann", "bob"]).tolist() == events
+
+
+def test_an_event_given_up_for_one_that_is_refused_stays_open(tmp_path):
+    with Store.open(tmp_path / "s.db", Setting.of(STICKY, epsilon=1.0, budget=SPENT), gaps="skip") as store:
+        with pytest.raises(BudgetSpent):
+            store.release(["ann"] * 40, range(40), [0] * 40)
+        upcoming = store.next_seqs(["ann"])[0]
+        with pytest.raises(BudgetSpent) as spent:
+            store.release(["ann"] * 3, [upcoming + 2, upcoming, upcoming + 2], [0] * 3)
+        assert spent.value.made.codes.tolist() == [REFUSED] * 3
+        assert not spent.value.made.replayed.any()
+        assert store.next_seqs(["ann"])[0] == upcoming
+
+
+def test_a_spent_budget_of_seconds_opens_again_and_forgets_nothing():
+    """A refused event leaves the window as it was: an earlier time that comes later still finds all costs in it."""
+    budget = Budget(per_window=1.5, seconds=10.0, when_spent="error")
+    fleet, row = Fleet(Setting.of(STICKY, "balanced", 1.0, budget=budget), users=2), np.array([0])
+    for _ in range(40):
+        try:
+            fleet.release(row, np.array([0]), SeededCoins(1), np.array([100.0]))
+        except BudgetSpent:
+            break
+    assert fleet.state.steps[0] < 40
+    steps, recent = fleet.state.steps[0], fleet.state.window.within(np.full(2, 100.0), 10.0)
+    with pytest.raises(BudgetSpent):
+        fleet.release(np.array([0, 1]), np.array([0, 0]), SeededCoins(1), np.array([109.0, 500.0]))
+    assert fleet.state.steps.tolist() == [steps, 1]
+    assert fleet.state.window.within(np.array([109.0, 600.0]), 10.0).tolist() == [recent[0], 0.0]
+    assert fleet.release(row, np.array([0]), SeededCoins(1), np.array([111.0])).codes[0] >= 0
+
+
+def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
+    budget, coins = Budget(per_window=1.0, seconds=5.0), Counted()
+    setting = Setting.of(STICKY, "balanced", 1.0, budget=budget)
+    users, times = ["ann", "bob", "ann"], np.array([2.0, 1.0, 1.0])
+    with Store.open(tmp_path / "s.db", setting, coins=coins) as store:
+        for wrong in (times, np.array([0.0, np.nan, 1.0])):
+            with pytest.raises(InputError, match="times"):
+                store.release(users, [0, 0, 1], [0, 0, 0], wrong)
+        assert store.accounts().users == []
+    roster = Roster(setting)
+    with pytest.raises(InputError, match="times"):
+        roster.release(users, np.zeros(3, int), coins, times)
+    assert (roster.accounts().users, coins.thrown) == ([], 0)
+
+
+@pytest.fixture
+def broken_third_round(monkeypatch):
+    """The third draw of a call finds a kernel that cannot be drawn from, whatever it is."""
+    count, pick = itertools.count(), Kernels.pick
+
+    def fail(self, codes, coins):
+        if next(count) == 2:
+            raise GuaranteeError("a kernel failed its own check; nothing was released")
+        return pick(self, codes, coins)
+
+    monkeypatch.setattr("seqveil.fast._loaded", False)
+    monkeypatch.setattr(Kernels, "pick", fail)
+
+
+def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_round):
+    setting = Setting.of(STICKY, "balanced", 1.0)
+    with Store.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
+        with pytest.raises(GuaranteeError) as failed:
+            store.release(["ann"] * 4, range(4), [0] * 4)
+        made = failed.value.made.codes.tolist()
+        assert made[2:] == [REFUSED] * 2
+        again = store.release(["ann"] * 4, range(4), [1] * 4)
+        assert again.codes[:2].tolist() == made[:2]
+        assert again.replayed.tolist() == [True, True, False, False]
+
+
+def test_a_roster_keeps_the_rounds_before_one_that_fails(broken_third_round):
+    roster = Roster(Setting.of(STICKY, "balanced", 1.0))
+    with pytest.raises(GuaranteeError) as failed:
+        roster.release(["ann"] * 4, np.zeros(4, int), SeededCoins(1))
+    codes, epsilons = failed.value.made
+    assert codes[2:].tolist() == [REFUSED] * 2
+    assert epsilons.tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert roster.accounts().events.tolist() == [2]
+
+
+def test_a_failed_transaction_is_read_again(tmp_path):
+    """The disk's failures depend on no draw: they may undo one, and the live states are then those of the file."""
+    with Store.open(tmp_path / "s.db", Setting.of(STICKY, "balanced", 1.0)) as store:
+        store.release(["ann"], [0], [0])
+        with pytest.raises(StoreError):
+            store.release(["ann"], [1], [0], positions={"x": object()})
+        assert store.next_seqs(["ann"]).tolist() == [1]
+        assert not store.release(["ann"], [1], [0]).replayed[0]
+
+
+def test_spark_refuses_the_policy_error():
+    with pytest.raises(InputError, match='use when_spent="stop"'):
+        Bucket(Setting.of(STICKY, epsilon=1.0, budget=SPENT), KeyedCoins(bytes(32)), Memory())
+
+
+def test_a_cold_start_keeps_what_it_released_beside_a_refused_user():
+    start = ColdStart(2, 1.0, budget=Budget(total=2.0, when_spent="error"), seed=1)
+    with pytest.raises(BudgetSpent) as spent:
+        start.release_codes(["ann"] * 4 + ["bob"], np.zeros(5, int))
+    codes, epsilons, _ = spent.value.made
+    assert (codes == REFUSED).tolist() == [False, False, True, True, False]
+    assert epsilons.tolist() == [1.0, 1.0, 0.0, 0.0, 1.0]
+    assert start.events == 3
+    assert start.accounts().events.tolist() == [2, 1]
+    assert start.release("bob", 0) in (0, 1)
+
+
+@pytest.fixture
+def files(tmp_path):
+    rows = "".join(f"{user},{(k // 5) % 2}\n" for k in range(30) for user in ("ann", "bob"))
+    (tmp_path / "data.csv").write_text("user,value\n" + rows + "carl,0\n")
+    STICKY.save(tmp_path / "m")
+    return tmp_path
+
+
+@pytest.mark.parametrize("more", [(), ("--batch", 3)])
+def test_a_file_is_released_but_for_the_rows_of_spent_users(files, capfd, more):
+    out = files / "out.csv"
+    args = ["release", files / "data.csv", "-m", files / "m", "-e", 1, "--budget", 2, "--when-spent", "error", *more]
+    assert main([*map(str, args), "-o", str(out)]) == 1
+    assert capfd.readouterr().err.splitlines()[-1].startswith("error: the budget is spent (at most 2 in total")
+    meta, frame = json.loads((files / "out.csv.meta.json").read_text()), pl.read_csv(out)
+    assert meta["refused"] == 61 - frame.height > 0
+    assert frame["user"].to_list()[-1] == "carl"
+    assert main(["audit", str(out), "-m", str(files / "m")]) == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--batch", 3)])
+def test_a_file_with_a_state_ends_before_the_first_row_refused(files, capfd, more):
+    out, state = files / "out.csv", files / "state.db"
+    args = ["release", files / "data.csv", "-m", files / "m", "-e", 1, "--budget", 2, "--when-spent", "error", *more]
+    said, seen = [], []
+    for _ in range(3):
+        assert main([*map(str, args), "-o", str(out), "--state", str(state)]) == 1
+        said.append(capfd.readouterr().err.splitlines()[-1])
+        budget = Budget(total=2.0, when_spent="error")
+        kind = {"mechanism": "auto", "batch": 3} if more else {}
+        with Store.open(state, Setting.of(STICKY, epsilon=1.0, budget=budget, **kind)) as store:
+            seen.append((out.read_text(), [store.releases(user) for user in ("ann", "bob", "carl")]))
+    assert said[0] == said[1] == said[2]
+    assert "the output ends before it" in said[0]
+    assert seen[0] == seen[1] == seen[2]
+    assert sum(len(each) for each in seen[0][1]) >= pl.read_csv(out)["epsilon"].ne(0).sum()
+
+
+# what comes in is checked
+
+
+@pytest.mark.parametrize("rows", [[2, -1], [3], [0, 0], [0.0, 1.0]])
+def test_a_fleet_takes_rows_that_are_there_each_once(rows):
+    fleet = Fleet(Setting.of(STICKY, epsilon=1.0), users=3)
+    with pytest.raises(InputError):
+        fleet.release(np.array(rows), np.zeros(len(rows), int), SeededCoins(1))
+    assert fleet.state.steps.tolist() == [0, 0, 0]
+
+
+WRONG = {"float": np.array([1.9]), "bool": np.array([True]), "text": np.array(["1"]), "list": [0.0], "high": [2]}
+
+
+@pytest.mark.parametrize("codes", WRONG.values(), ids=WRONG)
+def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
+    plain, tree = Setting.of(STICKY, epsilon=1.0), Setting.of(STICKY, "tree", 1.0, batch=2)
+    coins = Counted()
+    with Store.open(tmp_path / "s.db", plain, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
+        store.release(["ann"], [0], codes)
+    with Store.open(tmp_path / "t.db", tree, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
+        store.release_batches(["ann"], [0], [codes])
+    with pytest.raises(InputError, match="whole numbers"):
+        Roster(plain).release(["ann"], codes, coins)
+    with pytest.raises(InputError, match="whole numbers"):
+        Fleet(plain, users=1).release(np.array([0]), codes, coins)
+    with pytest.raises(InputError, match="whole numbers"):
+        ColdStart(2, 1.0, seed=1).release_codes(["ann"], codes)
+    with pytest.raises(InputError, match="whole numbers"):
+        Bucket(plain, coins, Memory()).release(["ann"], np.array([0]), codes)
+    assert coins.thrown == 0

@@ -1,0 +1,107 @@
+"""A session that threads share: every release is charged, and no budget is passed."""
+
+import sys
+import threading
+
+import pytest
+
+import seqveil as sv
+from seqveil.accounting import Budget
+from seqveil.errors import BudgetSpent
+from seqveil.store import Store
+from seqveil.stream import Setting
+
+MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+THREADS = 8
+
+
+@pytest.fixture(autouse=True)
+def often():
+    """Threads take turns as often as they can, so that a missing lock shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(act, times):
+    """Run `act` so many times in each of several threads; all that it returned."""
+    made, failures = [], []
+
+    def work():
+        try:
+            made.extend([act() for _ in range(times)])
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    return made
+
+
+def test_every_release_of_threads_that_share_a_session_is_charged():
+    session = sv.Session(MODEL, "balanced", 1.0)
+    made = together(lambda: session.release(0), 100)
+    standing = session.standing()
+    assert len(made) == standing.releases == THREADS * 100
+    assert standing.by_composition == THREADS * 100.0
+
+
+@pytest.mark.parametrize("policy", ["stop", "error"])
+def test_threads_cannot_pass_a_budget(policy):
+    """On a chain without memory every release costs the same, so how many there are is known."""
+    flat = sv.MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
+
+    def session_of():
+        return sv.Session(flat, "randomized_response", 1.0, budget=Budget(total=20.0, when_spent=policy))
+
+    def release(session):
+        try:
+            return session.release(0)
+        except BudgetSpent:
+            return None
+
+    alone, shared = session_of(), session_of()
+    expected = sum(release(alone) is not None for _ in range(THREADS * 12))
+    made = [one for one in together(lambda: release(shared), 12) if one is not None]
+    assert len(made) == shared.standing().releases == expected < THREADS * 12
+    assert shared.leakage <= 20.0
+
+
+def test_threads_that_push_fill_whole_batches():
+    session = sv.Session(MODEL, "tree", 2.0, batch=3)
+    made = together(lambda: session.push(0), 30)
+    assert sorted(map(len, made)) == [0] * 160 + [3] * 80
+    assert len(session.paths) == 80
+    assert session.standing().releases == 240
+
+
+def test_threads_may_share_a_store(tmp_path):
+    with Store.open(tmp_path / "s.db", Setting.of(MODEL, "balanced", 1.0)) as store:
+        together(lambda: store.release([f"u{threading.get_ident()}"], [0], [1]), 5)
+        made = together(lambda: int(store.release(["ann"], [0], [1]).codes[0]), 5)
+        assert len(set(made)) == 1
+        assert store.account("ann").releases == 1
+
+
+def test_a_refused_push_can_be_pushed_again():
+    """The budget is per seconds: spent at one time, free again at a later one."""
+    budget = Budget(per_window=1.0, seconds=10.0, when_spent="error")
+    session = sv.Session(MODEL, "tree", 1.0, batch=2, budget=budget)
+    spent = False
+    for _ in range(40):
+        try:
+            session.push(0, time=3.0)
+        except BudgetSpent:
+            spent = True
+            break
+    assert spent
+    for _ in range(3):
+        with pytest.raises(BudgetSpent):
+            session.push(1, time=4.0)
+    assert len(session.push(1, time=30.0)) == 2
+    assert session.push(1, time=31.0) == []
