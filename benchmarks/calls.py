@@ -28,7 +28,7 @@ from seqveil.stream import Setting
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 TRIES = 3  # of a call that is refused
-BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.5, "releases": 3}}
+BUDGETS = {"total": {"total": 1.8}, "window": {"per_window": 1.8, "releases": 3}}
 POLICIES = ("hold", "stop", "error")
 
 

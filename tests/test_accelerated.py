@@ -61,8 +61,31 @@ def test_what_it_does_not_cover_is_refused(options):
 def test_bad_input():
     setting = Setting.of(chain(3, 1), epsilon=1.0)
     fleet = DeviceFleet(setting, 2, "cpu")
-    for codes in (np.array([0, 3]), np.array([0]), np.array([-1, 0])):
-        with pytest.raises(errors.InputError, match="expected one code"):
+    for codes in (np.array([0, 3]), np.array([0]), np.array([-1, 0]), np.array([0.0, 1.9])):
+        with pytest.raises(errors.InputError, match="expected (one code|codes)"):
             fleet.release(codes, SeededCoins(1))
+    assert fleet.steps == 0
+
+
+def test_a_call_that_fails_in_the_middle_tells_what_it_released(monkeypatch):
+    """The users before the one that fails have moved on: their releases are told, and no other call is taken."""
+    fleet = DeviceFleet(Setting.of(chain(3, 1), epsilon=1.0), 3, "cpu", chunk=1)
+    some = fleet._some
+
+    def fail(part, codes, thrown):
+        if part.start == 2:
+            raise errors.GuaranteeError("a table is not well inside its bounds")
+        return some(part, codes, thrown)
+
+    monkeypatch.setattr(fleet, "_some", fail)
+    with pytest.raises(errors.GuaranteeError) as failed:
+        fleet.release(np.array([0, 1, 2]), SeededCoins(1))
+    assert (failed.value.made >= 0).tolist() == [True, True, False]
+    with pytest.raises(errors.InputError, match="failed in the middle"):
+        fleet.release(np.array([0, 1, 2]), SeededCoins(1))
+
+
+def test_a_device_that_is_not_there():
+    setting = Setting.of(chain(3, 1), epsilon=1.0)
     with pytest.raises(errors.InputError, match="no device"):
         DeviceFleet(setting, 2, "cuda:7")

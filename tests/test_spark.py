@@ -19,7 +19,7 @@ from seqveil import MarkovModel, Setting
 from seqveil.accounting import Budget
 from seqveil.alphabet import Alphabet, Bins, Grid
 from seqveil.cli import main
-from seqveil.errors import BudgetSpent, DataError, InputError, SeqveilError
+from seqveil.errors import DataError, InputError, SeqveilError
 from seqveil.flow.durable import release_durably
 from seqveil.spark import Columns, account, fit, release, session_conf, total
 from seqveil.spark.guard import told
@@ -126,17 +126,16 @@ def test_events_that_come_again_are_not_released_again(spark, small, tmp_path):
 
 def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
-    setting = Setting.of(model, "optimal", 1.0, budget=Budget(total=1.5, when_spent="error"))
+    setting = Setting.of(model, "optimal", 1.0, budget=Budget(total=1.5, when_spent="stop"))
     frame = pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]})
     sparks.write(frame, tmp_path / "in", 1)
     with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, told():
         sparks.stream(spark, tmp_path / "in", tmp_path / "a", setting).awaitTermination()
     assert SECRET not in repr(refused.getrepr(chain=True))
     assert "\n" not in str(refused.value)
-    long = pl.DataFrame({"user": ["ann"] * 9, "seq": range(9), "value": ["a"] * 9})
-    sparks.write(long, tmp_path / "long", 1)
-    with pytest.raises(BudgetSpent), told():
-        sparks.stream(spark, tmp_path / "long", tmp_path / "c", setting).awaitTermination()
+    error = Setting.of(model, "optimal", 1.0, budget=Budget(total=1.5, when_spent="error"))
+    with pytest.raises(InputError, match=r'use when_spent="stop"'):
+        sparks.stream(spark, tmp_path / "in", tmp_path / "c", error)
     planted = [path for path in (tmp_path / "a").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert planted == []
 

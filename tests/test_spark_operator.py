@@ -250,7 +250,7 @@ def test_a_checkpoint_of_something_else_is_refused():
     assert KEY.hex() not in facts[0]
 
 
-def test_budgets_stop_hold_or_end_the_query():
+def test_budgets_stop_or_hold():
     for policy, count in (("stop", 2), ("hold", 6)):
         setting = Setting.of(FULL, "balanced", 1.0, budget=Budget(total=2.0, when_spent=policy))
         rows = feed(operator_of(job_of(setting)), [("ann", seq, seq % 3) for seq in range(6)])
@@ -258,7 +258,7 @@ def test_budgets_stop_hold_or_end_the_query():
         assert rows["seq"].tolist() == want["seq"].tolist()
         assert len(rows) >= count
     setting = Setting.of(FULL, "balanced", 1.0, budget=Budget(total=0.5, when_spent="error"))
-    with pytest.raises(Refused, match="BudgetSpent: the budget is spent"):
+    with pytest.raises(Refused, match=r'InputError: Spark cannot end .*use when_spent="stop"'):
         feed(operator_of(job_of(setting)), [("ann", seq, 0) for seq in range(9)])
 
 
