@@ -110,4 +110,5 @@ def _advance(
         window = window.push(now, np.maximum(most, -least), setting.budget.span)
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
-    return sent, State(states, state.steps + 1, state.spent + batch.epsilon, saved, account, window)
+    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    return sent, State(states, state.steps + 1, spent, saved, account, window, ldp)

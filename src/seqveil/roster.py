@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import fleet, stream
-from seqveil.coins import Coins
+from seqveil.coins import Coins, known_as
 from seqveil.kernel import Floats, Ints
 
 SMALL = 4096  # bytes of state a user may have and still always stay live
@@ -31,6 +31,7 @@ class Accounts:
     spent: Floats  # Σ ε used
     most: Floats  # exact leakage, upper side
     least: Floats  # lower side
+    ldp: Floats  # Σ of (LDP level · ε): what holds without any model
 
     @property
     def leakage(self) -> Floats:
@@ -62,7 +63,7 @@ class Roster:
         self._slot: dict[int, int] = {}  # user → row of the fleet, least recently used first
         self._history: list[tuple[array[int], array[float]]] = []
         self._releases = np.zeros(0, np.int64)
-        self._standing = np.zeros((0, 4))  # events, spent, most, least
+        self._standing = np.zeros((0, 5))  # events, spent, most, least, ldp
 
     def release(
         self, users: Sequence[Hashable], codes: Ints, coins: Coins, times: Floats | None = None
@@ -84,9 +85,9 @@ class Roster:
 
     def accounts(self) -> Accounts:
         """Where every user stands."""
-        events, spent, most, least = self._standing[: len(self._index)].T.copy()
+        events, *figures = self._standing[: len(self._index)].T.copy()
         releases = self._releases[: len(self._index)].copy()
-        return Accounts(list(self._index), events.astype(np.int64), releases, spent, most, least)
+        return Accounts(list(self._index), events.astype(np.int64), releases, *figures)
 
     def _play(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
         """All events or none: an error puts everything back, since nobody has seen what was drawn."""
@@ -98,7 +99,7 @@ class Roster:
             raise
 
     def _play_all(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
-        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
+        ids = np.array([self._index.setdefault(known_as(user), len(self._index)) for user in users], np.intp)
         self._make_room(len(self._index))
         codes, epsilons = np.empty(ids.size, np.int64), np.empty(ids.size)
         for members in self._groups(ids):
@@ -131,7 +132,7 @@ class Roster:
         if users > len(self._releases):
             more = max(users, 2 * len(self._releases)) - len(self._releases)
             self._releases = np.concatenate([self._releases, np.zeros(more, np.int64)])
-            self._standing = np.concatenate([self._standing, np.zeros((more, 4))])
+            self._standing = np.concatenate([self._standing, np.zeros((more, 5))])
         if self._capacity is not None:
             self._history.extend((array("q"), array("d")) for _ in range(users - len(self._history)))
 
@@ -176,7 +177,7 @@ class Roster:
         rows, state = self._rows(members), self._live.state
         account = state.account
         self._standing[members] = np.column_stack(
-            [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows]]
+            [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows], state.ldp[rows]]
         )
         np.add.at(self._releases, ids[codes != stream.NOTHING], 1)
         if self._capacity is not None:

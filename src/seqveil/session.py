@@ -177,7 +177,7 @@ class Session:
             most,
             least,
             spent,
-            setting.mechanism.ldp * spent if spent else 0.0,
+            float(state.ldp[0]),
             left,
             self.private,
         )

@@ -7,7 +7,7 @@ as an argument and leave no trace but the draw.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,10 @@ class Setting:
             raise InputError(
                 f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
             )
+        if purse.ldp_total is not None and not math.isfinite(chosen.ldp):
+            raise InputError(
+                f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
+            )
         plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
         if epsilon is None and purse.total is not None and purse.horizon is not None:
             epsilon = min(purse.total, chosen.largest / plan.period)  # the horizon spreads it
@@ -87,8 +91,12 @@ class Setting:
             "distortion": self.distortion.name,
             "batch": self.batch,
             "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
-            "budget": {f.name: getattr(self.budget, f.name) for f in fields(Budget)},
+            "budget": self.budget.to_json(),
         }
+
+    def ldp_cost(self, epsilons: Floats) -> Floats:
+        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+        return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +109,15 @@ class State:
     saved: Floats  # (B,) ε put by, by a belief-driven schedule
     account: Account
     window: Window
+    ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
 
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
         model = setting.model
         states = np.broadcast_to(model.initial, (users, model.size)).copy()
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
-        return cls(states, steps, spent, saved, Account.start(model, users), Window.start(users))
+        account, window = Account.start(model, users), Window.start(users)
+        return cls(states, steps, spent, saved, account, window, np.zeros(users))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -219,6 +229,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     recent = state.window.within(_now(setting, state, times), setting.budget.span)
     pulse = setting.schedule.period if setting.schedule.threshold is None else 1
     allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
+    if setting.budget.ldp_total is not None:
+        allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
     gone = (wanted > 0) & (allowed < GONE)
     return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
 
@@ -247,7 +259,8 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         least, most = between(low, high, marginal, model.size)
         cost = np.where(silent, 0.0, np.maximum(most, -least))
         window = window.push(_now(setting, state, times), cost, setting.budget.span)
-    after = State(states, state.steps + 1, state.spent + epsilons, saved, account, window)
+    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    after = State(states, state.steps + 1, spent, saved, account, window, ldp)
     return Released(codes, epsilons, columns, beliefs), after
 
 

@@ -33,6 +33,7 @@ def release(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     on_unknown: Annotated[
         str | None, typer.Option(metavar="error|nearest", help="Values outside the alphabet  [default: the model's]")
@@ -81,7 +82,7 @@ def release(
     from seqveil.commands.output import emit_json, progress
     from seqveil.model import MarkovModel
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     if cold_start:
         chosen = (mechanism, epsilon, distortion, every, spend_above, *spend)
         refused = {"--model": model, "--batch": batch, "--state": state, "--key": key, "--on-unknown": on_unknown}

@@ -180,7 +180,7 @@ def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None
         stopped=releaser.stopped,
         leakage=leaked,
         composition=composed,
-        ldp=setting.mechanism.ldp * composed if composed else 0.0,
+        ldp=float(accounts.ldp.max()),
         private=seed is None,
         guarantee=guarantee(setting),
         warnings=tuple(warnings),
@@ -217,6 +217,8 @@ def guarantee(setting: Setting) -> str:
     if budget.per_window is not None:
         unit = f"{budget.releases} {many}" if budget.releases else f"{budget.seconds:g} seconds"
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
+    if budget.ldp_total is not None:
+        text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
     return text
 
 
