@@ -144,7 +144,7 @@ class Database:
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
-                with suppress(sqlite3.Error):
+                with suppress(sqlite3.Error, ValueError):  # ValueError: one of an earlier version, left as it is
                     self._recount()
                 raise
 
