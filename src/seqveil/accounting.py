@@ -240,7 +240,7 @@ class Window:
         return cls(np.zeros((users, 0)), np.zeros((users, 0)))
 
     def within(self, now: Floats, span: float | None) -> Floats:
-        """Sum of the costs stamped after now - span."""
+        """Sum of the costs stamped less than `span` ago."""
         if span is None:
             return np.zeros(len(now))
         if (now < self.stamps.max(1, initial=-np.inf)).any() or not np.isfinite(now).all():
@@ -250,13 +250,14 @@ class Window:
         if not self.costs.shape[1]:
             return np.zeros(len(now))
         # one by one, so that empty places in front, which depend on the other users, change no last bit
-        return np.cumsum(np.where(self.stamps > (now - span)[:, None], self.costs, 0.0), axis=1)[:, -1]
+        return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
 
     def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
         if span is None:
             return self
         stamps = np.column_stack([self.stamps, now])
-        fresh = (stamps > (now - span)[:, None]).any(0)
+        # whatever leaves the window, the last stamp of a user stays: no later one may be before it
+        fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)
         return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
 
     def take(self, users: NDArray[np.intp] | slice) -> Window:
@@ -269,3 +270,13 @@ class Window:
             return self
         front = ((0, 0), (missing, 0))
         return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))
+
+
+def _since(stamps: Floats, now: Floats, span: float) -> NDArray[np.bool_]:
+    """Which stamps lie less than `span` before now, exactly, also where the difference is no float."""
+    there = np.isfinite(stamps)
+    then, until = np.where(there, stamps, now[:, None]), now[:, None]
+    ago = until - then
+    back = until - ago
+    cut = (until - (ago + back)) + (back - then)  # what rounding left out: until - then = ago + cut
+    return there & ((ago < span) | ((ago == span) & (cut < 0)))

@@ -99,7 +99,8 @@ def _advance(
         states = state.states
         for _ in range(length):
             states = belief.predict(setting.model, states)
-        return None, replace(state, states=states, steps=state.steps + 1, saved=saved)
+        window = state.window.push(now, np.zeros(1), setting.budget.span)
+        return None, replace(state, states=states, steps=state.steps + 1, saved=saved, window=window)
     batch = Batch(setting.model, state.states[0], length, float(epsilons[0]), setting.distortion)
     # a batch that may cost nothing is the tree's constant release
     mechanism = mechanisms.tree if batch.epsilon < GONE else mechanisms.get_batched(setting.mechanism)

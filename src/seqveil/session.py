@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqveil import _html, batches, belief, stream
+from seqveil._times import Time, seconds
 from seqveil.accounting import Budget, Composition, Schedule, compose
 from seqveil.coins import coins
 from seqveil.distortion import Distortion
@@ -102,13 +103,13 @@ class Session:
         """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
         return list(self._paths)
 
-    def kernel(self, time: float | None = None) -> Kernel:
+    def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
         stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
-    def release(self, symbol: Any, time: float | None = None) -> Any:
+    def release(self, symbol: Any, time: Time | None = None) -> Any:
         """The released symbol; None where the budget is spent and its policy is "stop"."""
         if self._setting.in_batches:
             if self._setting.batch > 1:
@@ -125,7 +126,7 @@ class Session:
         self._released += 1
         return self._setting.model.alphabet.decode_one(out)
 
-    def release_batch(self, symbols: Sequence[Any], time: float | None = None) -> list[Any] | None:
+    def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
 
         What is published is the path (`paths`); the reproduction is the best estimate that follows from it.
@@ -140,12 +141,12 @@ class Session:
             return None if made is None else [made]
         return self._send(self._setting.model.alphabet.encode(symbols), time)
 
-    def push(self, symbol: Any, time: float | None = None) -> list[Any] | None:
+    def push(self, symbol: Any, time: Time | None = None) -> list[Any] | None:
         """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then."""
         self._waiting.append(self._setting.model.alphabet.encode_one(symbol))
         return self.flush(time) if len(self._waiting) == self._setting.batch else []
 
-    def flush(self, time: float | None = None) -> list[Any] | None:
+    def flush(self, time: Time | None = None) -> list[Any] | None:
         """Release the symbols that wait as a short batch: the end of the stream."""
         if not self._waiting:
             return []
@@ -157,8 +158,9 @@ class Session:
         self._waiting = []
         return made
 
-    def _send(self, codes: Ints, time: float | None) -> list[Any] | None:
-        sent, self._state = batches.step(self._setting, self._state, codes, self._coins, time)
+    def _send(self, codes: Ints, time: Time | None) -> list[Any] | None:
+        stamp = None if time is None else float(seconds([time])[0])
+        sent, self._state = batches.step(self._setting, self._state, codes, self._coins, stamp)
         self._paths.append(None if sent is None else sent.path)
         if sent is None:
             return None
@@ -199,5 +201,5 @@ class Session:
         return _html.session(self._setting, self.standing())
 
 
-def _row(time: float | None) -> Floats | None:
-    return None if time is None else np.array([time], np.float64)
+def _row(time: Time | None) -> Floats | None:
+    return None if time is None else seconds([time])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil import belief, fast, mechanisms
+from seqveil import _times, belief, fast, mechanisms
 from seqveil.accounting import GONE, Budget, Schedule, Window
 from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
@@ -219,6 +219,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
     if setting.budget.seconds is not None and times is None:
         raise InputError("a budget per seconds needs the time of each release; pass time=…")
+    if setting.budget.seconds is not None and times is not None:
+        _times.check(times, setting.budget.seconds)
     guess = np.zeros(len(state))
     if setting.schedule.threshold is not None:
         beliefs = belief.symbols(setting.model, state.states)

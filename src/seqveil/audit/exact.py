@@ -96,7 +96,7 @@ class _Tally:
             count = self._counts[user] = self._counts.get(user, -1) + 1
             now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
             recent.append((now, float(costs[k])))
-            while recent[0][0] <= now - span:
+            while now - recent[0][0] >= span:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 

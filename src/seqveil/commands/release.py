@@ -156,4 +156,6 @@ def _say(account: Released) -> None:
             f"without any model {account.ldp:.4g}-LDP",
         ),
     ]
+    if account.times is not None:
+        said.append(("times", f"read as {account.times}"))
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)

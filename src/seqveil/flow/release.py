@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from seqveil.flow import batched
 from seqveil.flow import meta as side
 from seqveil.flow.batched import Batcher
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
-from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds, times_read_as
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts, Roster
 from seqveil.stream import NOTHING, Setting
@@ -47,6 +47,7 @@ class Released:
     batch: int = 1
     exact: bool = True  # whether the leakage is
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
+    times: str | None = None  # what the times were read as, where a budget counts in seconds
 
 
 def release_file(
@@ -85,7 +86,7 @@ def release_file(
     model = setting.model
     alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
-    table, digest, order = Table(alphabet, source.columns), side.Digest(), None
+    table, digest, order, unit = Table(alphabet, source.columns), side.Digest(), None, None
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
 
@@ -95,13 +96,12 @@ def release_file(
             digest.add(rows.users, rows.codes, rows.epsilons, paths)
 
         for part, codes in source.coded(alphabet, progress):
-            write(
-                releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None)
-            )
-            order = _order_name(part)
+            stamps = seconds(part, source.name) if setting.budget.seconds is not None else None
+            write(releaser.take(part, codes, stamps))
+            order, unit = _order_name(part), None if stamps is None else times_read_as(part)
         if isinstance(releaser, Batcher):
             write(releaser.finish())
-        account = account_of(setting, releaser, seed)
+        account = replace(account_of(setting, releaser, seed), times=unit)
         side.save(disk_full(setting, source.columns, order, seed, account, digest), out, meta)
     return account
 
@@ -228,5 +228,6 @@ def disk_full(
     counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}
     leaked = account.leakage if math.isfinite(account.leakage) else "inf"
     told = {"leakage": leaked, "composition": account.composition, "digest": digest.hex()}
-    picked = {"choices": account.choices} if account.choices else {}
+    picked: side.Meta = {"choices": account.choices} if account.choices else {}
+    picked |= {"times": account.times} if account.times is not None else {}
     return side.header(setting, columns, order, seed) | counts | told | picked

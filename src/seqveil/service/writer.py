@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from seqveil._times import Time
 from seqveil.kernel import Ints
 from seqveil.store import BatchReleases, OutOfOrder, Releases, Store, StoreError
 
@@ -39,7 +40,7 @@ class Job:
     users: list[str] = field(repr=False)
     seqs: list[int]
     raw: list[Any] = field(repr=False)
-    times: list[float] | None
+    times: list[Time] | None
     probe: bool = False
     done: asyncio.Future[Outcome] | None = None
     outcome: Outcome | Exception | None = field(default=None, repr=False)

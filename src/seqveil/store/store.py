@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import mechanisms
+from seqveil._times import Time, seconds
 from seqveil.coins import Coins, KeyedCoins, SystemCoins, User, user_name
 from seqveil.errors import InputError, ModelError
 from seqveil.kernel import Floats, Ints
@@ -119,13 +120,14 @@ class Store:
         users: Sequence[User],
         seqs: Sequence[int] | Ints,
         codes: Sequence[int] | Ints,
-        times: Sequence[float] | Floats | None = None,
+        times: Sequence[Time] | Floats | None = None,
         positions: Positions | Callable[[Releases], Positions] | None = None,
     ) -> Releases:
         """Release one symbol for each event, several of a user in a row where they come so, in one transaction.
 
-        `times` are in seconds, for a budget that counts in them. `positions` (how far some source was read, say) are
-        committed with the releases; a function gets those first.
+        `times`, for a budget in seconds, are numbers or ISO 8601 text, read as `seqveil._times` says and kept in
+        seconds. `positions` (how far some source was read, say) are committed with the releases; a function gets those
+        first.
         """
         if self.setting.in_batches:
             raise InputError(f"this store releases batches of {self.setting.batch}; use release_batches")
@@ -142,7 +144,7 @@ class Store:
         users: Sequence[User],
         seqs: Sequence[int] | Ints,
         batches: Sequence[Sequence[int] | Ints],
-        times: Sequence[float] | Floats | None = None,
+        times: Sequence[Time] | Floats | None = None,
         positions: Positions | Callable[[BatchReleases], Positions] | None = None,
     ) -> BatchReleases:
         """Release one batch for each event, in one transaction: the codes of its symbols, fewer than the setting's
@@ -257,7 +259,7 @@ class Store:
             yield np.flatnonzero(groups == group)
 
     def _checked(
-        self, users: Sequence[User], seqs: Sequence[int] | Ints, count: int, times: Sequence[float] | Floats | None
+        self, users: Sequence[User], seqs: Sequence[int] | Ints, count: int, times: Sequence[Time] | Floats | None
     ) -> tuple[list[User], Ints, Floats | None]:
         names: list[User] = [
             user if type(user) is str else user_name(user, f"event {k}: ") for k, user in enumerate(users)
@@ -269,7 +271,7 @@ class Store:
             raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
         if self.setting.budget.seconds is None:
             return names, numbers.astype(np.int64), None
-        stamps = None if times is None else np.asarray(times, np.float64)
+        stamps = None if times is None else seconds(times)
         if stamps is None or stamps.shape != (count,):
             raise InputError("a budget per seconds needs the time of each event; pass times=…")
         return names, numbers.astype(np.int64), stamps
