@@ -12,7 +12,9 @@ PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
 UserName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=PRINTABLE)]
 Seq = Annotated[int, Field(strict=True, ge=0, le=MOST, description="Counts the user's events from 0, without gaps.")]
 Moment = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Written = Annotated[str, StringConstraints(strict=True, max_length=40)]
+Written = Annotated[
+    str, StringConstraints(strict=True, max_length=40, pattern=r"^\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]+)?$")
+]
 Time = Annotated[
     Moment | Written | None,
     Field(
