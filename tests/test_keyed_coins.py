@@ -56,7 +56,6 @@ def test_different_events_keys_and_contexts_have_different_coins():
         KeyedCoins(KEY).of(["ann"], [3]).draw(2).tolist(),
         KeyedCoins(KEY).of(["ann"], [4]).draw(2).tolist(),
         KeyedCoins(KEY).of(["ann3"], [3]).draw(2).tolist(),
-        KeyedCoins(KEY).of([3], [3]).draw(2).tolist(),
         KeyedCoins(KEY).of(["3"], [3]).draw(2).tolist(),
         KeyedCoins(KEY, b"other").of(["ann"], [3]).draw(2).tolist(),
         KeyedCoins(bytes(32)).of(["ann"], [3]).draw(2).tolist(),

@@ -83,6 +83,8 @@ def session(setting: Any, standing: Any) -> str:
     if budget.per_window is not None:
         length = f"{budget.releases} releases" if budget.releases else f"{number(budget.seconds)} seconds"
         facts.append(("budget of a window", f"{number(budget.per_window)} in {length}"))
+    if budget.ldp_total is not None:
+        facts.append(("budget without a model", f"{number(budget.ldp_total)}-LDP"))
     facts.append(("coins", "operating system" if standing.private else "seeded: not private"))
     bar = ""
     limit = budget.total if budget.total is not None else standing.by_composition

@@ -8,14 +8,14 @@ things only (the step, the belief, the account), so their choices leak nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.errors import InputError
-from seqveil.kernel import Floats, Ints
+from seqveil.kernel import UNIT, Floats, Ints
 from seqveil.mechanisms import check_epsilon
 
 WhenSpent = Literal["hold", "stop", "error"]
@@ -138,6 +138,9 @@ class Budget:
       can carry past the total; after it only what was realised is charged (theory §7), so unspent ε comes back.
     - `horizon`: with a total, spread it evenly over this many releases (refunds are spread over what is left).
     - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it.
+    - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
+      hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
+      the releases of a stream with probabilities within a factor e^ldp_total of each other.
     - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more;
       "error" refuses the event, which counts as if it had never come, and raises BudgetSpent once the rest of the call
       is released. Never a silent overspend.
@@ -152,9 +155,10 @@ class Budget:
     releases: int | None = None
     seconds: float | None = None
     when_spent: WhenSpent = "hold"
+    ldp_total: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("total", "per_window", "seconds"):
+        for name in ("total", "per_window", "seconds", "ldp_total"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         for name in ("horizon", "releases"):
@@ -171,7 +175,7 @@ class Budget:
 
     @property
     def limited(self) -> bool:
-        return self.total is not None or self.per_window is not None
+        return any(limit is not None for limit in (self.total, self.per_window, self.ldp_total))
 
     @property
     def span(self) -> float | None:
@@ -191,6 +195,16 @@ class Budget:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
         return allowed
 
+    def ldp_left(self, spent: Floats, steps: Ints) -> Floats:
+        """What is left of `ldp_total` after so much in so many steps, whichever way their sum was rounded."""
+        most = spent * (1 + (steps + 4) * UNIT)
+        return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
+
+    def to_json(self) -> dict[str, object]:
+        """The fields as plain values; `ldp_total` only where it is given, so that older files say the same."""
+        told = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in told.items() if name != "ldp_total" or value is not None}
+
     def describe(self) -> str:
         parts = []
         if self.total is not None:
@@ -199,6 +213,8 @@ class Budget:
         if self.per_window is not None:
             unit = f"{self.releases} releases" if self.releases else f"{self.seconds:g} seconds"
             parts.append(f"at most {self.per_window:g} in any {unit}")
+        if self.ldp_total is not None:
+            parts.append(f"at most {self.ldp_total:g} in total without any model")
         return (" and ".join(parts) + f", then {self.when_spent}") if parts else "no limit on the total"
 
 
@@ -247,7 +263,7 @@ class Window:
         return self.stamps.max(1, initial=-np.inf)
 
     def within(self, now: Floats, span: float | None) -> Floats:
-        """Sum of the costs stamped after now - span."""
+        """Sum of the costs stamped less than `span` ago."""
         if span is None:
             return np.zeros(len(now))
         if (now < self.latest).any() or not np.isfinite(now).all():
@@ -255,13 +271,14 @@ class Window:
         if not self.costs.shape[1]:
             return np.zeros(len(now))
         # one by one, so that empty places in front, which depend on the other users, change no last bit
-        return np.cumsum(np.where(self.stamps > (now - span)[:, None], self.costs, 0.0), axis=1)[:, -1]
+        return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
 
     def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
         if span is None:
             return self
         stamps = np.column_stack([self.stamps, now])
-        fresh = (stamps > (now - span)[:, None]).any(0)
+        # whatever leaves the window, the last stamp of a user stays: no later one may be before it
+        fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)
         return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
 
     def take(self, users: NDArray[np.intp] | slice) -> Window:
@@ -274,3 +291,14 @@ class Window:
             return self
         front = ((0, 0), (missing, 0))
         return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))
+
+
+def _since(stamps: Floats, now: Floats, span: float) -> NDArray[np.bool_]:
+    """Which stamps lie less than `span` before now, exactly, also where the difference is no float."""
+    there = np.isfinite(stamps)
+    then, until = np.where(there, stamps, now[:, None]), now[:, None]
+    with np.errstate(invalid="ignore"):  # a user who never released anything has no time yet
+        ago = until - then
+        back = until - ago
+        cut = (until - (ago + back)) + (back - then)  # what rounding left out: until - then = ago + cut
+    return there & ((ago < span) | ((ago == span) & (cut < 0)))

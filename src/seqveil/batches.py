@@ -17,7 +17,7 @@ from seqveil.coins import Coins
 from seqveil.errors import DataError, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Batch, BatchMechanism, Sent
-from seqveil.stream import Setting, State, allowance, spent, whole_codes
+from seqveil.stream import Setting, State, allowance, budget_spent, whole_codes
 
 
 def step(
@@ -94,12 +94,13 @@ def _advance(
     now = state.steps.astype(np.float64) if time is None else np.array([time])
     epsilons, gone, saved = allowance(setting, state, None if time is None else now)
     if gone[0] and setting.budget.when_spent == "error":
-        raise spent(setting, gone)
+        raise budget_spent(setting, gone)
     if gone[0] and setting.budget.when_spent == "stop":
         states = state.states
         for _ in range(length):
             states = belief.predict(setting.model, states)
-        return None, replace(state, states=states, steps=state.steps + 1, saved=saved)
+        window = state.window.push(now, np.zeros(1), setting.budget.span)
+        return None, replace(state, states=states, steps=state.steps + 1, saved=saved, window=window)
     batch = Batch(setting.model, state.states[0], length, float(epsilons[0]), setting.distortion)
     # a batch that may cost nothing is the tree's constant release
     mechanism = mechanisms.tree if batch.epsilon < GONE else mechanisms.get_batched(setting.mechanism)
@@ -110,4 +111,5 @@ def _advance(
         window = window.push(now, np.maximum(most, -least), setting.budget.span)
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
-    return sent, State(states, state.steps + 1, state.spent + batch.epsilon, saved, account, window)
+    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    return sent, State(states, state.steps + 1, spent, saved, account, window, ldp)

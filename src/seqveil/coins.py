@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -79,7 +79,8 @@ class KeyedCoins:
     *Guarantee*: to anyone without the key the coins of different events are independent and uniform, as far as BLAKE2b
     is a pseudo-random function. **Whoever has the key can undo the release**, and the coins of one event must serve one
     symbol only: a key is for one set of streams, released once. `context` separates uses that share a key; a store
-    passes its setting, so that two settings never share coins.
+    passes its setting, so that two settings never share coins. A user who is a whole number has the coins of
+    its digits.
 
     >>> coins = KeyedCoins(bytes(32))
     >>> together = coins.of(["ann", "bob"], [0, 7]).draw(2)
@@ -105,7 +106,7 @@ class KeyedCoins:
 
     def of(self, users: Sequence[User], seqs: Sequence[int] | NDArray[np.int64]) -> EventCoins:
         """The coins of these events, one after another."""
-        names = [_name_bytes(user) for user in users]
+        names = [b"s" + user_name(user).encode() for user in users]
         return EventCoins(self._key, names, np.asarray(seqs, np.int64), self.private)
 
     def __repr__(self) -> str:
@@ -146,8 +147,23 @@ class EventCoins:
         return f"EventCoins({len(self._at)} events, private={self.private})"
 
 
-def _name_bytes(user: User) -> bytes:
-    return b"s" + user.encode() if isinstance(user, str) else b"i" + str(int(user)).encode()
+def user_name(user: object, where: str = "") -> str:
+    """A user's name, which is text everywhere: a whole number is the same user as its decimal digits.
+
+    >>> user_name(7), user_name("7"), user_name("007")
+    ('7', '7', '007')
+    """
+    if isinstance(user, str):
+        return str(user)
+    if isinstance(user, (int, np.integer)) and not isinstance(user, bool):
+        return str(int(user))
+    raise InputError(f"{where}expected a user that is text or a whole number, got {type(user).__name__}")
+
+
+def known_as(user: Hashable) -> Hashable:
+    """What a user's account goes by where anything hashable may name one: its name, or the thing itself."""
+    whole = isinstance(user, (int, np.integer)) and not isinstance(user, bool)
+    return user_name(user) if whole or isinstance(user, str) else user
 
 
 def rows(source: Coins, part: NDArray[np.intp]) -> Coins:

@@ -17,7 +17,7 @@ from seqveil.leakage import Account
 
 Rows = NDArray[np.intp]
 Play = Callable[[Rows, NDArray[np.intp]], stream.Released]
-ARRAYS = ("states", "steps", "spent", "saved")
+ARRAYS = ("states", "steps", "spent", "saved", "ldp")
 
 
 class Fleet:
@@ -61,7 +61,7 @@ class Fleet:
         made = self.attempt(rows, codes, coins, times)
         refused = made.codes == stream.REFUSED
         if refused.any():
-            raise stream.spent(self.setting, refused, made)
+            raise stream.budget_spent(self.setting, refused, made)
         return made
 
     def attempt(self, rows: Rows, codes: Ints, coins: Coins, times: Floats | None = None) -> stream.Released:
@@ -112,8 +112,8 @@ def rounds(users: Rows) -> list[NDArray[np.intp]]:
 
 def take(state: stream.State, rows: Rows) -> stream.State:
     """The rows of some users."""
-    states, steps, spent, saved = (getattr(state, name)[rows] for name in ARRAYS)
-    return stream.State(states, steps, spent, saved, state.account.take(rows), state.window.take(rows))
+    arrays = {name: getattr(state, name)[rows] for name in ARRAYS}
+    return stream.State(**arrays, account=state.account.take(rows), window=state.window.take(rows))
 
 
 def put(state: stream.State, rows: Rows, part: stream.State) -> None:
@@ -133,9 +133,9 @@ def join(first: stream.State, second: stream.State) -> stream.State:
     account = Account(
         *(np.concatenate([getattr(first.account, f.name), getattr(second.account, f.name)]) for f in fields(Account))
     )
-    states, steps, spent, saved = (np.concatenate([getattr(first, name), getattr(second, name)]) for name in ARRAYS)
+    arrays = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in ARRAYS}
     window = Window(np.concatenate([one.costs, two.costs]), np.concatenate([one.stamps, two.stamps]))
-    return stream.State(states, steps, spent, saved, account, window)
+    return stream.State(**arrays, account=account, window=window)
 
 
 def _same_width(first: Window, second: Window) -> tuple[Window, Window]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import fleet, stream
-from seqveil.coins import Coins
+from seqveil.coins import Coins, known_as
 from seqveil.errors import InputError, SeqveilError
 from seqveil.kernel import Floats, Ints
 
@@ -31,6 +31,7 @@ class Accounts:
     spent: Floats  # Σ ε used
     most: Floats  # exact leakage, upper side
     least: Floats  # lower side
+    ldp: Floats  # Σ of (LDP level · ε): what holds without any model
 
     @property
     def leakage(self) -> Floats:
@@ -63,7 +64,7 @@ class Roster:
         self._slot: dict[int, int] = {}  # user → row of the fleet, least recently used first
         self._history: list[tuple[array[int], array[float]]] = []
         self._releases = np.zeros(0, np.int64)
-        self._standing = np.zeros((0, 4))  # events, spent, most, least
+        self._standing = np.zeros((0, 5))  # events, spent, most, least, ldp
         self._latest = np.zeros(0)  # time of the last event
 
     def release(
@@ -82,7 +83,7 @@ class Roster:
         made = self._play(users, play, times)
         refused = made[0] == stream.REFUSED
         if refused.any():
-            raise stream.spent(self.setting, refused, made)
+            raise stream.budget_spent(self.setting, refused, made)
         return made
 
     def observe(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> tuple[Ints, Floats]:
@@ -95,9 +96,9 @@ class Roster:
 
     def accounts(self) -> Accounts:
         """Where every user stands."""
-        events, spent, most, least = self._standing[: len(self._index)].T.copy()
+        events, *figures = self._standing[: len(self._index)].T.copy()
         releases = self._releases[: len(self._index)].copy()
-        return Accounts(list(self._index), events.astype(np.int64), releases, spent, most, least)
+        return Accounts(list(self._index), events.astype(np.int64), releases, *figures)
 
     def _play(self, users: Sequence[Hashable], play: fleet.Play, times: Floats | None) -> tuple[Ints, Floats]:
         """What can be refused at a glance is refused before the first event; what has been played then stands."""
@@ -127,7 +128,7 @@ class Roster:
     def _numbered(self, users: Sequence[Hashable], times: Floats | None) -> NDArray[np.intp]:
         """The users' numbers, new ones entered, unless the times cannot be."""
         known = len(self._index)
-        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
+        ids = np.array([self._index.setdefault(known_as(user), len(self._index)) for user in users], np.intp)
         self._make_room(len(self._index))
         try:
             stream.check_times(self.setting, ids, times, self._latest[ids])
@@ -144,7 +145,7 @@ class Roster:
         if users > len(self._releases):
             more = max(users, 2 * len(self._releases)) - len(self._releases)
             self._releases = np.concatenate([self._releases, np.zeros(more, np.int64)])
-            self._standing = np.concatenate([self._standing, np.zeros((more, 4))])
+            self._standing = np.concatenate([self._standing, np.zeros((more, 5))])
             self._latest = np.concatenate([self._latest, np.full(more, -np.inf)])
         if self._capacity is not None:
             self._history.extend((array("q"), array("d")) for _ in range(users - len(self._history)))
@@ -190,7 +191,7 @@ class Roster:
         rows, state = self._rows(members), self._live.state
         account = state.account
         self._standing[members] = np.column_stack(
-            [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows]]
+            [state.steps[rows], state.spent[rows], account.most[rows], account.least[rows], state.ldp[rows]]
         )
         np.add.at(self._releases, ids[codes != stream.NOTHING], 1)
         if times is not None:

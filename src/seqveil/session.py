@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqveil import _html, batches, belief, stream
+from seqveil._times import Time, seconds
 from seqveil.accounting import Budget, Composition, Schedule, compose
 from seqveil.coins import coins
 from seqveil.distortion import Distortion
@@ -108,14 +109,14 @@ class Session:
         with self._lock:
             return list(self._paths)
 
-    def kernel(self, time: float | None = None) -> Kernel:
+    def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
             epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
             stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
-    def release(self, symbol: Any, time: float | None = None) -> Any:
+    def release(self, symbol: Any, time: Time | None = None) -> Any:
         """The released symbol; None where the budget is spent and its policy is "stop".
 
         Where it is "error", BudgetSpent is raised before a coin is thrown, and the symbol counts as if it had not come.
@@ -131,11 +132,11 @@ class Session:
             released, self._state = stream.step(self._setting, self._state, code, self._coins, _row(time))
             out = int(released.codes[0])
             if out == stream.REFUSED:
-                raise stream.spent(self._setting, released.codes == stream.REFUSED)
+                raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
             self._released += out != stream.NOTHING
         return None if out == stream.NOTHING else alphabet.decode_one(out)
 
-    def release_batch(self, symbols: Sequence[Any], time: float | None = None) -> list[Any] | None:
+    def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
 
         What is published is the path (`paths`); the reproduction is the best estimate that follows from it.
@@ -150,7 +151,7 @@ class Session:
             return None if made is None else [made]
         return self._send(self._setting.model.alphabet.encode(symbols), time)
 
-    def push(self, symbol: Any, time: float | None = None) -> list[Any] | None:
+    def push(self, symbol: Any, time: Time | None = None) -> list[Any] | None:
         """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then.
 
         Where that batch cannot be released (its budget is spent, say), the symbol counts as if it had not come: it may
@@ -164,12 +165,12 @@ class Session:
                 return []
             return self._send_off(waiting, time)
 
-    def flush(self, time: float | None = None) -> list[Any] | None:
+    def flush(self, time: Time | None = None) -> list[Any] | None:
         """Release the symbols that wait as a short batch: the end of the stream."""
         with self._lock:
             return self._send_off(self._waiting, time) if self._waiting else []
 
-    def _send_off(self, codes: list[int], time: float | None) -> list[Any] | None:
+    def _send_off(self, codes: list[int], time: Time | None) -> list[Any] | None:
         """Release these symbols; only then does none wait."""
         if self._setting.in_batches:
             made = self._send(np.array(codes, np.int64), time)
@@ -179,9 +180,10 @@ class Session:
         self._waiting = []
         return made
 
-    def _send(self, codes: Ints, time: float | None) -> list[Any] | None:
+    def _send(self, codes: Ints, time: Time | None) -> list[Any] | None:
+        stamp = None if time is None else float(seconds([time])[0])
         with self._lock:
-            sent, self._state = batches.step(self._setting, self._state, codes, self._coins, time)
+            sent, self._state = batches.step(self._setting, self._state, codes, self._coins, stamp)
             self._paths.append(None if sent is None else sent.path)
             if sent is None:
                 return None
@@ -201,7 +203,7 @@ class Session:
             most,
             least,
             spent,
-            setting.mechanism.ldp * spent if spent else 0.0,
+            float(state.ldp[0]),
             left,
             self.private,
         )
@@ -223,5 +225,5 @@ class Session:
         return _html.session(self._setting, self.standing())
 
 
-def _row(time: float | None) -> Floats | None:
-    return None if time is None else np.array([time], np.float64)
+def _row(time: Time | None) -> Floats | None:
+    return None if time is None else seconds([time])

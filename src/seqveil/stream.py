@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil import accounting, belief, fast, mechanisms
+from seqveil import _times, accounting, belief, fast, mechanisms
 from seqveil.accounting import GONE, Budget, Schedule, Window
 from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
@@ -67,6 +67,10 @@ class Setting:
             raise InputError(
                 f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
             )
+        if purse.ldp_total is not None and not math.isfinite(chosen.ldp):
+            raise InputError(
+                f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
+            )
         plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
         if epsilon is None and purse.total is not None and purse.horizon is not None:
             epsilon = min(purse.total, chosen.largest / plan.period)  # the horizon spreads it
@@ -90,8 +94,12 @@ class Setting:
             "distortion": self.distortion.name,
             "batch": self.batch,
             "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
-            "budget": {f.name: getattr(self.budget, f.name) for f in fields(Budget)},
+            "budget": self.budget.to_json(),
         }
+
+    def ldp_cost(self, epsilons: Floats) -> Floats:
+        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+        return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +112,15 @@ class State:
     saved: Floats  # (B,) ε put by, by a belief-driven schedule
     account: Account
     window: Window
+    ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
 
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
         model = setting.model
         states = np.broadcast_to(model.initial, (users, model.size)).copy()
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
-        return cls(states, steps, spent, saved, Account.start(model, users), Window.start(users))
+        account, window = Account.start(model, users), Window.start(users)
+        return cls(states, steps, spent, saved, account, window, np.zeros(users))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -136,7 +146,7 @@ def step(
     """Release one symbol for each user and charge it.
 
     Where a user's budget is spent and the policy is "error", the code is REFUSED: no coin is thrown, and the user's
-    state stays as it is. Whoever keeps the state keeps it first, and raises `spent` then: a release that was drawn is
+    state stays as it is. Whoever keeps the state keeps it first, and raises `budget_spent` then: a release that was drawn is
     never taken back.
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
@@ -176,7 +186,7 @@ def whole_codes(codes: Any, n: int) -> Ints:
     return given.astype(np.int64, copy=False)
 
 
-def spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
+def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
     """What to raise once everything but the events refused is released and kept."""
     places = np.flatnonzero(refused).tolist()
     rest = "nothing was released" if len(places) == refused.size else (
@@ -258,6 +268,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
     if setting.budget.seconds is not None and times is None:
         raise InputError(_TIMELESS)
+    if setting.budget.seconds is not None and times is not None:
+        _times.check(times, setting.budget.seconds)
     guess = np.zeros(len(state))
     if setting.schedule.threshold is not None:
         beliefs = belief.symbols(setting.model, state.states)
@@ -268,6 +280,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     recent = state.window.within(_now(setting, state, times), setting.budget.span)
     pulse = setting.schedule.period if setting.schedule.threshold is None else 1
     allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
+    if setting.budget.ldp_total is not None:
+        allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
     gone = (wanted > 0) & (allowed < GONE)
     return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
 
@@ -295,16 +309,17 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
     if setting.budget.span is not None:
         least, most = between(low, high, marginal, model.size)
         cost = np.where(silent, 0.0, np.maximum(most, -least))
-        # for a user refused an empty place, and no time that passes: an earlier one may yet come
-        now = np.where(refused, -np.inf, _now(setting, state, times))
+        # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
+        now = np.where(refused, window.latest, _now(setting, state, times))
         window = window.push(now, cost, setting.budget.span)
-    after = State(states, state.steps + 1, state.spent + epsilons, saved, account, window)
+    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    after = State(states, state.steps + 1, spent, saved, account, window, ldp)
     return Released(codes, epsilons, columns, beliefs), _unmoved(state, after, refused) if refused.any() else after
 
 
 def _unmoved(before: State, after: State, rows: Mask) -> State:
     """The state after a step with these users as they were before it; their windows have not moved."""
-    for name in ("states", "steps", "spent", "saved"):
+    for name in ("states", "steps", "spent", "saved", "ldp"):
         getattr(after, name)[rows] = getattr(before, name)[rows]
     for f in fields(Account):
         getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]

@@ -129,7 +129,6 @@ class Against:
         state, bound, rows = self._shadow.state, self._bound[: len(names)], slice(0, len(names))
         own, under = state.own.account.worst[rows], state.account.take(rows)
         worst = int(under.worst.argmax())
-        spent, setting = float(state.own.spent[rows].max()), self._shadow.setting
         return Departure(
             users=len(names),
             releases=self._releases,
@@ -139,9 +138,9 @@ class Against:
             least=float(under.least[worst]),
             worst_user=names[worst],
             under_model=float(own.max()),
-            epsilon=spent,
+            epsilon=float(state.own.spent[rows].max()),
             bound=float(bound.max()),
-            ldp=setting.mechanism.ldp * spent if spent else 0.0,
+            ldp=float(state.own.ldp[rows].max()),
             worst_release=self._worst_release,
             distance=self._farthest,
             mean_distance=self._distances / max(1, self._told),
@@ -204,7 +203,8 @@ class BatchAgainst:
         least = np.array([each.account.least[0] for each in states])
         spent = np.array([each.own.spent[0] for each in states])
         leaked, mechanism = np.maximum(most, -least), self.setting.mechanism
-        bound = np.where(spent > 0, mechanism.ldp * spent, 0.0) if mechanism.sound else np.full(len(spent), np.inf)
+        level = np.array([each.own.ldp[0] for each in states])
+        bound = level if mechanism.sound else np.full(len(states), np.inf)
         worst = int(leaked.argmax())
         return Departure(
             users=len(names),

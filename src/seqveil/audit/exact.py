@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import batches
-from seqveil.accounting import Composition, compose
+from seqveil.accounting import Budget, Composition, compose
 from seqveil.kernel import Floats, Ints
 from seqveil.leakage import extremes
 from seqveil.mechanisms import Sent
@@ -50,11 +50,19 @@ class Report:
     values: bool | None = None  # for batches: the values are those that follow from the paths
     batch: int = 1
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
+    ldp_total: bool | None = None  # every stream within the budget that needs no model
 
     @property
     def passed(self) -> bool:
-        promises = (self.each_release, self.each_stream, self.total, self.window)
+        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total)
         return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
+
+
+def within_ldp(budget: Budget, accounts: Accounts) -> bool | None:
+    """Whether every stream kept to the budget that needs no model; None where there is none."""
+    if budget.ldp_total is None:
+        return None
+    return bool(accounts.ldp.max() <= budget.ldp_total * (1 + ROUNDING))
 
 
 class _Tally:
@@ -88,7 +96,7 @@ class _Tally:
             count = self._counts[user] = self._counts.get(user, -1) + 1
             now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
             recent.append((now, float(costs[k])))
-            while recent[0][0] <= now - span:
+            while now - recent[0][0] >= span:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
@@ -108,7 +116,7 @@ class _Tally:
             composition=spent,
             worst_release=self._worst_release,
             worst_window=window,
-            ldp=setting.mechanism.ldp * spent if spent else 0.0,
+            ldp=float(accounts.ldp.max()),
             each_release=self._within,
             each_stream=bool((leaked <= accounts.spent + ROUNDING * (1 + accounts.spent)).all()),
             total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
@@ -121,6 +129,7 @@ class _Tally:
             values=self._values,
             batch=setting.batch,
             exact=not setting.in_batches,
+            ldp_total=within_ldp(budget, accounts),
         )
 
     def _composed(self, accounts: Accounts, delta: float) -> Composition | None:

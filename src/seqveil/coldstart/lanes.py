@@ -96,7 +96,7 @@ class Lanes:
         states, account = self._log.weigh(version.setting.model, len(self))
         old = self.state
         fresh = fleet.Fleet(version.setting)
-        fresh.state = State(states, old.steps, old.spent, old.saved, account, old.window)
+        fresh.state = replace(old, states=states, account=account)
         self.version, self.fleet = version, fresh
 
     def evidence(self) -> Evidence:

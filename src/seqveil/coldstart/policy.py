@@ -14,7 +14,7 @@ from seqveil import fleet, mechanisms
 from seqveil._symbols import Symbols
 from seqveil.accounting import Budget, Schedule
 from seqveil.alphabet import Alphabet
-from seqveil.coins import Coins, coins
+from seqveil.coins import Coins, coins, known_as
 from seqveil.coldstart.lanes import Lanes, worst_release
 from seqveil.coldstart.versions import Version, Versions, first_version, next_version
 from seqveil.distortion import Distortion
@@ -23,7 +23,7 @@ from seqveil.kernel import Floats, Ints
 from seqveil.learn import Chain, Learned, learn
 from seqveil.learn.learner import LARGEST
 from seqveil.roster import Accounts
-from seqveil.stream import REFUSED, Mask, Released, spent, whole_codes
+from seqveil.stream import REFUSED, Mask, Released, budget_spent, whole_codes
 
 Act = Callable[[NDArray[np.intp], NDArray[np.intp]], Released]
 
@@ -68,7 +68,7 @@ class _Users:
         self.worst_release = 0.0
 
     def rows(self, users: Sequence[Hashable]) -> NDArray[np.intp]:
-        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
+        ids = np.array([self._index.setdefault(known_as(user), len(self._index)) for user in users], np.intp)
         self.lanes.grow(len(self._index))
         return ids
 
@@ -91,7 +91,8 @@ class _Users:
         """Where every user stands, exactly, under the version in force."""
         state = self.lanes.state
         steps, account = state.steps.copy(), state.account
-        return Accounts(list(self._index), steps, steps, state.spent.copy(), account.most.copy(), account.least.copy())
+        figures = (state.spent, account.most, account.least, state.ldp)
+        return Accounts(list(self._index), steps, steps, *(figure.copy() for figure in figures))
 
 
 class ColdStart:
@@ -203,7 +204,7 @@ class ColdStart:
             error.made = made
             raise
         if refused.any():
-            raise spent(self.versions.last.setting, made[0] == REFUSED, made)
+            raise budget_spent(self.versions.last.setting, made[0] == REFUSED, made)
         return made
 
     def _releasing(self, truth: Ints, source: Coins) -> Act:

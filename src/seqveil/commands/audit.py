@@ -30,6 +30,7 @@ def audit(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     delta: o.Delta = 1e-6,
     against: Annotated[
@@ -61,7 +62,7 @@ def audit(
     from seqveil.flow.against import against_file
     from seqveil.model import MarkovModel
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     columns, departure = o.columns_given(user_column, value_column, time_column), None
     options = (batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     versions = cold.versions_in(model, (*options, against))
@@ -95,6 +96,7 @@ CHECKS = {
     "each_stream": "every stream within its Σε",
     "total": "every stream within the total budget",
     "window": "every window within its budget",
+    "ldp_total": "every stream within the budget that needs no model",
     "epsilons": "the ε of every row is what the setting spends there",
     "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",

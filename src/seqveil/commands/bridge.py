@@ -95,6 +95,7 @@ def mqtt(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     key: KeyFile = None,
     gaps: Gaps = "refuse",
@@ -126,7 +127,7 @@ def mqtt(
     secure = _context(ca, cert, cert_key) if tls or ca or cert or cert_key else None
     who = (client_id, username, _password(username, password_file), secure)
     broker = _broker(address, *who, VERSIONS.get(protocol, 0), keepalive, session_expiry, in_flight)
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     _run(broker, setting, (raw, released, errors), state, key, gaps, on_unknown, on_refused, json)
 

@@ -68,7 +68,7 @@ def _start(names: Any, chosen: tuple[Any, ...], learn_after: int | None, seed: i
     mechanism, epsilon, distortion, every, above, *spend = chosen
     if epsilon is None:
         raise InputError("expected --epsilon, the bound for one release")
-    budget, horizon, window, window_releases, window_seconds, when_spent = spend
+    budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget = spend
     return ColdStart(
         names,
         epsilon,
@@ -76,7 +76,7 @@ def _start(names: Any, chosen: tuple[Any, ...], learn_after: int | None, seed: i
         distortion or "hamming",
         schedule=Schedule(1 if every is None else every, above),
         points=Points() if learn_after is None else Points(first=learn_after),
-        budget=Budget(budget, horizon, window, window_releases, window_seconds, when_spent or "hold"),
+        budget=Budget(budget, horizon, window, window_releases, window_seconds, when_spent or "hold", ldp_budget),
         seed=seed,
     )
 

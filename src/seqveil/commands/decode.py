@@ -35,6 +35,7 @@ def decode(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
@@ -57,7 +58,7 @@ def decode(
     from seqveil.flow import decode_file
     from seqveil.model import MarkovModel
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     options = (batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     if cold.versions_in(model, (*options, histogram)) is not None:
         columns = o.columns_given(user_column, value_column, time_column)

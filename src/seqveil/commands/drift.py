@@ -30,6 +30,7 @@ def drift(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
@@ -51,7 +52,7 @@ def drift(
     from seqveil.model import MarkovModel
 
     chain = MarkovModel.load(model)
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     with progress(released, "looking for drift") as advance:
         found = drift_file(
             released,

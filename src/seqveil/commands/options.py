@@ -85,6 +85,10 @@ WindowBudget = Annotated[
 ]
 WindowReleases = Annotated[int | None, typer.Option(metavar="N", help="Length of the window in releases.")]
 WindowSeconds = Annotated[float | None, typer.Option(metavar="S", help="Length of the window in seconds.")]
+LdpBudget = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="Most that a user's whole stream may leak whatever the truth is: needs no model."),
+]
 WhenSpent = Annotated[
     str | None,
     typer.Option(metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"),
@@ -123,6 +127,7 @@ def setting_of(
     window_releases: int | None,
     window_seconds: float | None,
     when_spent: str | None,
+    ldp_budget: float | None = None,
 ) -> Setting:
     """The setting that the options spell out."""
     from seqveil.accounting import Budget, Schedule
@@ -130,7 +135,8 @@ def setting_of(
 
     _check_together(epsilon, budget, horizon, window, window_releases, window_seconds)
     schedule = Schedule(1 if every is None else every, spend_above)
-    purse = Budget(budget, horizon, window, window_releases, window_seconds, when_spent or "hold")  # type: ignore[arg-type]
+    spent: Any = when_spent or "hold"
+    purse = Budget(budget, horizon, window, window_releases, window_seconds, spent, ldp_budget)
     size = 1 if batch is None else batch
     named = mechanism or ("optimal" if size == 1 else "auto")
     return Setting.of(model, named, epsilon, distortion or "hamming", schedule, purse, size)

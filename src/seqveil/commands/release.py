@@ -33,6 +33,7 @@ def release(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     on_unknown: Annotated[
         str | None, typer.Option(metavar="error|nearest", help="Values outside the alphabet  [default: the model's]")
@@ -81,7 +82,7 @@ def release(
     from seqveil.commands.output import emit_json, progress
     from seqveil.model import MarkovModel
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     if cold_start:
         chosen = (mechanism, epsilon, distortion, every, spend_above, *spend)
         refused = {"--model": model, "--batch": batch, "--state": state, "--key": key, "--on-unknown": on_unknown}
@@ -155,4 +156,6 @@ def _say(account: Released) -> None:
             f"without any model {account.ldp:.4g}-LDP",
         ),
     ]
+    if account.times is not None:
+        said.append(("times", f"read as {account.times}"))
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)

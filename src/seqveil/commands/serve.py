@@ -24,6 +24,7 @@ SETTING = (
     "window_releases",
     "window_seconds",
     "when_spent",
+    "ldp_budget",
 )  # in the order of `options.setting_of`
 MISSING = "the service needs more packages; run pip install 'seqveil[serve]'"
 
@@ -84,6 +85,7 @@ def serve(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     on_unknown: OnUnknown = None,
     gaps: Gaps = None,

@@ -126,6 +126,7 @@ def release(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     on_unknown: OnUnknown = None,
     on_refused: OnRefused = "stop",
@@ -155,7 +156,7 @@ def release(
     from seqveil.model import MarkovModel
     from seqveil.spark.reading import FORMATS, format_of, read
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     names = _columns(user_column, value_column, seq_column, time_column)
     if out_format not in FORMATS:
@@ -228,6 +229,7 @@ def upgrade(
     every: o.Every = None,
     distortion: o.DistortionName = None,
     budget: o.TotalBudget = None,
+    ldp_budget: o.LdpBudget = None,
     mechanism: Annotated[str, typer.Option(metavar="NAME", help="Of the version to come.")] = "optimal",
     learn_from: Annotated[int, typer.Option(metavar="N", help="Releases to learn from, at most.")] = 1_500_000,
     user_column: o.UserColumn = None,
@@ -253,7 +255,7 @@ def upgrade(
     from seqveil.commands import upgrade as embedded
     from seqveil.commands.output import emit_json, lines
 
-    beginning, moved = (alphabet, epsilon, every, distortion, budget), False
+    beginning, moved = (alphabet, epsilon, every, distortion, budget, ldp_budget), False
     if not versions.exists():
         known, said = embedded.first_setting(*beginning), "begun"
         known.save(versions)

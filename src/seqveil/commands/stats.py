@@ -37,6 +37,7 @@ def stats(
     window: o.WindowBudget = None,
     window_releases: o.WindowReleases = None,
     window_seconds: o.WindowSeconds = None,
+    ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
@@ -58,7 +59,7 @@ def stats(
     from seqveil.model import MarkovModel
 
     chain = MarkovModel.load(model)
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent)
+    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     with progress(released, "counting") as advance:
         found = summarise_file(
             released,

@@ -25,6 +25,7 @@ def upgrade(
     every: o.Every = None,
     distortion: o.DistortionName = None,
     budget: o.TotalBudget = None,
+    ldp_budget: o.LdpBudget = None,
     mechanism: Annotated[str, typer.Option(metavar="NAME", help="Of the version to come.")] = "optimal",
     json: o.Json = False,
 ) -> None:
@@ -41,7 +42,7 @@ def upgrade(
     from seqveil.coldstart import Versions
     from seqveil.commands.output import emit_json, lines
 
-    beginning = (alphabet, epsilon, every, distortion, budget)
+    beginning = (alphabet, epsilon, every, distortion, budget, ldp_budget)
     if versions.exists():
         if any(option is not None for option in beginning):
             raise InputError(f"{versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
@@ -58,15 +59,21 @@ def upgrade(
 
 
 def first_setting(
-    alphabet: Path | None, epsilon: float | None, every: int | None, distortion: str | None, budget: float | None
+    alphabet: Path | None,
+    epsilon: float | None,
+    every: int | None,
+    distortion: str | None,
+    budget: float | None,
+    ldp_budget: float | None,
 ) -> Versions:
+    from seqveil.accounting import Budget
     from seqveil.coldstart import Versions, first_version
     from seqveil.flow.private import named_alphabet
 
     if alphabet is None or epsilon is None:
         raise InputError("there are no versions yet: to begin, pass --alphabet and --epsilon")
     begin = (named_alphabet(alphabet), "randomized_response", epsilon, distortion or "hamming")
-    return Versions([first_version(*begin, schedule=every, budget=budget)])
+    return Versions([first_version(*begin, schedule=every, budget=Budget(budget, ldp_total=ldp_budget))])
 
 
 def _next(state: Path, known: Versions, file: Path, mechanism: str) -> str:
@@ -101,4 +108,5 @@ def options_to_use(version: Version, out: Path) -> str:
     parts += [f"--every {setting.schedule.period}"] if setting.schedule.period > 1 else []
     parts += [f"--distortion {setting.distortion.name}"] if setting.distortion.name != "hamming" else []
     parts += [f"--budget {setting.budget.total:g}"] if setting.budget.total is not None else []
+    parts += [f"--ldp-budget {setting.budget.ldp_total:g}"] if setting.budget.ldp_total is not None else []
     return " ".join(parts)

@@ -19,7 +19,7 @@ import numpy as np
 from seqveil import batches
 from seqveil.accounting import GONE
 from seqveil.audit.exact import told_nothing
-from seqveil.coins import Coins
+from seqveil.coins import Coins, known_as
 from seqveil.errors import BudgetSpent, SeqveilError
 from seqveil.files import Chunk
 from seqveil.flow.meta import BATCH, PATH, SAME_PATH
@@ -64,6 +64,7 @@ class Streams:
 
     def state(self, user: Hashable) -> State:
         """Where the user stands; at the start, for a new one."""
+        user = known_as(user)
         if user not in self._ends:
             # batches charge one number a side, so the account needs no entry for each state of the chain
             account = Account(np.zeros(1), np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)))
@@ -77,6 +78,7 @@ class Streams:
 
     def keep(self, user: Hashable, state: State, made: bool = True) -> None:
         """Where the user stands now; `made`: whether a batch was released on the way."""
+        user = known_as(user)
         self._ends[user] = replace(state, states=np.zeros((1, 0)))
         self._left_out[user] += not made
         if user in self._laws or (len(self._laws) < self._room and user not in self._places):
@@ -93,9 +95,9 @@ class Streams:
         ends = list(self._ends.values())
         steps = np.array([int(end.steps[0]) for end in ends], np.int64)
         left_out = np.array([self._left_out[user] for user in self._ends], np.int64)
-        table = [(end.spent[0], end.account.most[0], end.account.least[0]) for end in ends]
-        spent, most, least = np.array(table, np.float64).reshape(-1, 3).T
-        return Accounts(list(self._ends), steps, steps - left_out, spent, most, least)
+        table = [(end.spent[0], end.account.most[0], end.account.least[0], end.ldp[0]) for end in ends]
+        spent, most, least, ldp = np.array(table, np.float64).reshape(-1, 4).T
+        return Accounts(list(self._ends), steps, steps - left_out, spent, most, least, ldp)
 
 
 @dataclass

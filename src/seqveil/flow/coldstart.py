@@ -17,7 +17,8 @@ import numpy as np
 from seqveil import belief
 from seqveil._symbols import Symbols
 from seqveil.audit import Report
-from seqveil.audit.exact import ROUNDING
+from seqveil.audit.exact import ROUNDING, within_ldp
+from seqveil.coins import known_as
 from seqveil.coldstart import ColdStart, Receiver, Versions
 from seqveil.decode import smooth_columns
 from seqveil.distortion import Distortion, resolve
@@ -140,7 +141,7 @@ def _account(start: ColdStart, held: int, seed: int | None) -> Released:
         stopped=0,
         leakage=float(accounts.leakage.max(initial=0.0)),
         composition=float(accounts.spent.max(initial=0.0)),
-        ldp=2.0 * float(accounts.spent.max()) if len(start.versions) > 1 else float(accounts.spent.max()),
+        ldp=float(accounts.ldp.max(initial=0.0)),
         private=seed is None,
         guarantee=GUARANTEE.format(least=once, most=2 * once),
         warnings=tuple(warnings),
@@ -232,19 +233,16 @@ def audit_cold(
 
 
 class _Middle:
-    """Σε of each user's releases by versions that are neither the first nor the last, and by all but the first."""
+    """Σε of each user's releases by versions that are neither the first nor the last."""
 
     def __init__(self, versions: Versions) -> None:
         self._last = versions.last.number
         self.between: dict[Hashable, float] = {}
-        self.learned: dict[Hashable, float] = {}
 
     def add(self, users: list[Any], numbers: Ints, used: Floats) -> None:
-        for k in np.flatnonzero((numbers > 0) & (used > 0)).tolist():
-            user = users[k]
-            self.learned[user] = self.learned.get(user, 0.0) + float(used[k])
-            if numbers[k] < self._last:
-                self.between[user] = self.between.get(user, 0.0) + float(used[k])
+        for k in np.flatnonzero((numbers > 0) & (numbers < self._last) & (used > 0)).tolist():
+            user = known_as(users[k])
+            self.between[user] = self.between.get(user, 0.0) + float(used[k])
 
 
 def _unchanged(meta: side.Meta | None, digest: side.Digest) -> bool | None:
@@ -256,7 +254,6 @@ def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, An
     accounts: Accounts = receiver.accounts()
     leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
     more = np.array([middle.between.get(user, 0.0) for user in accounts.users])
-    ldp = accounts.spent + np.array([middle.learned.get(user, 0.0) for user in accounts.users])
     bound, budget = accounts.spent + more, receiver.versions[0].setting.budget
     total = None if budget.total is None or len(receiver.versions) > 2 else bool(
         leaked[worst] <= budget.total * (1 + ROUNDING)
@@ -272,10 +269,11 @@ def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, An
         composition=float(accounts.spent.max()),
         worst_release=receiver.worst_release,
         worst_window=None,
-        ldp=float(ldp.max()),
+        ldp=float(accounts.ldp.max()),
         each_release=checks["each_release"],
         each_stream=bool((leaked <= bound + ROUNDING * (1 + bound)).all()),
         total=total,
+        ldp_total=within_ldp(budget, accounts),
         window=None,
         epsilons=checks["epsilons"],
         unchanged=checks["unchanged"],

@@ -29,7 +29,7 @@ from seqveil.flow.batched import order_column
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
 from seqveil.flow.received import Received
 from seqveil.flow.release import Released, account_of, disk_full, gaps, refuse_overwriting
-from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds
+from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds, times_read_as
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
 from seqveil.store import BatchReleases, Releases, Store
@@ -96,7 +96,7 @@ def release_durably(
     with Store.open(state, setting, key=key, coins=coins) as store, Appended(out, (data, state, *inputs)) as target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
         order = run.go(progress)
-        account = account_of(setting, run, seed)  # type: ignore[arg-type]
+        account = replace(account_of(setting, run, seed), times=run.times)  # type: ignore[arg-type]
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
         side.save(facts | _across_versions(store), out, meta)
@@ -117,6 +117,7 @@ class _Run(ABC):
         self.alphabet, self.table = alphabet, Table(alphabet, source.columns)
         self.seen = _Seen()
         self._seen_upto: Callable[[int], _Seen] = lambda rows: self.seen
+        self.times: str | None = None  # what they were read as
         saved, text = store.position(WHERE), store.position(TEXT)
         if isinstance(saved, str) and isinstance(text, bytes):
             self.position = Position(**json.loads(saved))
@@ -131,6 +132,7 @@ class _Run(ABC):
         for part, codes in self.source.coded(self.alphabet, progress):
             times = seconds(part, self.source.name) if self.setting.budget.seconds is not None else None
             order = None if part.order is None else part.order.name
+            self.times = None if times is None else times_read_as(part)
             done = min(part.n, max(0, begin - read))
             if done:
                 self._see(*_cut(part, codes, times, 0, done), passed=True)

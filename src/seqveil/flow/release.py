@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from seqveil.flow import batched
 from seqveil.flow import meta as side
 from seqveil.flow.batched import Batcher
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
-from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds
+from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds, times_read_as
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts, Roster
 from seqveil.stream import NOTHING, REFUSED, Setting
@@ -48,6 +48,7 @@ class Released:
     exact: bool = True  # whether the leakage is
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     refused: int = 0  # events that the policy "error" left out
+    times: str | None = None  # what the times were read as, where a budget counts in seconds
 
 
 def release_file(
@@ -88,7 +89,7 @@ def release_file(
     model = setting.model
     alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
-    table, digest, order = Table(alphabet, source.columns), side.Digest(), None
+    table, digest, order, unit = Table(alphabet, source.columns), side.Digest(), None, None
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
 
@@ -98,15 +99,14 @@ def release_file(
             digest.add(rows.users, rows.codes, rows.epsilons, paths)
 
         for part, codes in source.coded(alphabet, progress):
-            write(
-                releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None)
-            )
-            order = _order_name(part)
+            stamps = seconds(part, source.name) if setting.budget.seconds is not None else None
+            write(releaser.take(part, codes, stamps))
+            order, unit = _order_name(part), None if stamps is None else times_read_as(part)
             if releaser.failure is not None:
                 break
         if isinstance(releaser, Batcher) and releaser.failure is None:
             write(releaser.finish())
-        account = account_of(setting, releaser, seed)
+        account = replace(account_of(setting, releaser, seed), times=unit)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
         side.save(facts | ({} if releaser.failure is None else {"unfinished": True}), out, meta)
     if releaser.failure is not None:
@@ -221,7 +221,7 @@ def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None
         stopped=releaser.stopped,
         leakage=leaked,
         composition=composed,
-        ldp=setting.mechanism.ldp * composed if composed else 0.0,
+        ldp=float(accounts.ldp.max()),
         private=seed is None,
         guarantee=guarantee(setting),
         warnings=tuple(warnings),
@@ -259,6 +259,8 @@ def guarantee(setting: Setting) -> str:
     if budget.per_window is not None:
         unit = f"{budget.releases} {many}" if budget.releases else f"{budget.seconds:g} seconds"
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
+    if budget.ldp_total is not None:
+        text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
     return text
 
 
@@ -270,4 +272,5 @@ def disk_full(
     told = {"leakage": leaked, "composition": account.composition, "digest": digest.hex()}
     more: dict[str, Any] = {"choices": account.choices} if account.choices else {}
     more |= {"refused": account.refused} if account.refused else {}
+    more |= {"times": account.times} if account.times is not None else {}
     return side.header(setting, columns, order, seed) | counts | told | more

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil import _times
 from seqveil._symbols import Symbols
 from seqveil.alphabet import Alphabet, Bins, Grid
 from seqveil.errors import DataError, InputError, UnknownSymbol
@@ -99,7 +100,7 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
 
 
 def seconds(chunk: Chunk, name: str) -> Floats:
-    """The order column in seconds: numbers as they are, dates and times since 1970."""
+    """The order column in seconds: numbers by their size (`seqveil._times`), dates and times since 1970."""
     import polars as pl
 
     order = chunk.order
@@ -110,7 +111,18 @@ def seconds(chunk: Chunk, name: str) -> Floats:
     if order.dtype.is_temporal():
         kind = pl.Duration("ns") if order.dtype in (pl.Duration, pl.Time) else pl.Datetime("ns")
         return np.asarray(order.cast(kind).to_physical().to_numpy(), np.float64) / 1e9
-    return np.asarray(order.to_numpy(), np.float64)
+    try:
+        return _times.seconds(order.to_numpy())
+    except InputError as error:
+        row, said = chunk.row(int(vars(error)["position"])), str(error).partition(": ")[2]
+        raise DataError(f"{name}: row {row}: {said}") from None
+
+
+def times_read_as(chunk: Chunk) -> str | None:
+    """What the order column was taken for by `seconds`."""
+    if chunk.order is None:
+        return None
+    return _times.unit_of(chunk.order.to_numpy()) if chunk.order.dtype.is_numeric() else _times.CALENDAR
 
 
 @dataclass(frozen=True, eq=False)

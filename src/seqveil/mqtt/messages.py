@@ -1,7 +1,7 @@
 """What goes over the wire: topics with a place for the user, raw events in, releases and refusals out.
 
-In:  `{"seq": 0, "value": "b"}`, with `"time"` in seconds where the budget counts in them; `{"seq": 0, "values": [...]}`
-     where releases are batches. Other members are ignored.
+In:  `{"seq": 0, "value": "b"}`, with `"time"` where the budget counts in seconds (see `seqveil._times`);
+     `{"seq": 0, "values": [...]}` where releases are batches. Other members are ignored.
 Out: `{"seq": 0, "value": "a", "epsilon": 1.0}`; for batches `"values"` and `"path"`. The value is null where nothing
      was released: the budget is spent, or the event came after its place was given up.
 """
@@ -9,11 +9,11 @@ Out: `{"seq": 0, "value": "a", "epsilon": 1.0}`; for batches `"values"` and `"pa
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from seqveil._symbols import OnUnknown
+from seqveil._times import check_clock, seconds
 from seqveil.batches import encode_path
 from seqveil.errors import InputError, UnknownSymbol
 from seqveil.stream import Setting
@@ -31,7 +31,7 @@ REASONS = {
     "seq": "expected seq, a whole number that counts from 0",
     "shape": "expected value (or values, a list, where releases are batches)",
     "value": "a value is outside the alphabet",
-    "time": "expected time, a number of seconds, as the budget counts in them",
+    "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "order": "events before this one are missing; send those first, from next on",
     "budget": "the budget is spent",
     "event": "the event cannot be released as it is",
@@ -180,15 +180,12 @@ class Payloads:
     def _time(self, seq: int, time: Any) -> float:
         if self._setting.budget.seconds is None:
             return 0.0
-        if type(time) not in (int, float):
-            raise Refusal("time", seq)
         try:
-            stamp = float(time)
-        except OverflowError:
+            stamps = seconds([time])
+            check_clock(stamps)
+        except InputError:
             raise Refusal("time", seq) from None
-        if not math.isfinite(stamp):
-            raise Refusal("time", seq)
-        return stamp
+        return float(stamps[0])
 
     def symbol(self, seq: int, code: int, epsilon: float) -> bytes:
         """The release of one symbol; a negative code: nothing was released."""

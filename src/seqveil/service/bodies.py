@@ -11,8 +11,16 @@ PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
 
 UserName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=PRINTABLE)]
 Seq = Annotated[int, Field(strict=True, ge=0, le=MOST, description="Counts the user's events from 0, without gaps.")]
+Moment = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Written = Annotated[
+    str, StringConstraints(strict=True, max_length=40, pattern=r"^\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]+)?$")
+]
 Time = Annotated[
-    float | None, Field(strict=True, allow_inf_nan=False, description="Seconds, where the budget counts in them.")
+    Moment | Written | None,
+    Field(
+        description="Where the budget counts in seconds: a number of seconds, one of milli-, micro- or nanoseconds "
+        "since 1970 (told by its size), or ISO 8601 text; at most a day ahead of the service's clock."
+    ),
 ]
 Scalar = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null")]}
 ValueSchema = {"anyOf": [*Scalar["anyOf"], {"type": "array", "items": Scalar}]}

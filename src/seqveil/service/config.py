@@ -42,6 +42,7 @@ class ServeConfig(BaseSettings):
     window_releases: int | None = None
     window_seconds: float | None = None
     when_spent: str | None = None
+    ldp_budget: float | None = None
     on_unknown: Literal["error", "nearest"] | None = None
     gaps: Literal["refuse", "skip"] = "refuse"
 

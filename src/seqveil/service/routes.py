@@ -8,6 +8,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from seqveil import __version__
+from seqveil._times import check, check_clock, seconds
+from seqveil.errors import InputError
 from seqveil.service import bodies
 from seqveil.service.answers import account_of, page_of, releases_of
 from seqveil.service.documents import refusals, requests, scoped
@@ -124,7 +126,19 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
         place = next((k for k, event in enumerate(events) if event.time is None), None)
         if place is not None:
             raise Problem("malformed", f"event {place}: expected a time, the budget being per seconds", position=place)
+        _check_times(events, service.setting.budget.seconds)
     return service, events
+
+
+def _check_times(events: list[Any], window: float) -> None:
+    """Refuse what is no time, and what no honest clock of now shows."""
+    try:
+        stamps = seconds([event.time for event in events])
+        check_clock(stamps)
+        check(stamps, window)
+    except InputError as error:
+        place = vars(error).get("position")
+        raise Problem("malformed", str(error), **({} if place is None else {"position": place})) from None
 
 
 async def _finish(request: Request, service: Service, events: list[Any], coded: list[Any]) -> Response:

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqveil._times import Time
 from seqveil.store import BatchReleases, OutOfOrder, Releases, Store, StoreError, taken
-from seqveil.stream import spent
+from seqveil.stream import budget_spent
 
 log = logging.getLogger("seqveil.service")
 PROBE = "service: last probe"
@@ -43,7 +44,7 @@ class Job:
     users: list[str] = field(repr=False)
     seqs: list[int]
     raw: list[Any] = field(repr=False)
-    times: list[float] | None
+    times: list[Time] | None
     probe: bool = False
     done: asyncio.Future[Outcome] | None = None
     outcome: Outcome | Exception | None = field(default=None, repr=False)
@@ -172,7 +173,7 @@ class Writer:
         at = 0
         for job in jobs:
             own = Outcome._make(part[at : at + job.size] for part in made)
-            job.outcome = spent(self._store.setting, np.array(own.refused), own) if any(own.refused) else own
+            job.outcome = budget_spent(self._store.setting, np.array(own.refused), own) if any(own.refused) else own
             at += job.size
 
     def _tell(self, group: list[Job]) -> None:

@@ -17,6 +17,7 @@ from seqveil.kernel import Floats, Ints
 from seqveil.store import BatchReleases, Releases, Stored
 from seqveil.store.database import CHUNK, Database, Entry, Row
 from seqveil.store.live import Live
+from seqveil.store.migrations import UNKNOWN
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, SymbolCall
 from seqveil.store.records import codec_of
@@ -147,7 +148,7 @@ class _Rows:
             kept = self._shelf.get(name)
             if kept is not None:
                 self._before[len(self._names)] = kept
-                found.append(Row(len(self._names), *kept[:6]))
+                found.append(Row(len(self._names), *kept[:5], UNKNOWN, kept.state))
                 self._names.append(name)
             else:
                 found.append(None)
@@ -165,7 +166,8 @@ class _Rows:
     def keep(self, entry: Entry, small: bool) -> None:
         """Put what a call has left on the shelf."""
         size = len(entry.states) // max(1, len(entry.touched))
-        for k, (user, events, releases, spent, most, least) in enumerate(entry.touched.tolist()):
+        for k, (user, events, releases, spent, most, least, _) in enumerate(entry.touched.tolist()):
+            # the LDP figure is in the state, or follows from what was told: what Spark keeps has its shape for good
             kept = Kept(events, releases, spent, most, least, entry.states[k * size : (k + 1) * size])
             before = self._before.get(user, kept)
             self._shelf.put(self._names[user], kept._replace(symbols=before.symbols, waiting=before.waiting))

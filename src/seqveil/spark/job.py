@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from seqveil import batches
 from seqveil._symbols import Symbols
+from seqveil._times import seconds
 from seqveil.alphabet import Alphabet, Bins, Grid
 from seqveil.coins import KEY_BYTES, KeyedCoins, User, key_file
 from seqveil.errors import DataError, InputError, UnknownSymbol
@@ -90,7 +91,7 @@ class Job:
         seqs = rows[SEQ].to_numpy().astype(np.int64)
         if seqs.size and int(seqs.min()) < 0:
             raise DataError("a sequence number is below 0; number each user's events from 0")
-        times = rows[TIME].to_numpy().astype(np.float64) if TIME in rows else None
+        times = seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
         if self.setting.in_batches:
             return self._in_batches(users, seqs, codes, times, shelf, end)
         bucket = Bucket(self.setting, self.coins, shelf, self.gaps)

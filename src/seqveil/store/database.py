@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -19,27 +19,27 @@ import numpy as np
 from seqveil.coins import User
 from seqveil.errors import DataError, SeqveilError
 from seqveil.kernel import Ints
+from seqveil.store.migrations import LDP_COLUMN, MIGRATIONS
 from seqveil.store.records import Codec, Stored
 
-APPLICATION, VERSION = 0x5E91E11, 1
+APPLICATION, VERSION = 0x5E91E11, 2
 CHUNK = 64  # releases of a user in one row of `chunks`
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
-LEDGER = ("id", "events", "releases", "spent", "most", "least")
+LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
 
 Position = str | bytes | int
-Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: dict[int, Migration] = {}  # from this version to the next, inside one transaction
 
 SCHEMA = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE positions (source TEXT PRIMARY KEY, position NOT NULL) WITHOUT ROWID",
-    # a name keeps its type: 1 and '1' are two users. Ledgers are in units of 2**-32, rounded outward
+    # a name is text. Ledgers are in units of 2**-32, rounded outward
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, events INTEGER NOT NULL DEFAULT 0,"
     " releases INTEGER NOT NULL DEFAULT 0, spent INTEGER NOT NULL DEFAULT 0, most INTEGER NOT NULL DEFAULT 0,"
-    " least INTEGER NOT NULL DEFAULT 0, state BLOB NOT NULL DEFAULT x'', recent BLOB NOT NULL DEFAULT x'')",
+    " least INTEGER NOT NULL DEFAULT 0, state BLOB NOT NULL DEFAULT x'', recent BLOB NOT NULL DEFAULT x'',"
+    f" {LDP_COLUMN})",
     "CREATE TABLE chunks (user INTEGER, number INTEGER, releases BLOB NOT NULL, PRIMARY KEY (user, number))"
     " WITHOUT ROWID",
     "CREATE TABLE log (id INTEGER PRIMARY KEY, touched BLOB NOT NULL, states BLOB NOT NULL, events BLOB NOT NULL,"
@@ -64,13 +64,14 @@ class Row(NamedTuple):
     spent: int
     most: int
     least: int
+    ldp: int  # UNKNOWN where it was not kept
     state: bytes
 
 
 class Entry(NamedTuple):
     """What one group of events adds to the log."""
 
-    touched: Ints  # (K, 6) the ledger of each user touched
+    touched: Ints  # (K, 7) the ledger of each user touched
     states: bytes  # K states of one size
     events: Ints  # (E, 3) user, bytes and number of records of each piece of `releases`
     releases: bytes
@@ -129,7 +130,7 @@ class Database:
             if version > VERSION:
                 raise DataError(f"{self.name}: was written by a newer seqveil (version {version}); update seqveil")
             for old in range(version, VERSION):
-                MIGRATIONS[old](sql)
+                MIGRATIONS[old](sql, self.name)
                 sql.execute(f"PRAGMA user_version={old + 1}")
 
     @contextmanager
@@ -143,7 +144,7 @@ class Database:
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
-                with suppress(sqlite3.Error):
+                with suppress(sqlite3.Error, ValueError):  # ValueError: one of an earlier version, left as it is
                     self._recount()
                 raise
 
@@ -164,11 +165,26 @@ class Database:
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         with self._told():
+            self._make_private(os.fspath(path))
             copy = sqlite3.connect(os.fspath(path))
             try:
                 self.sql.backup(copy)
             finally:
                 copy.close()
+
+    def _make_private(self, path: str) -> None:
+        """A file that its owner alone may read, before anything is in it; those that SQLite puts beside it follow."""
+        try:
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            for each in (path, f"{path}-wal", f"{path}-shm", f"{path}-journal"):
+                with suppress(FileNotFoundError):
+                    os.chmod(each, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"{os.path.basename(path)}: a copy cannot be kept from others here ({error.strerror}); "
+                "name another file"
+            ) from None
 
     # facts and positions
 
@@ -224,7 +240,7 @@ class Database:
         pieces = np.concatenate([_table(events, 3) for _, _, events, _ in rows])
         counts, joined = _joined(pieces, b"".join(row[3] for row in rows))
         self.sql.executemany(
-            "UPDATE users SET events = ?, releases = ?, spent = ?, most = ?, least = ?, state = ?,"
+            "UPDATE users SET events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, state = ?,"
             " recent = CAST(recent || ? AS BLOB) WHERE id = ?",
             ((*ledger, state, joined[user], user) for user, ledger, state in latest),
         )
@@ -261,9 +277,8 @@ class Database:
             table = _table(touched, len(LEDGER))
             width = len(states) // len(table)
             for k in np.flatnonzero(np.isin(table[:, 0], list(waiting))).tolist():
-                user, events, releases, spent, most, least = table[k].tolist()
-                state = states[k * width : (k + 1) * width]
-                latest[user] = Row(user, events, releases, spent, most, least, state)
+                row = Row._make([*table[k].tolist(), states[k * width : (k + 1) * width]])
+                latest[row.id] = row
             waiting -= latest.keys()
             if not waiting:
                 break

@@ -32,12 +32,13 @@ Slots = NDArray[np.intp]
 class Live:
     """Live states of users by name. What is here and what the database says are the same, or the user is forgotten."""
 
-    def __init__(self, setting: Setting, memory: int) -> None:
+    def __init__(self, setting: Setting, memory: int, level: float | None = None) -> None:
         self._setting = setting
+        self._level = setting.mechanism.ldp if level is None else level  # of releases whose LDP figure was not kept
         self._sides = 1 if setting.in_batches or setting.model.full_support else setting.model.size
         width = 8 * (setting.model.size + 2 * self._sides)
         self.small = width <= SMALL
-        self._bytes = 32 + width if self.small else 0  # of a packed state, without a window
+        self._bytes = 40 + width if self.small else 0  # of a packed state, without a window
         self.room = max(1, memory // (2 * width + BESIDE if self.small else 4 * width))
         self.state = self._start(0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
@@ -130,11 +131,16 @@ class Live:
         part = fleet.take(self.state, slots)
         account, window = part.account, part.window
         numbers = np.column_stack([part.spent, part.saved, account.most, account.least])
-        wide = (numbers, part.states, account.ahead_most, account.ahead_least, window.costs, window.stamps)
+        ldp = part.ldp[:, None]
+        wide = (numbers, part.states, account.ahead_most, account.ahead_least, ldp, window.costs, window.stamps)
         return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
     def _unpack(self, rows: list[tuple[int, Row]]) -> None:
-        """States as they were packed, those of one size at a time: how far windows look back differs."""
+        """States as they were packed, those of one size at a time: how far windows look back differs.
+
+        A window has two numbers a release, so an even rest tells a state that was packed before its LDP figure was
+        kept: that is then Σε times the largest level of the mechanisms so far.
+        """
         sizes: dict[int, list[tuple[int, Row]]] = {}
         for slot, row in rows:
             sizes.setdefault(len(row.state), []).append((slot, row))
@@ -142,13 +148,14 @@ class Live:
             table = np.frombuffer(b"".join(row.state for _, row in group), "<f8").reshape(len(group), -1)
             fixed = [1, 1, 1, 1, self._setting.model.size, self._sides, self._sides]
             looks = table.shape[1] - sum(fixed)
-            if looks < 0 or looks % 2:
+            if looks < 0:
                 raise DataError("a user's state does not fit this setting; restore the state file from a backup")
-            places = np.cumsum([*fixed, looks // 2])
-            spent, saved, most, least, states, up, down, costs, stamps = np.split(table, places, axis=1)
+            places = np.cumsum([*fixed, looks % 2, looks // 2])
+            spent, saved, most, least, states, up, down, kept, costs, stamps = np.split(table, places, axis=1)
             account = Account(most[:, 0], least[:, 0], up, down)
             steps = np.array([row.events for _, row in group], np.int64)
-            part = State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps))
+            ldp = kept[:, 0] if looks % 2 else ldp_before(spent[:, 0], self._level)
+            part = State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp)
             fleet.put(self.state, np.array([slot for slot, _ in group], np.intp), part)
 
     def _replay(self, slot: int, told: list[Stored]) -> None:
@@ -177,11 +184,13 @@ class Live:
         np.add.at(self._released, slots, 1)
 
     def ledger(self, slots: Slots) -> Ints:
-        """Id, events, releases, Σε, and both sides of the leakage in units of 2**-32, rounded outward: (K, 6)."""
+        """Id, events, releases, Σε, both sides of the leakage and the LDP level, in units of 2**-32, rounded outward:
+        (K, 7)."""
         state = self.state
         account = state.account
         columns = [self._ids[slots], state.steps[slots], self._released[slots]]
         columns += [units(state.spent[slots]), units(account.most[slots]), -units(-account.least[slots])]
+        columns += [units(state.ldp[slots])]
         return np.stack(columns, axis=1).astype("<i8", copy=False)
 
 
@@ -191,6 +200,11 @@ def skipped(setting: Setting, state: State) -> State:
     for _ in range(setting.batch):
         states = belief.predict(setting.model, states)
     return replace(state, states=states, steps=state.steps + 1)
+
+
+def ldp_before(spent: Floats, level: float) -> Floats:
+    """The LDP figure of releases that were made before it was kept: Σε times the largest level they can have had."""
+    return np.where(spent > 0, level * np.where(spent > 0, spent, 1.0), 0.0)
 
 
 def units(values: Floats) -> Ints:
@@ -211,8 +225,6 @@ def nats(count: int) -> float:
 
 def _check_name(name: User) -> None:
     try:
-        fits = -(2**63) <= name < 2**63 if isinstance(name, int) else bool(name.encode() or True)
+        str(name).encode()
     except UnicodeEncodeError:
-        fits = False
-    if not fits:
-        raise InputError("expected users that are UTF-8 text or whole numbers of 64 bits; name them so")
+        raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None

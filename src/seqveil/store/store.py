@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,16 +13,19 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.coins import Coins, KeyedCoins, SystemCoins, User
+from seqveil import mechanisms
+from seqveil._times import Time, seconds
+from seqveil.coins import Coins, KeyedCoins, SystemCoins, User, user_name
 from seqveil.errors import InputError, ModelError, SeqveilError
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
 from seqveil.store.database import Database, Position, StoreError
-from seqveil.store.live import Live, nats
+from seqveil.store.live import Live, ldp_before, nats
+from seqveil.store.migrations import UNKNOWN
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, BatchReleases, Made, Played, Releases, SymbolCall, UserAccount
 from seqveil.store.records import GAP, Stored, codec_of
-from seqveil.stream import Setting, spent, whole_codes
+from seqveil.stream import Setting, budget_spent, whole_codes
 
 Positions = Mapping[str, Position]
 
@@ -60,7 +64,8 @@ class Store:
         listed = database.fact("versions")  # settings before and now, where the file moved on to another model
         self.versions: list[dict[str, object]] | None = None if listed is None else json.loads(listed)
         self._codec = codec_of(setting)
-        self._live = Live(setting, memory)
+        self._level = _level(setting, self.versions or [])
+        self._live = Live(setting, memory, self._level)
         self._lock = threading.RLock()
         self._open = True
 
@@ -116,13 +121,14 @@ class Store:
         users: Sequence[User],
         seqs: Sequence[int] | Ints,
         codes: Sequence[int] | Ints,
-        times: Sequence[float] | Floats | None = None,
+        times: Sequence[Time] | Floats | None = None,
         positions: Positions | Callable[[Releases], Positions] | None = None,
     ) -> Releases:
         """Release one symbol for each event, several of a user in a row where they come so, in one transaction.
 
-        `times` are in seconds, for a budget that counts in them. `positions` (how far some source was read, say) are
-        committed with the releases, where none was refused; a function gets the releases first, those refused too.
+        `times`, for a budget in seconds, are numbers or ISO 8601 text, read as `seqveil._times` says and kept in
+        seconds. `positions` (how far some source was read, say) are committed with the releases, where none was
+        refused; a function gets the releases first, those refused too.
         """
         if self.setting.in_batches:
             raise InputError(f"this store releases batches of {self.setting.batch}; use release_batches")
@@ -136,7 +142,7 @@ class Store:
         users: Sequence[User],
         seqs: Sequence[int] | Ints,
         batches: Sequence[Sequence[int] | Ints],
-        times: Sequence[float] | Floats | None = None,
+        times: Sequence[Time] | Floats | None = None,
         positions: Positions | Callable[[BatchReleases], Positions] | None = None,
     ) -> BatchReleases:
         """Release one batch for each event, in one transaction: the codes of its symbols, fewer than the setting's
@@ -162,15 +168,20 @@ class Store:
 
     def account(self, user: User) -> UserAccount | None:
         """Where a user stands; None for one who never came."""
+        name = user_name(user)
         with self._lock, self._database.transaction():
-            row = self._database.find([user])[0]
+            row = self._database.find([name])[0]
         if row is None:
             return None
         spent, most, least = nats(row.spent), nats(row.most), nats(row.least)
         leakage, total = max(most, -least, 0.0), self.setting.budget.total
-        ldp = self.setting.mechanism.ldp * spent if spent else 0.0
         left = None if total is None else max(0.0, total - leakage)
-        return UserAccount(user, row.events, row.releases, leakage, most, least, spent, ldp, left, self.private)
+        ldp = self._ldp(row.spent, row.ldp)
+        return UserAccount(name, row.events, row.releases, leakage, most, least, spent, ldp, left, self.private)
+
+    def _ldp(self, spent: int, kept: int) -> float:
+        """The LDP figure of a ledger, and from above that of one that was written before it was kept."""
+        return nats(kept) if kept != UNKNOWN else float(ldp_before(np.array([nats(spent)]), self._level)[0])
 
     def accounts(self) -> Accounts:
         """Where every user stands, in the order they came."""
@@ -178,19 +189,19 @@ class Store:
             rows = self._database.everyone()
         names = [row[0] for row in rows]
         counts = np.array([row[1:3] for row in rows], np.int64).reshape(-1, 2)
-        figures = np.array([[nats(value) for value in row[3:]] for row in rows], np.float64).reshape(-1, 3)
-        return Accounts(names, counts[:, 0], counts[:, 1], *figures.T)
+        figures = [[*map(nats, row[3:6]), self._ldp(row[3], row[6])] for row in rows]
+        return Accounts(names, counts[:, 0], counts[:, 1], *np.array(figures, np.float64).reshape(-1, 4).T)
 
     def releases(self, user: User, since: int = 0) -> list[Stored]:
         """What was released of a user, from sequence number `since` on."""
         with self._lock, self._database.transaction():
-            row = self._database.find([user])[0]
+            row = self._database.find([user_name(user)])[0]
             return [] if row is None else list(self._database.releases(row.id, row.events, since))
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
         with self._lock, self._database.transaction():
-            rows = self._database.find(users)
+            rows = self._database.find([user_name(user) for user in users])
         return np.array([0 if row is None else row.events for row in rows], np.int64)
 
     def position(self, source: str) -> Position | None:
@@ -218,7 +229,7 @@ class Store:
                 raise
         refused = made.refused
         if failure is None and refused.any():
-            failure = spent(self.setting, refused)
+            failure = budget_spent(self.setting, refused)
         if failure is None:
             return made
         if isinstance(failure, SeqveilError):
@@ -289,9 +300,11 @@ class Store:
             yield np.flatnonzero(groups == group)
 
     def _checked(
-        self, users: Sequence[User], seqs: Sequence[int] | Ints, count: int, times: Sequence[float] | Floats | None
+        self, users: Sequence[User], seqs: Sequence[int] | Ints, count: int, times: Sequence[Time] | Floats | None
     ) -> tuple[list[User], Ints, Floats | None]:
-        names = [user if type(user) is str else _plain(k, user) for k, user in enumerate(users)]
+        names: list[User] = [
+            user if type(user) is str else user_name(user, f"event {k}: ") for k, user in enumerate(users)
+        ]
         numbers = np.asarray(seqs)
         if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
             raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
@@ -299,7 +312,7 @@ class Store:
             raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
         if self.setting.budget.seconds is None:
             return names, numbers.astype(np.int64), None
-        stamps = None if times is None else np.asarray(times, np.float64)
+        stamps = None if times is None else seconds(times)
         if stamps is None or stamps.shape != (count,):
             raise InputError("a budget per seconds needs the time of each event; pass times=…")
         return names, numbers.astype(np.int64), stamps
@@ -308,12 +321,15 @@ class Store:
         return f"Store({self._database.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
 
 
-def _plain(place: int, user: object) -> User:
-    if isinstance(user, (int, np.integer)) and not isinstance(user, bool):
-        return int(user)
-    if isinstance(user, str):
-        return str(user)
-    raise InputError(f"event {place}: expected a user that is text or a whole number, got {type(user).__name__}")
+def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
+    """The largest LDP level of the mechanisms that a file was released with."""
+    levels = {setting.mechanism.name: setting.mechanism.ldp}
+    for name in {str(version["mechanism"]) for version in versions} - levels.keys():
+        try:
+            levels[name] = mechanisms.find(name).ldp
+        except InputError:  # one of the caller's own, of which nothing is known here
+            levels[name] = math.inf
+    return max(levels.values())
 
 
 def described_as(setting: Setting) -> str:

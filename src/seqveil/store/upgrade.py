@@ -186,8 +186,9 @@ def _write(database: Database, ids: Ints, state: State, new: Setting) -> None:
     live.state = fleet.take(state, np.arange(len(state)))
     packed = live.pack(np.arange(len(state)))
     width, account = len(packed) // max(1, len(state)), state.account
-    ledger = zip(units(account.most).tolist(), (-units(-account.least)).tolist(), ids.tolist(), strict=True)
+    figures = (units(account.most), -units(-account.least), units(state.ldp))
+    ledger = zip(*(figure.tolist() for figure in figures), ids.tolist(), strict=True)
     database.sql.executemany(
-        "UPDATE users SET most = ?, least = ?, state = ? WHERE id = ?",
-        [(most, least, packed[k * width : (k + 1) * width], user) for k, (most, least, user) in enumerate(ledger)],
+        "UPDATE users SET most = ?, least = ?, ldp = ?, state = ? WHERE id = ?",
+        [(*told, packed[k * width : (k + 1) * width], user) for k, (*told, user) in enumerate(ledger)],
     )

@@ -81,7 +81,6 @@ def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str
     setting, costs = run.setting, run.costs
     made = run.released != NOTHING
     truth, distortion = run.raw[: run.done], setting.distortion
-    composed = float(run.spent[-1])
     window = setting.budget.releases
     alone = run.source.guesses(distortion)[: run.done]
     late = distortion.between(truth, guesses["hindsight"]).mean() if complete else None
@@ -94,10 +93,10 @@ def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str
         "leakage": float(run.leakage[-1]),
         "most": float(run.most[-1]),
         "least": float(run.least[-1]),
-        "composition": composed,
+        "composition": float(run.spent[-1]),
         "worst_release": float(costs.max(initial=0.0)),
         "worst_window": None if window is None else _worst_window(costs[begins], window),
-        "ldp": setting.mechanism.ldp * composed if composed else 0.0,
+        "ldp": float(run.ldp[-1]),
         "delta": DELTA,
         "with_delta": _with_delta(run) if complete else None,
         "error": float(distortion.between(truth[made], run.released[made]).mean()) if made.any() else None,

@@ -42,7 +42,7 @@ class Run:
         self._state, self._coins = stream.State.start(self.setting), SeededCoins(ask.seed)
         count, n = self.raw.size, source.model.n
         self._released = np.full(count, stream.NOTHING, np.int64)
-        self._figures = np.zeros((5, count))  # ε, leakage, its two sides, Σε
+        self._figures = np.zeros((6, count))  # ε, leakage, its two sides, Σε, LDP level
         self._costs = np.zeros(count)
         self._columns, self._beliefs = np.ones((count, n), np.int64), np.zeros((count, n))
         self._sent: list[Sent] = []
@@ -83,8 +83,8 @@ class Run:
         self.done = part.stop
 
     def _note(self, part: slice, used: float) -> None:
-        account = self._state.account
-        told = (used, account.worst[0], account.most[0], account.least[0], self._state.spent[0])
+        state, account = self._state, self._state.account
+        told = (used, account.worst[0], account.most[0], account.least[0], state.spent[0], state.ldp[0])
         self._figures[:, part] = np.array(told)[:, None]
 
     # what was made so far
@@ -113,6 +113,10 @@ class Run:
     @property
     def spent(self) -> Floats:
         return self._figures[4, : self.done]
+
+    @property
+    def ldp(self) -> Floats:
+        return self._figures[5, : self.done]
 
     @property
     def costs(self) -> Floats:

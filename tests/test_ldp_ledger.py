@@ -1,0 +1,293 @@
+"""The LDP figure of the ledger, which needs no model: through upgrades and old files, and as a budget."""
+
+import gzip
+import itertools
+import json
+import math
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+from seqveil import Budget, MarkovModel, Session, batches, mechanisms, stream
+from seqveil.cli import main
+from seqveil.coins import KeyedCoins, SeededCoins
+from seqveil.coldstart import ColdStart, Points
+from seqveil.errors import BudgetSpent, InputError
+from seqveil.spark.bucket import Bucket, Memory
+from seqveil.store import Store
+from seqveil.store.upgrade import upgrade
+from seqveil.stream import Setting
+
+tree = import_module("seqveil.mechanisms.tree")
+KEY = bytes(range(32))
+FILES = Path(__file__).parent / "files"
+STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+SURE = MarkovModel([1.0, 0.0], [[1.0, 0.0]] * 2)  # of the symbol that never comes
+WRONG = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2)
+UNIT = 2.0**-31
+
+
+def old_file(folder, name="state-1"):
+    """A state file that version 1 wrote: three releases of three users settled, one of two in the log."""
+    path = folder / "state.db"
+    path.write_bytes(gzip.decompress((FILES / f"{name}.db.gz").read_bytes()))
+    return path, Setting.of(STICKY, "optimal", 0.8, budget=Budget(per_window=4.0, seconds=60.0))
+
+
+def realised(columns):
+    """log of the largest ratio of probabilities that two raw sequences give these releases."""
+    return sum(math.log(int(max(column)) / int(min(column))) for column in columns)
+
+
+# through an upgrade
+
+
+def test_a_move_to_a_stricter_mechanism_leaves_the_past_as_it_was(tmp_path):
+    """Ten releases at 2ε-LDP and two at ε-LDP are 22-LDP, in the file and in what anyone computes from the releases."""
+    path, loose = tmp_path / "s.db", Setting.of(STICKY, "optimal", 1.0)
+    strict = Setting.of(STICKY, "randomized_response", 1.0)
+    with Store.open(path, loose, coins=SeededCoins(1)) as store:
+        told = store.release(["ann"] * 10, range(10), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]).codes
+        assert store.account("ann").ldp == pytest.approx(20.0, abs=UNIT)
+    upgrade(path, [loose], strict)
+    with Store.open(path, strict, coins=SeededCoins(2)) as store:
+        assert store.account("ann").ldp == pytest.approx(20.0, abs=UNIT)
+        assert store.accounts().ldp.tolist() == [store.account("ann").ldp]
+        store.release(["ann"] * 2, [10, 11], [0, 0])
+        assert store.account("ann").ldp == pytest.approx(22.0, abs=UNIT)
+    columns, state = [], stream.State.start(loose)
+    for code in told:
+        made, state = stream.observe(loose, state, np.array([code]))
+        columns.append(made.columns[0])
+    assert 10.0 < realised(columns) <= 20.0  # half the level would be less than what was realised
+
+
+def test_a_cold_start_counts_each_version_at_its_own_level(tmp_path):
+    truth = MarkovModel([0.5, 0.5], [[0.95, 0.05], [0.05, 0.95]]).sample(40, users=200, seed=1)
+    start = ColdStart(2, 1.0, points=Points(4_000), seed=2)
+    for step in truth.T:
+        start.release_many(range(200), step.tolist())
+    assert [version.after for version in start.versions] == [0, 4000]
+    np.testing.assert_allclose(start.accounts().ldp, 20.0 + 2 * 20.0)
+
+
+def test_an_unsound_mechanism_has_no_level():
+    session = Session(STICKY, "crr", 1.0, seed=1)
+    assert session.standing().ldp == 0.0
+    session.release(0)
+    assert session.standing().ldp == math.inf
+
+
+# files and states of before
+
+
+def test_a_state_file_of_version_1_opens_with_the_ledger_it_had(tmp_path):
+    path, setting = old_file(tmp_path)
+    with Store.open(path, setting, key=KEY) as store:
+        assert [(store.account(user).events, store.account(user).releases) for user in ("ann", 7, "bob")] == [
+            (4, 4),
+            (4, 4),
+            (3, 3),
+        ]
+        assert store.account("ann").by_composition == pytest.approx(3.2, abs=UNIT)
+        assert store.account("ann").ldp == pytest.approx(6.4, abs=UNIT)  # not kept then: level · Σε
+        assert store.accounts().ldp == pytest.approx([6.4, 6.4, 4.8], abs=UNIT)
+        store.release(["ann", "bob"], [4, 3], [0, 0], [40.0, 40.0])
+        assert store.account("ann").ldp == pytest.approx(8.0, abs=UNIT)
+        assert store.account("bob").ldp == pytest.approx(6.4, abs=UNIT)
+    with Store.open(path, setting, key=KEY) as store:
+        assert store.account("ann").ldp == pytest.approx(8.0, abs=UNIT)
+
+
+def test_a_state_file_of_version_1_goes_on_as_if_it_had_been_kept_open(tmp_path):
+    path, setting = old_file(tmp_path)
+    events = (["ann", "bob", "ann"], [4, 3, 5], [0, 2, 1], [40.0, 40.0, 70.0])
+    with Store.open(path, setting, key=KEY) as store:
+        went_on = store.release(*events)
+    with Store.open(tmp_path / "new.db", setting, key=KEY) as store:
+        for t in range(3):
+            store.release(["ann", "bob"], [t] * 2, [t % 3, 2], [10.0 * t] * 2)
+        store.release(["ann"], [3], [0], [30.0])
+        fresh = store.release(*events)
+    assert went_on.codes.tolist() == fresh.codes.tolist()
+    assert went_on.epsilons.tolist() == fresh.epsilons.tolist()
+
+
+@pytest.mark.parametrize("budget", [None, Budget(per_window=1.5, releases=3)])
+def test_what_spark_kept_before_goes_on_with_the_same_releases(budget):
+    """The state of an older version lacks one number: everything else follows as before, and the figure from above."""
+    setting = Setting.of(STICKY, "optimal", 0.8, budget=budget)
+    now, before = Memory(), Memory()
+    Bucket(setting, KeyedCoins(KEY), now).release(["ann"] * 4, np.arange(4), np.array([0, 1, 2, 0]))
+    kept = now.get("ann")
+    numbers = np.frombuffer(kept.state)
+    place = 4 + STICKY.size + 2  # behind Σε, savings, two sides, the belief, and one number a side
+    before.put("ann", kept._replace(state=np.delete(numbers, place).tobytes()))
+    assert numbers[place] == pytest.approx(2 * numbers[0])
+    told = [
+        Bucket(setting, KeyedCoins(KEY), shelf).release(["ann"] * 3, np.arange(4, 7), np.array([0, 1, 2]))[1]
+        for shelf in (now, before)
+    ]
+    assert told[0].codes.tolist() == told[1].codes.tolist()
+    assert told[0].epsilons.tolist() == told[1].epsilons.tolist()
+    last = [np.frombuffer(shelf.get("ann").state)[place] for shelf in (now, before)]
+    assert last[0] == pytest.approx(last[1])
+
+
+def test_a_file_that_had_moved_on_before_is_charged_the_largest_level(tmp_path):
+    """The levels of its past are not told apart, so all of Σε counts at the largest of them."""
+    path, loose = tmp_path / "s.db", Setting.of(STICKY, "optimal", 1.0)
+    strict = Setting.of(STICKY, "randomized_response", 1.0)
+    with Store.open(path, loose, coins=SeededCoins(1)) as store:
+        store.release(["ann"] * 3, range(3), [0, 1, 2])
+    upgrade(path, [loose], strict)
+    with Store.open(path, strict, coins=SeededCoins(1)) as store:
+        store._database.sql.execute("UPDATE users SET ldp = -1")
+        assert store.account("ann").ldp == pytest.approx(6.0, abs=UNIT)
+
+
+# the budget that needs no model
+
+
+def within(columns, total):
+    """Whether all pairs of raw sequences give these releases probabilities within e^total, in exact arithmetic."""
+    weights = [math.prod(int(column[x]) for x, column in zip(raw, columns, strict=True))
+               for raw in itertools.product(range(len(columns[0])), repeat=len(columns))]  # fmt: skip
+    with localcontext() as context:
+        context.prec = 80
+        return Decimal(max(weights)) <= Decimal(min(weights)) * Decimal(total).exp()
+
+
+NAMES = ("optimal", "balanced", "crr_repaired", "randomized_response", "optimal_ldp")
+
+
+@pytest.mark.parametrize("policy", ["hold", "stop"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_two_sequences_are_told_apart_beyond_it_whatever_the_model(name, policy):
+    """All release sequences, all pairs of raw ones, exactly, under models that are sure of the wrong symbol."""
+    for model, (total, epsilon, schedule) in itertools.product(
+        (SURE, WRONG), ((0.7, 0.3, 1), (1.0, 1 / 3, 1), (2.5, 0.9, 2))
+    ):
+        budget = Budget(ldp_total=total, when_spent=policy)
+        setting = Setting.of(model, name, epsilon, schedule=schedule, budget=budget)
+        spent = set()
+        for columns, state in ref.release_paths(setting, 5):
+            assert within(columns, total)
+            assert state.ldp[0] <= total
+            spent.add(round(float(state.ldp[0]), 6))
+        assert max(spent) == pytest.approx(total, abs=1e-5)  # and all of it can be used
+
+
+def test_other_budgets_hold_beside_it():
+    budget = Budget(total=1.0, per_window=0.8, releases=2, ldp_total=1.5)
+    for columns, state in ref.release_paths(Setting.of(STICKY, "optimal", 0.6, budget=budget), 4):
+        assert within(columns, 1.5)
+        assert state.account.worst[0] <= 1.0
+
+
+@pytest.mark.parametrize("name", ["tree", "tree_ldp"])
+def test_it_holds_for_batches(name):
+    """All paths of four batches of two symbols, all pairs of raw sequences, whatever the model says of them."""
+    total, model = 2.5, MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]])
+    setting = Setting.of(model, name, 1.0, budget=Budget(ldp_total=total), batch=2)
+    raws = list(itertools.product(range(2), repeat=2))
+
+    def paths(state, factor, left):
+        if not left:
+            yield factor, state
+            return
+        epsilon = float(stream.allowance(setting, state)[0][0])
+        batch = mechanisms.Batch(model, state.states[0], 2, epsilon, setting.distortion)
+        grown = tree.plant(batch, name == "tree_ldp" and epsilon > 0)
+        told = grown.told / 2.0**62
+        for leaf, fresh in grown.everything():
+            inside = [math.prod(float(weights[raw[k]]) for k, weights in leaf.box.items()) for raw in raws]
+            law = [(1 - told) * fresh + told * each for each in inside]
+            _, after = batches.observe(setting, state, leaf.path, 2)
+            yield from paths(after, factor + math.log(max(law) / min(law)), left - 1)
+
+    found = list(paths(stream.State.start(setting), 0.0, 4))
+    assert total / 2 < max(factor for factor, _ in found) <= total + 1e-9
+    assert max(float(state.ldp[0]) for _, state in found) == pytest.approx(total)
+
+
+def test_a_model_sure_of_the_wrong_symbol_buys_no_more_than_it():
+    """Under a total alone every release is free as the model sees it; without the model it ends."""
+    told = {}
+    for name, budget in {"trusting": Budget(total=1.0), "not": Budget(total=1.0, ldp_total=1.0)}.items():
+        session = Session(SURE, "randomized_response", 0.5, budget=budget, seed=1)
+        for _ in range(1000):
+            session.release(1)
+        told[name] = session.standing()
+    assert told["trusting"].leakage <= 1.0
+    assert told["trusting"].ldp == pytest.approx(500.0)
+    assert 0.9 < told["not"].ldp <= 1.0
+
+
+def test_an_error_or_a_stop_when_it_is_gone():
+    stop = Session(STICKY, "optimal", 0.5, budget=Budget(ldp_total=2.0, when_spent="stop"), seed=1)
+    assert [stop.release(0) is None for _ in range(4)] == [False, False, True, True]
+    error = Session(STICKY, "optimal", 0.5, budget=Budget(ldp_total=2.0, when_spent="error"), seed=1)
+    error.release(0), error.release(0)
+    with pytest.raises(BudgetSpent, match="without any model"):
+        error.release(0)
+
+
+def test_it_goes_on_through_an_upgrade(tmp_path):
+    """Three of four are gone at 2ε-LDP; at ε-LDP one is left, not as much as Σε would say."""
+    path, budget = tmp_path / "s.db", Budget(ldp_total=4.0)
+    loose = Setting.of(STICKY, "optimal", 0.5, budget=budget)
+    strict = Setting.of(STICKY, "randomized_response", 0.5, budget=budget)
+    with Store.open(path, loose, coins=SeededCoins(1)) as store:
+        store.release(["ann"] * 3, range(3), [0, 1, 2])
+    upgrade(path, [loose], strict)
+    with Store.open(path, strict, coins=SeededCoins(1)) as store:
+        assert store.release(["ann"] * 4, range(3, 7), [0] * 4).epsilons.tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0])
+        assert store.account("ann").ldp <= 4.0
+
+
+def test_mechanisms_without_a_level_are_refused_with_it():
+    with pytest.raises(InputError, match="does not keep to its ε"):
+        Setting.of(STICKY, "crr", 1.0, budget=Budget(ldp_total=1.0))
+    with pytest.raises(InputError, match="has no LDP level"):
+        Setting.of(STICKY, replace(mechanisms.balanced, ldp=math.inf), 1.0, budget=Budget(ldp_total=1.0))
+    with pytest.raises(InputError, match="ldp_total"):
+        Budget(ldp_total=-1.0)
+
+
+def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
+    path = tmp_path / "s.db"
+    Store.open(path, Setting.of(STICKY, "optimal", 1.0, budget=Budget(total=3.0, ldp_total=2.0))).close()
+    with pytest.raises(InputError, match="begun with another budget"):
+        Store.open(path, Setting.of(STICKY, "optimal", 1.0, budget=3.0))
+    with closing(sqlite3.connect(path)) as sql:
+        told = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
+    assert told["budget"]["ldp_total"] == 2.0
+    assert "ldp_total" not in Setting.of(STICKY, "optimal", 1.0, budget=3.0).describe()["budget"]
+
+
+def test_the_commands_take_it_and_an_audit_checks_it(tmp_path, capsys):
+    rows = "".join(f"u{k % 3},{k // 3},{k % 2}\n" for k in range(60))
+    (tmp_path / "data.csv").write_text("user,seq,value\n" + rows)
+    where = [str(tmp_path / name) for name in ("data.csv", "m", "out.csv")]
+    assert main(["fit", where[0], "-o", where[1], "--smoothing", "1"]) == 0
+    release = ["release", where[0], "-m", where[1], "-e", "0.5", "--out", where[2], "--seed", "1"]
+    assert main([*release, "--ldp-budget", "3", "--json"]) == 0
+    side = json.loads((tmp_path / "out.csv.meta.json").read_text())
+    assert side["setting"]["budget"]["ldp_total"] == 3.0
+    capsys.readouterr()
+    assert main(["audit", where[2], "-m", where[1], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["checks"]["ldp_total"] is True
+    assert found["ldp"] == pytest.approx(3.0)
+    shutil.copy(where[2], tmp_path / "bare.csv")
+    assert main(["audit", str(tmp_path / "bare.csv"), "-m", where[1], "-e", "0.5"]) != 0
+    assert main(["audit", str(tmp_path / "bare.csv"), "-m", where[1], "-e", "0.5", "--ldp-budget", "3"]) == 0

@@ -1,0 +1,268 @@
+"""Times of events: what they are read as, and that no choice of them passes a budget per seconds."""
+
+import json
+import math
+import time
+from datetime import UTC, datetime, timedelta, timezone
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import served
+from seqveil import Budget, MarkovModel, Session, _times, batches, stream
+from seqveil.cli import main
+from seqveil.coins import SeededCoins
+from seqveil.errors import DataError, InputError
+from seqveil.flow import audit_file, release_file
+from seqveil.mqtt.messages import Payloads, Refusal
+from seqveil.store import Store
+from seqveil.stream import Setting
+
+MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
+NOW = 1_700_000_000
+
+
+def limited(per_window=1.0, span=60.0, **options):
+    return Budget(per_window=per_window, seconds=span, **options)
+
+
+# what a time is read as
+
+
+@pytest.mark.parametrize("unit", range(4), ids=_times.UNITS)
+def test_numbers_since_1970_are_known_by_their_size(unit):
+    for year in (1980, 2024, 2200):
+        at = int(datetime(year, 5, 1, tzinfo=UTC).timestamp())
+        given = at * 10 ** (3 * unit)
+        for each in (given, float(given), np.int64(given), np.float64(given)):
+            assert _times.seconds([each]).tolist() == [float(at)]
+        assert _times.unit_of(np.array([given])) == _times.UNITS[unit]
+
+
+def test_what_was_read_once_stays_as_it_is():
+    read = _times.seconds([0, -3.5, 99_999_999_999, 10**11, 10**14 - 1, 10**17, 10**20 - 10**4])
+    assert _times.seconds(read).tolist() == read.tolist()
+    assert np.abs(read).max() < _times.LATEST
+
+
+def test_dates_are_utc_unless_they_say_otherwise():
+    east = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    same = ["2024-05-01T10:00:00Z", "2024-05-01 10:00", "2024-05-01T12:00:00+02:00", datetime(2024, 5, 1, 10), east]
+    expected = datetime(2024, 5, 1, 10, tzinfo=UTC).timestamp()
+    assert _times.seconds(same).tolist() == [expected] * 5
+    assert _times.seconds(np.array(["2024-05-01T10:00"], "datetime64[m]")).tolist() == [expected]
+
+
+WRONG = {
+    "infinite": math.inf,
+    "no number": math.nan,
+    "of no clock": 1e20,
+    "the largest float": 1.7e308,
+    "too large for a float": 10**400,
+    "a truth value": True,
+    "nothing": None,
+    "text": "yesterday",
+    "digits": "1700000000",
+    "no day": "2024-02-31",
+    "year 9999": "9999-12-31T00:00:00Z",
+    "a date of numpy": np.array(["9999-12-31"], "datetime64[D]"),
+    "a date that is none": np.array(["NaT"], "datetime64[s]"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
+    with pytest.raises(InputError, match="expected a time in seconds") as refused:
+        _times.seconds(wrong if isinstance(wrong, np.ndarray) else [1.0, wrong])
+    assert "\n" not in str(refused.value)
+    assert not isinstance(wrong, str) or wrong not in str(refused.value)
+
+
+# the two attacks
+
+
+@pytest.mark.parametrize("unit", range(4), ids=_times.UNITS)
+def test_nanoseconds_do_not_pass_a_window_of_seconds(unit):
+    """In float64 1.7e18 - 60 is 1.7e18: a window that looks back from there is empty, whatever was released."""
+    session = Session(MODEL, "optimal", 0.5, budget=limited(), seed=1)
+    scale = 10 ** (3 * unit)
+    for k in range(200):
+        session.release(k % 2, time=NOW * scale + k * scale // 4)  # 50 seconds
+    assert session.standing().leakage <= 1.0 + 1e-9
+    for k in range(200):
+        session.release(k % 2, time=(NOW + 3600) * scale + k * scale // 4)
+    assert 1.0 < session.standing().leakage <= 2.0 + 1e-9  # and the next window has its own
+
+
+def test_times_too_coarse_for_the_window_are_refused_below_every_reader():
+    """Who steps a stream with bare numbers gets no window that cannot be told."""
+    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    state = stream.State.start(setting)
+    for wrong in (1.7e18, 1e11 + 1e6, math.inf, math.nan, -1e12):
+        with pytest.raises(InputError, match="year 5138"):
+            stream.step(setting, state, np.array([0]), SeededCoins(1), np.array([wrong]))
+    short = Setting.of(MODEL, "optimal", 0.5, budget=limited(span=0.01))
+    with pytest.raises(InputError, match="cannot be told apart"):
+        stream.step(short, state, np.array([0]), SeededCoins(1), np.array([float(NOW)]))
+    stream.step(short, state, np.array([0]), SeededCoins(1), np.array([5.0]))
+
+
+def test_an_absurd_time_over_http_neither_empties_the_window_nor_shuts_a_user_out(tmp_path):
+    setting = served.words_setting(budget=limited(3.0))
+    with served.running(tmp_path, setting, auth=False) as service:
+
+        def release(seq, at):
+            return service.release({"user": "ann", "seq": seq, "value": "home", "time": at})
+
+        spent = sum(release(seq, 1.0 + seq).json["releases"][0]["epsilon"] for seq in range(8))
+        ahead = time.time() + 2 * 86_400
+        for absurd in (1e308, 1e20, 10**400, ahead, int(ahead * 1e3), "9999-12-31T00:00:00Z", "soon", "2999-01-01"):
+            refused = release(8, absurd)
+            assert (refused.status, refused.reason) == (400, "malformed")
+            assert str(absurd) not in refused.content.decode()
+        assert b'"position": 0' in release(8, 1e308).content
+        for seq in range(8, 16):
+            spent += release(seq, 1.0 + seq).json["releases"][0]["epsilon"]
+        known = service.ask("GET", "/v1/users/ann/account").json
+        assert spent == pytest.approx(known["by_composition"], abs=1e-6)
+        assert known["leakage"] <= 3.0 + 1e-6
+        assert release(16, 0.5).reason == "time-went-back"
+
+
+def test_over_http_a_time_may_come_in_any_unit_or_as_text(tmp_path):
+    setting = served.words_setting(budget=limited(3.0))
+    begin = int(time.time()) - 1000
+    with served.running(tmp_path, setting, auth=False) as service:
+        forms = [begin, (begin + 1) * 10**3, (begin + 2) * 10**6, (begin + 3) * 10**9, float(begin + 4)]
+        forms.append(datetime.fromtimestamp(begin + 5, UTC).isoformat())
+        events = [{"user": "ann", "seq": seq, "value": "home", "time": at} for seq, at in enumerate(forms)]
+        assert service.release(*events).status == 200
+        told = service.ask("GET", "/v1/users/ann/releases").json["releases"]
+        assert [each["time"] for each in told] == [begin + k for k in range(6)]
+
+
+def test_the_bridge_reads_and_refuses_the_same():
+    payloads = Payloads(Setting.of(MODEL, "optimal", 0.5, budget=limited()))
+
+    def at(written):
+        return payloads.read("ann", json.dumps({"seq": 0, "value": 1, "time": written}).encode()).time
+
+    assert [at(NOW), at(NOW * 10**3), at(NOW * 10**9), at("2023-11-14T22:13:20Z"), at(7)] == [NOW] * 4 + [7]
+    for wrong in (1e308, 10**400, time.time() + 2 * 86_400, "9999-12-31", "soon", True, None, [1]):
+        with pytest.raises(Refusal, match="expected time"):
+            at(wrong)
+
+
+# a user's time never goes back
+
+
+def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
+    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    for reopened in (False, True):
+        path = tmp_path / f"{reopened}.db"
+        store = Store.open(path, setting)
+        store.release(["ann", "bob"], [0, 0], [0, 0], [1.0, 5.0])
+        store.release(["ann"], [1], [0], [1e9])  # everything before has left the window
+        if reopened:
+            store.close()
+            store = Store.open(path, setting)
+        with pytest.raises(InputError, match="never to go back"):
+            store.release(["ann"], [2], [0], [1e9 - 1e-6])
+        store.release(["ann", "bob"], [2, 1], [0, 0], [1e9, 5.0])
+        store.close()
+
+
+def test_a_batch_that_a_spent_budget_left_out_counts_as_seen():
+    setting = Setting.of(MODEL, "tree", 1.0, budget=limited(0.5, when_spent="stop"), batch=2)
+    state, coins = stream.State.start(setting), SeededCoins(1)
+    sent, state = batches.step(setting, state, np.array([0, 1]), coins, 10.0)
+    while sent is not None:
+        sent, state = batches.step(setting, state, np.array([0, 1]), coins, 10.0)
+    _, state = batches.step(setting, state, np.array([0, 1]), coins, 20.0)
+    with pytest.raises(InputError, match="never to go back"):
+        batches.step(setting, state, np.array([0, 1]), coins, 15.0)
+
+
+# any times at all
+
+gaps = st.one_of(
+    st.just(0.0),
+    st.floats(0, 5),
+    st.sampled_from([2.5, 2.5 - 2**-40, 2.5 + 2**-40, 1e-9, 5e-324, 1e6, 1e9, 9e10, 1e12, 1.7e18, 1e308]),
+)
+
+
+def cost_of(made, model):
+    """The most that a release moved the belief in a symbol, by Bayes."""
+    belief, column = made.beliefs[0], made.columns[0]
+    lifts = column / float(belief @ column)
+    return float(np.abs(np.log(lifts[belief > 0])).max())
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(gaps, min_size=1, max_size=14), st.floats(-1e11, 1e10), st.booleans(), st.booleans())
+def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_unit):
+    """Σ of realised costs in any window of 2.5 seconds, in exact arithmetic on the times as they were read."""
+    span, most = 2.5, 1.0
+    setting = Setting.of(MODEL, "balanced", 0.45, budget=limited(most, span))
+    state, now, taken = stream.State.start(setting), begin if back else 0.0, []
+    coins = SeededCoins(3)
+    for k, step in enumerate(steps):
+        now += step
+        tried = [now, now - 1e-3, now * 1e3 if other_unit else now]
+        for given_time in tried:
+            try:
+                at = _times.seconds([given_time])
+                made, state = stream.step(setting, state, np.array([k % 2]), coins, at)
+            except InputError:
+                continue
+            taken.append((Fraction(float(at[0])), cost_of(made, MODEL)))
+    for last, _ in taken:
+        inside = [cost for at, cost in taken if last - Fraction(span) < at <= last]
+        assert math.fsum(inside) <= most + 1e-9
+    assert [at for at, _ in taken] == sorted(at for at, _ in taken)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.floats(-1e11, 1e11), st.floats(0, 1e11), st.floats(1e-3, 1e11))
+def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
+    from seqveil.accounting import _since
+
+    for then in (now - ago, now - span, np.nextafter(now - span, math.inf), np.nextafter(now - span, -math.inf)):
+        exact = Fraction(now) - Fraction(float(then)) < Fraction(span)
+        assert bool(_since(np.array([[then]]), np.array([now]), span)[0, 0]) == exact
+
+
+# files
+
+
+@pytest.mark.parametrize("unit", range(4), ids=_times.UNITS)
+def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, unit, capsys):
+    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    rows = pl.DataFrame({"user": ["a"] * 90, "time": [(NOW + k) * 10 ** (3 * unit) for k in range(90)]})
+    rows.with_columns(value=pl.Series([k // 9 % 2 for k in range(90)])).write_csv(tmp_path / "data.csv")
+    account = release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
+    assert account.times == _times.UNITS[unit]
+    session = Session(MODEL, "optimal", 0.5, budget=limited(), seed=1)
+    expected = [session.release(k // 9 % 2, time=NOW + k) for k in range(90)]
+    assert pl.read_csv(tmp_path / "out.csv")["value"].to_list() == expected
+    report = audit_file(tmp_path / "out.csv", MODEL)
+    assert report.passed
+    assert report.worst_window <= 1.0 + 1e-9
+    MODEL.save(tmp_path / "m")
+    command = ["release", str(tmp_path / "data.csv"), "-m", str(tmp_path / "m"), "-e", "0.5", "--window", "1"]
+    command += ["--window-seconds", "60"]
+    for more in ([], ["--state", str(tmp_path / "s.db")]):
+        assert main([*command, "--out", str(tmp_path / f"again{len(more)}.csv"), *more]) == 0
+        assert capsys.readouterr().err.count(f"read as {_times.UNITS[unit]}") == 1
+
+
+def test_a_file_whose_times_no_clock_shows_is_refused_by_its_row(tmp_path):
+    setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
+    (tmp_path / "data.csv").write_text("user,time,value\na,1.0,0\na,1e308,1\n")
+    with pytest.raises(DataError, match="row 2: expected a time in seconds"):
+        release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv")

@@ -1,0 +1,171 @@
+"""One rule for the names of users, wherever they come in; and copies of a state file that others cannot read."""
+
+import gzip
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import served
+from seqveil import Budget, MarkovModel
+from seqveil.coins import KeyedCoins, SeededCoins, user_name
+from seqveil.coldstart import ColdStart
+from seqveil.errors import DataError, InputError
+from seqveil.flow import release_file
+from seqveil.flow.batched import Streams
+from seqveil.flow.durable import release_durably
+from seqveil.roster import Roster
+from seqveil.spark.bucket import Bucket, Memory
+from seqveil.store import Store, StoreError
+from seqveil.stream import Setting
+
+KEY = bytes(range(32))
+FILES = Path(__file__).parent / "files"
+MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
+
+
+@pytest.mark.parametrize("seven", WHOLE.values(), ids=WHOLE)
+def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
+    setting = Setting.of(MODEL, "optimal", 1.0, budget=1.0)
+    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
+        first = store.release([seven], [0], [1])
+        again = store.release(["7"], [0], [2])
+        assert again.replayed.tolist() == [True]
+        assert again.codes.tolist() == first.codes.tolist()
+        store.release(["7", seven] * 20, range(1, 41), [1] * 40)
+        assert store.account(seven) == store.account("7")
+        assert store.account("7").leakage <= 1.0 + 2.0**-31
+        assert store.next_seqs([seven, "7"]).tolist() == [41, 41]
+        assert len(store.releases(seven)) == len(store.releases("7")) == 41
+        assert store.accounts().users == ["7"]
+
+
+@pytest.mark.parametrize("wrong", [True, 7.0, None, b"7", ("7",)])
+def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
+    with pytest.raises(InputError, match="event 0: expected a user that is text or a whole number"):
+        Store.open(tmp_path / "s.db", Setting.of(MODEL)).release([wrong], [0], [0])
+
+
+def test_numbers_of_a_parquet_file_and_text_over_http_have_one_account(tmp_path):
+    """Released from a file first, then over HTTP: what the file's user had spent is spent."""
+    setting = served.words_setting(budget=Budget(total=1.0))
+    table = pl.DataFrame({"user": [7, 8] * 30, "value": ["home", "work"] * 30})
+    table.write_parquet(tmp_path / "data.parquet")
+    release_durably(tmp_path / "data.parquet", setting, tmp_path / "out.csv", tmp_path / "state.db", key=served.KEY)
+    with served.running(tmp_path, setting, auth=False) as service:
+        known = service.ask("GET", "/v1/users/7/account").json
+        assert known["events"] == 30
+        again = service.release({"user": "7", "seq": 0, "value": "gym"}).json["releases"][0]
+        assert again["replayed"] is True
+        assert service.release({"user": "7", "seq": 30, "value": "gym"}).json["releases"][0]["epsilon"] < 1e-6
+        assert service.ask("GET", "/v1/users/7/account").json["leakage"] <= 1.0 + 2.0**-31
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_released_file_keeps_the_type_of_its_users(tmp_path, batch):
+    table = pl.DataFrame({"user": pl.Series([7, 8] * 4, dtype=pl.Int32), "value": [0, 1, 2, 0] * 2})
+    table.write_parquet(tmp_path / "data.parquet")
+    setting = Setting.of(MODEL, "optimal" if batch == 1 else "tree", 1.0, batch=batch)
+    release_file(tmp_path / "data.parquet", setting, tmp_path / "out.parquet", seed=1)
+    assert pl.read_parquet(tmp_path / "out.parquet")["user"].dtype == pl.Int32
+
+
+def test_accounts_in_memory_follow_the_same_rule():
+    setting = Setting.of(MODEL, "optimal", 1.0)
+    roster = Roster(setting)
+    roster.release([7, "7", np.int32(7)], np.array([0, 1, 2]), SeededCoins(1))
+    assert (roster.accounts().users, roster.accounts().events.tolist()) == (["7"], [3])
+    cold = ColdStart(3, 1.0, seed=1)
+    cold.release_many([7, "7"], [0, 1])
+    assert (cold.accounts().users, cold.accounts().spent.tolist()) == (["7"], [2.0])
+    streams = Streams(Setting.of(MODEL, "tree", 1.0, batch=2))
+    streams.keep(7, streams.state("7"))
+    assert streams.accounts().users == ["7"]
+
+
+def test_coins_and_spark_know_the_same_user_by_both():
+    coins, setting = KeyedCoins(KEY), Setting.of(MODEL, "optimal", 1.0)
+    assert coins.of([7], [3]).draw(1) == coins.of(["7"], [3]).draw(1)
+    raw = np.array([0, 1, 2, 0])
+    told = [Bucket(setting, coins, Memory()).release([name] * 4, np.arange(4), raw)[1].codes for name in (7, "7")]
+    assert told[0].tolist() == told[1].tolist()
+    assert user_name("007") != user_name(7)
+
+
+# files of before
+
+
+def old_file(folder, name):
+    path = folder / "state.db"
+    path.write_bytes(gzip.decompress((FILES / f"{name}.db.gz").read_bytes()))
+    return path, Setting.of(MODEL, "optimal", 0.8, budget=Budget(per_window=4.0, seconds=60.0))
+
+
+def test_an_older_file_keeps_the_ledger_of_a_user_who_was_a_number(tmp_path):
+    path, setting = old_file(tmp_path, "state-1")
+    with Store.open(path, setting, key=KEY) as store:
+        assert store.account("7") == store.account(7)
+        assert store.account("7").events == 4
+        assert store.accounts().users == ["ann", "7", "bob"]
+        assert store.release([7], [3], [0], [30.0]).replayed.tolist() == [True]
+        assert store.release(["7"], [4], [0], [40.0]).replayed.tolist() == [False]
+
+
+def test_an_older_file_with_a_user_by_number_and_by_text_is_refused_and_left_alone(tmp_path):
+    path, setting = old_file(tmp_path, "state-1-twice")
+    with pytest.raises(DataError, match=r"1 users are there twice.*begin a new state file") as refused:
+        Store.open(path, setting, key=KEY)
+    assert "\n" not in str(refused.value)
+    with closing(sqlite3.connect(path)) as sql:
+        assert sql.execute("PRAGMA user_version").fetchone() == (1,)
+        kept = sql.execute("SELECT name, events, spent FROM users ORDER BY id").fetchall()
+    assert [name for name, _, _ in kept] == ["ann", 7, "7"]
+    assert all(events and spent for _, events, spent in kept)
+
+
+# copies
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.fixture
+def open_handed():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_handed")
+def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
+    setting = Setting.of(MODEL)
+    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
+        store.release(["ann"], [0], [0])
+        for name in ("new.db", "shared.db", "read only.db"):
+            copy = tmp_path / name
+            if name != "new.db":
+                copy.touch(0o644 if name == "shared.db" else 0o444)
+                for beside in ("-wal", "-journal"):
+                    Path(f"{copy}{beside}").touch(0o644)
+            store.backup(copy)
+            found = [path for path in tmp_path.iterdir() if path.name.startswith(name)]
+            assert {mode(path) for path in found} == {0o600}
+            assert copy in found
+    assert mode(tmp_path / "s.db") == 0o600
+    with Store.open(tmp_path / "new.db", setting, key=KEY) as store:
+        assert store.account("ann").events == 1
+        assert {mode(path) for path in tmp_path.iterdir() if path.name.startswith("new.db")} == {0o600}
+
+
+def test_a_copy_that_cannot_be_made_is_refused_in_one_line(tmp_path):
+    with Store.open(tmp_path / "s.db", Setting.of(MODEL)) as store:
+        with pytest.raises(StoreError, match="name another file") as refused:
+            store.backup(tmp_path / "none" / "copy.db")
+        assert "\n" not in str(refused.value)
