@@ -64,9 +64,9 @@ def test_the_model_is_fetched_and_checked(client):
 
 def test_refusals_come_through_and_are_not_repeated(client, service):
     before = service.server.server_state.total_requests
-    with pytest.raises(ServiceError, match="unknown-value") as caught:
-        client.release_many([("bob", 0, "home"), ("bob", 1, "zq-secret")])
-    assert (caught.value.status, caught.value.position) == (422, 1)
+    with pytest.raises(ServiceError, match="out-of-order") as caught:
+        client.release_many([("bob", 0, "zq-secret"), ("bob", 2, "zq-secret")])
+    assert (caught.value.status, caught.value.position) == (409, 1)
     assert "zq-secret" not in str(caught.value)
     with pytest.raises(ServiceError, match="out-of-order") as caught:
         client.release("bob", 5, "home")

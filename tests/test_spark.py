@@ -158,7 +158,7 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
         ({"columns": Columns(seq="epsilon")}, "rename it"),
         ({"columns": Columns(value=("x", "y"))}, "a grid go together"),
         ({"gaps": "maybe"}, "expected gaps"),
-        ({"on_refused": "drop"}, "leaves gaps"),
+        ({"on_unknown": "maybe"}, "on_unknown must be"),
         ({"buckets": 0}, "buckets"),
         ({"setting": timed}, "needs the time"),
         ({"setting": SETTINGS["batches"], "gaps": "skip"}, "every event"),

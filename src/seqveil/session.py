@@ -115,7 +115,9 @@ class Session:
                 raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
             made = self.release_batch([symbol], time)
             return None if made is None else made[0]
-        code = self._setting.model.alphabet.encode_one(symbol)
+        return self._one(self._setting.model.alphabet.encode_one(symbol), time)
+
+    def _one(self, code: int, time: float | None) -> Any:
         released, self._state = stream.step(
             self._setting, self._state, np.array([code], np.int64), self._coins, _row(time)
         )
@@ -150,10 +152,7 @@ class Session:
         if not self._waiting:
             return []
         codes = np.array(self._waiting, np.int64)
-        if self._setting.in_batches:
-            made = self._send(codes, time)
-        else:
-            made = [self.release(self._setting.model.alphabet.decode_one(int(code)), time) for code in codes]
+        made = self._send(codes, time) if self._setting.in_batches else [self._one(int(code), time) for code in codes]
         self._waiting = []
         return made
 

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import belief, fast, mechanisms
+from seqveil._symbols import UNKNOWN as UNKNOWN
 from seqveil.accounting import GONE, Budget, Schedule, Window
 from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError
-from seqveil.kernel import Floats, Ints, Kernels
+from seqveil.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.leakage import Account, between, weight_range
 from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
@@ -129,11 +130,40 @@ def step(
     """Release one symbol for each user and charge it.
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
-    stream so far is what the next state's account says; a budget is never passed.
+    stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
+    alphabet, is released by a draw from the kernel's marginal, at the ε that any symbol would have had there: its lift
+    is 1, and it is within the LDP level of every symbol (`hidden`).
     """
-    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
+    if not_raw(codes, setting.model.n).any():
         raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, _Truths(codes, coins), times)
+    return _advance(setting, state, _Truths(hidden(setting, state, codes, coins), coins), times)
+
+
+def not_raw(codes: Ints, n: int) -> NDArray[np.bool_]:
+    """Which codes stand for no raw value of an event: neither for a symbol nor for one outside the alphabet."""
+    return ((codes < 0) & (codes != UNKNOWN)) | (codes >= n)
+
+
+def hidden(setting: Setting, state: State, codes: Ints, coins: Coins) -> Ints:
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more coin of its event.
+
+    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
+    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
+    rows holds between it and any row. Nothing else of the event differs.
+    """
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
+        return codes
+    filled = codes.copy()
+    beliefs = belief.symbols(setting.model, state.states[lost])
+    filled[lost] = drawn(beliefs, rows(coins, lost).draw(lost.size))
+    return filled
+
+
+def drawn(laws: Floats, thrown: Ints) -> Ints:
+    """A symbol from each law (B, n), by one coin each; what has no probability is never drawn."""
+    reached = np.cumsum(to_weights(laws), axis=1)
+    return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from seqveil._symbols import OnUnknown
+from seqveil._symbols import OnUnknown, Symbols
 from seqveil.coins import Coins, coins
 from seqveil.errors import InputError
 from seqveil.files import Chunk, Columns, Writer
@@ -21,7 +21,7 @@ from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts, Roster
-from seqveil.stream import NOTHING, Setting
+from seqveil.stream import NOTHING, UNKNOWN, Setting
 
 MEMORY = 1 << 30
 
@@ -46,6 +46,7 @@ class Released:
     warnings: tuple[str, ...]
     batch: int = 1
     exact: bool = True  # whether the leakage is
+    unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
 
 
@@ -75,17 +76,17 @@ def release_file(
     *Guarantee*: each user's stream is released as by a `Session` of its own; other columns of the file are dropped; the
     output and its side file (`OUT.meta.json`, or `meta`) appear whole or not at all, except on standard output.
 
-    Parameters: `on_unknown` overrides the model's policy for values outside its alphabet; `seed` is for research and
-    marks the release as not private; `inputs` are further files that `out` must not replace; `memory` bounds what the
-    states of users may take. With a budget whose policy is "stop" the rows left out are told by a column `event`, each
-    user's count of events before the row, or by a gap in `batch`.
+    Parameters: `on_unknown` replaces the model's policy for values outside its alphabet: "error", "nearest", or "hide",
+    which releases a draw from the public belief in their place (on standard output, which receivers may watch as it
+    goes, "error" means "hide"); `seed` is for research and marks the release as not private; `inputs` are further files
+    that `out` must not replace; `memory` bounds what the states of users may take. With a budget whose policy is "stop"
+    the rows left out are told by a column `event`, each user's count of events before the row, or by a gap in `batch`.
     """
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
     source = Source(data, columns or Columns(), format, sort, pace)
-    model = setting.model
-    alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
+    alphabet = _raw_alphabet(setting, on_unknown, out)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
-    table, digest, order = Table(alphabet, source.columns), side.Digest(), None
+    table, digest, order, unknown = Table(alphabet, source.columns), side.Digest(), None, 0
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
 
@@ -98,12 +99,20 @@ def release_file(
             write(
                 releaser.take(part, codes, seconds(part, source.name) if setting.budget.seconds is not None else None)
             )
-            order = _order_name(part)
+            order, unknown = _order_name(part), unknown + int((codes == UNKNOWN).sum())
         if isinstance(releaser, Batcher):
             write(releaser.finish())
         account = account_of(setting, releaser, seed)
         side.save(disk_full(setting, source.columns, order, seed, account, digest), out, meta)
-    return account
+    return replace(account, unknown=unknown)
+
+
+def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
+    """With the policy for raw values: a file appears whole or not at all, standard output is watched as it goes."""
+    alphabet = setting.model.alphabet
+    if os.fspath(out) == "-":
+        return alphabet.watched(on_unknown)
+    return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
 class _OneByOne:

@@ -16,6 +16,7 @@ from seqveil.service.problems import Problem
 from seqveil.service.state import Facts, Service
 from seqveil.service.tokens import Token
 from seqveil.service.writer import Job
+from seqveil.stream import UNKNOWN
 
 UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=bodies.PRINTABLE)]
 Since = Annotated[int, Query(ge=0, le=bodies.MOST, description="The first sequence number wanted.")]
@@ -35,7 +36,7 @@ def routers(service: Service) -> list[APIRouter]:
         release_batches if batches else release_symbols,
         methods=["POST"],
         response_model=bodies.BatchReleases if batches else bodies.SymbolReleases,
-        responses=refusals(*ENTRY, *WRITES, "wrong-type", "unknown-value", "busy", "store", "stopping", "timeout"),
+        responses=refusals(*ENTRY, *WRITES, "wrong-type", "busy", "store", "stopping", "timeout"),
         openapi_extra=scoped("release", **examples),
     )
     reading = APIRouter(route_class=guarded("read-account"))
@@ -86,8 +87,8 @@ def _for_everyone() -> APIRouter:
 async def release_symbols(request: Request, body: bodies.Symbols) -> Response:
     """Release one event or many, all or none; each is on the disk before it is answered."""
     service, events = _begin(request, body, body.events if isinstance(body, bodies.ManySymbols) else [body])
-    codes = service.wording.encode([event.value for event in events]).tolist()
-    return await _finish(request, service, events, codes)
+    codes = service.wording.encode([event.value for event in events])
+    return await _finish(request, service, events, codes.tolist(), (codes == UNKNOWN).astype(int).tolist())
 
 
 async def release_batches(request: Request, body: bodies.Batches) -> Response:
@@ -98,8 +99,8 @@ async def release_batches(request: Request, body: bodies.Batches) -> Response:
     for place, event in enumerate(events):
         if len(event.values) > size:
             raise Problem("malformed", f"event {place}: expected at most {size} values", position=place)
-        coded.append(service.wording.encode(event.values, f"event {place}: symbol"))
-    return await _finish(request, service, events, coded)
+        coded.append(service.wording.encode(event.values))
+    return await _finish(request, service, events, coded, [int((codes == UNKNOWN).sum()) for codes in coded])
 
 
 def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, list[Any]]:
@@ -119,15 +120,19 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
     return service, events
 
 
-async def _finish(request: Request, service: Service, events: list[Any], coded: list[Any]) -> Response:
+async def _finish(
+    request: Request, service: Service, events: list[Any], coded: list[Any], unknown: list[int]
+) -> Response:
     users, seqs = [event.user for event in events], [event.seq for event in events]
     facts: Facts = request.scope["seqveil"]
     facts.events, facts.users = len(events), users
     made = await service.write(Job(users, seqs, coded, [event.time for event in events]))
     facts.replayed = sum(made.replayed)
+    facts.unknown = sum(count for count, again in zip(unknown, made.replayed, strict=True) if not again)
     service.metrics.group.observe(len(events))
     service.metrics.replays.inc(facts.replayed)
     service.metrics.releases.inc(len(events) - facts.replayed)
+    service.metrics.unknown.inc(facts.unknown)
     return Response(releases_of(users, seqs, made, service.wording.shown), media_type=JSON)
 
 

@@ -22,7 +22,7 @@ from seqveil.store.live import Live, nats
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, BatchReleases, Releases, SymbolCall, UserAccount
 from seqveil.store.records import GAP, Stored, codec_of
-from seqveil.stream import Setting
+from seqveil.stream import Setting, not_raw
 
 Made = TypeVar("Made", Releases, BatchReleases)
 Positions = Mapping[str, Position]
@@ -126,7 +126,7 @@ class Store:
         if self.setting.in_batches:
             raise InputError(f"this store releases batches of {self.setting.batch}; use release_batches")
         raw = np.asarray(codes, np.int64)
-        wrong = np.flatnonzero((raw < 0) | (raw >= self.setting.model.n))
+        wrong = np.flatnonzero(not_raw(raw, self.setting.model.n))
         if wrong.size:
             raise InputError(f"event {wrong[0]}: expected codes 0..{self.setting.model.n - 1}; encode the symbol")
         names, numbers, stamps = self._checked(users, seqs, raw.size, times)
@@ -147,7 +147,7 @@ class Store:
             raise InputError("this store releases one symbol at a time; use release")
         raw = [np.asarray(codes, np.int64) for codes in batches]
         for k, codes in enumerate(raw):
-            if not 1 <= codes.size <= self.setting.batch or codes.min() < 0 or codes.max() >= self.setting.model.n:
+            if not 1 <= codes.size <= self.setting.batch or not_raw(codes, self.setting.model.n).any():
                 raise InputError(
                     f"event {k}: expected a batch of 1 to {self.setting.batch} codes 0..{self.setting.model.n - 1}"
                 )
