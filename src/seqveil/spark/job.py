@@ -23,6 +23,7 @@ from seqveil.errors import DataError, InputError, UnknownSymbol
 from seqveil.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.kernel import Floats, Ints
 from seqveil.spark.bucket import Bucket, Kept, Memory, Shelf
+from seqveil.spark.guard import guarded
 from seqveil.spark.waiting import END, Filled, Seal, collect
 from seqveil.store.plan import Gaps
 from seqveil.store.store import described_as
@@ -197,7 +198,9 @@ def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
 def release_sorted(job: Job, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Release a partition whose rows are sorted by user and order: whole users at a time, numbered as they come."""
     for rows in whole_users(frames):
-        yield _release_whole(job, rows)
+        with guarded():
+            released = _release_whole(job, rows)
+        yield released
 
 
 def whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
