@@ -348,7 +348,7 @@ def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     assert got["seq"].tolist() == rows["seq"].tolist()  # the order column comes back as it was
     whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), Memory(), end=True)])
     assert got["value"].tolist() == whole["value"].tolist()
-    with pytest.raises(Refused, match="DataError: .*the same order"):
+    with pytest.raises(Refused, match=r"DataError: .*the same order"):
         list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
 
 
