@@ -64,9 +64,9 @@ def test_the_model_is_fetched_and_checked(client):
 
 def test_refusals_come_through_and_are_not_repeated(client, service):
     before = service.server.server_state.total_requests
-    with pytest.raises(ServiceError, match="unknown-value") as caught:
-        client.release_many([("bob", 0, "home"), ("bob", 1, "zq-secret")])
-    assert (caught.value.status, caught.value.position) == (422, 1)
+    with pytest.raises(ServiceError, match="out-of-order") as caught:
+        client.release_many([("bob", 0, "zq-secret"), ("bob", 2, "zq-secret")])
+    assert (caught.value.status, caught.value.position) == (409, 1)
     assert "zq-secret" not in str(caught.value)
     with pytest.raises(ServiceError, match="out-of-order") as caught:
         client.release("bob", 5, "home")
@@ -77,9 +77,15 @@ def test_refusals_come_through_and_are_not_repeated(client, service):
         client.account("nobody at all")
     assert caught.value.reason == "not-found"
     assert service.server.server_state.total_requests == before + 4
-    for value in (float("nan"), object(), {1, 2}):
+    for value in (object(), {1, 2}):
         with pytest.raises(InputError, match="values that JSON has"):
             client.release("bob", 0, value)
+
+
+def test_what_a_sensor_failed_to_say_is_released_like_the_rest(client):
+    values = [float("nan"), None, np.float64("inf"), "home"]
+    made = [client.release("silent", seq, value) for seq, value in enumerate(values)]
+    assert {(each.epsilon, each.value in WORDS) for each in made} == {(0.7, True)}
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):

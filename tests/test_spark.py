@@ -24,7 +24,9 @@ from seqveil.flow.durable import release_durably
 from seqveil.spark import Columns, account, fit, release, session_conf, total
 from seqveil.spark.guard import told
 from seqveil.spark.ledger import standings
+from seqveil.spark.reading import read
 from seqveil.store import Store
+from seqveil.stream import UNKNOWN
 
 KEY = sparks.KEY
 pytestmark = [sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -130,7 +132,7 @@ def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
     frame = pl.DataFrame({"user": ["ann", "ann"], "seq": [0, 1], "value": ["a", SECRET]})
     sparks.write(frame, tmp_path / "in", 1)
     with pytest.raises(SeqveilError, match=r"not in the model's alphabet \(2 symbols\)") as refused, told():
-        sparks.stream(spark, tmp_path / "in", tmp_path / "a", setting).awaitTermination()
+        release(spark.read.parquet(str(tmp_path / "in")), setting, KEY).collect()
     assert SECRET not in repr(refused.getrepr(chain=True))
     assert "\n" not in str(refused.value)
     error = Setting.of(model, "optimal", 1.0, budget=Budget(total=1.5, when_spent="error"))
@@ -138,6 +140,36 @@ def test_what_is_wrong_is_told_in_one_line_without_data(spark, tmp_path):
         sparks.stream(spark, tmp_path / "in", tmp_path / "c", error)
     planted = [path for path in (tmp_path / "a").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert planted == []
+
+
+def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
+    """Text among numbers, NaN and numbers outside; in batches a missing value alone is a marker."""
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Bins([0.0, 1.0, 2.0]))
+    codes = [0, UNKNOWN, 1, UNKNOWN, UNKNOWN]
+    (tmp_path / "in").mkdir()
+    values = ["0.5", SECRET, "1.5", "NaN", "77", ""]
+    rows = "".join(f"ann,{seq},{value}\n" for seq, value in enumerate(values))
+    for setting in (Setting.of(model, "optimal", 1.0), Setting.of(model, "tree", 2.0, batch=3)):
+        place = tmp_path / setting.mechanism.name
+        (tmp_path / "in" / "1.csv").write_text("user,seq,value\n" + rows)
+        frame = read(spark, str(tmp_path / "in"), "csv", Columns(), model.alphabet, streaming=True)
+        writer = release(frame, setting, KEY).writeStream.format("parquet").option("path", str(place / "out"))
+        with told():
+            query = writer.option("checkpointLocation", str(place / "c")).trigger(availableNow=True).start()
+            query.awaitTermination()
+        got = pl.from_arrow(spark.read.parquet(str(place / "out")).toArrow()).sort("seq")
+        with Store.open(place / "s.db", setting, key=KEY) as store:
+            if setting.in_batches:
+                made = np.concatenate(store.release_batches(["ann"] * 2, [0, 1], [codes[:3], codes[3:]]).codes)
+            else:
+                made = store.release(["ann"] * 6, range(6), [*codes, UNKNOWN]).codes
+            assert total(spark, str(place / "c")).by_composition == store.account("ann").by_composition
+        assert got["seq"].to_list() == list(range(len(made)))
+        assert got["value"].to_list() == model.alphabet.decode(made)
+        files = [path for path in place.rglob("*") if path.is_file()]
+        assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        release(frame, setting, KEY, on_unknown="error")
 
 
 def test_a_checkpoint_is_for_one_setting(spark, tmp_path):
@@ -157,7 +189,7 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark):
         ({"columns": Columns(seq="epsilon")}, "rename it"),
         ({"columns": Columns(value=("x", "y"))}, "a grid go together"),
         ({"gaps": "maybe"}, "expected gaps"),
-        ({"on_refused": "drop"}, "leaves gaps"),
+        ({"on_unknown": "maybe"}, "on_unknown must be"),
         ({"buckets": 0}, "buckets"),
         ({"setting": timed}, "needs the time"),
         ({"setting": SETTINGS["batches"], "gaps": "skip"}, "every event"),

@@ -184,7 +184,7 @@ def read_streams(
     values = _joined(listed)
     alphabet = alphabet or Alphabet.of(values)
     try:
-        codes = alphabet.encode(values)
+        codes = alphabet.strict.encode(values)
     except UnknownSymbol as error:
         place = int(vars(error)["position"])
         stream = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
@@ -230,7 +230,7 @@ def _read_frame(
             raise DataError(f"row {row} has nothing in column {name!r}; fill it or drop the row")
     column = table[values[0]] if len(values) == 1 else table.select(values).to_numpy()
     alphabet = alphabet or Alphabet.of(column)
-    codes = alphabet.encode(column)  # before sorting, so that positions in messages are rows of the frame
+    codes = alphabet.strict.encode(column)  # before sorting, so that positions in messages are rows of the frame
     users = table[user].to_numpy()
     if time:
         order = table[time].to_frame().with_row_index("__row").sort(time, maintain_order=True)["__row"].to_numpy()

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.errors import InputError, UnknownSymbol
 
-OnUnknown = Literal["error", "nearest"]
+OnUnknown = Literal["error", "hide", "nearest"]
+UNKNOWN = -4  # the code of a value outside the alphabet, where it is hidden; -1 to -3 mean other things in a stream
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -22,10 +23,12 @@ class Symbols(ABC):
 
     n: int
     on_unknown: OnUnknown
+    hides: bool  # whether a value that has no code gets UNKNOWN; else it is refused
 
     @abstractmethod
     def encode(self, values: Any) -> Codes:
-        """The code of every value. A value outside raises `UnknownSymbol` with its `position`, never the value."""
+        """The code of every value. One outside is UNKNOWN where the alphabet `hides`; else it raises `UnknownSymbol`
+        with its `position`, never the value."""
 
     @abstractmethod
     def _values_of(self, codes: Codes) -> list[Any]:
@@ -59,6 +62,26 @@ class Symbols(ABC):
         copy._set_policy(on_unknown)
         return copy
 
+    @property
+    def strict(self) -> Self:
+        """The same alphabet where nothing may be hidden: for fitting, and for values that were released."""
+        return self.with_policy("error") if self.hides else self
+
+    def watched(self, on_unknown: OnUnknown | None = None) -> Self:
+        """The same alphabet for a stream that receivers watch as it goes: whatever has no code is hidden.
+
+        `on_unknown` takes the place of the policy it has; "error" is refused.
+        """
+        if on_unknown == "error":
+            raise InputError(
+                'on_unknown="error" would show receivers exactly where a value outside the alphabet stood, as the '
+                'stream stops or has a hole there; use "hide", or "nearest" for numbers'
+            )
+        chosen = self.on_unknown if on_unknown is None else on_unknown
+        copy = self.with_policy("hide" if chosen == "error" else chosen)
+        copy.__dict__["hides"] = True  # of "nearest" too: nothing is near to what is not a number
+        return copy
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` turns back into an equal alphabet."""
         return {**self._content(), "on_unknown": self.on_unknown}
@@ -69,11 +92,11 @@ class Symbols(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _set_policy(self, on_unknown: OnUnknown) -> None:
-        if on_unknown not in ("error", "nearest"):
-            raise InputError('on_unknown must be "error" or "nearest"; got something else')
+        if on_unknown not in ("error", "hide", "nearest"):
+            raise InputError('on_unknown must be "error", "hide" or "nearest"; got something else')
         if on_unknown == "nearest" and self.points is None:
             raise InputError('on_unknown="nearest" needs an alphabet of numbers; use on_unknown="error", Bins or Grid')
-        self.__dict__["on_unknown"] = on_unknown
+        self.__dict__.update(on_unknown=on_unknown, hides=on_unknown == "hide")
 
     def _checked_codes(self, codes: ArrayLike) -> Codes:
         array = np.asarray(codes)
@@ -87,11 +110,13 @@ class Symbols(ABC):
         return array.astype(np.int64)
 
     def _settle(self, codes: Codes) -> Codes:
-        """Refuse the first code that stayed -1 (unknown)."""
+        """Hide the codes that stayed -1 (unknown), or refuse the first of them."""
         bad = codes < 0
-        if bad.any():
+        if not bad.any():
+            return codes
+        if not self.hides:
             _raise_unknown(int(bad.argmax()), self.n, self.on_unknown)
-        return codes
+        return np.where(bad, UNKNOWN, codes)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} never changes; build a new one")
@@ -112,7 +137,7 @@ def _raise_unknown(position: int, n: int, on_unknown: str) -> NoReturn:
     if on_unknown == "nearest":
         why = f"is not a number, so no symbol is nearest to it ({n} symbols); remove or fill it first"
     else:
-        why = f'is not in the alphabet ({n} symbols); pass on_unknown="nearest" or refit the model with it'
+        why = f'is not in the alphabet ({n} symbols); pass on_unknown="nearest" or "hide", or refit the model with it'
     error = UnknownSymbol(f"value {position} of the sequence {why}")
     vars(error)["position"] = position  # lets a file reader name the row
     raise error
@@ -125,6 +150,8 @@ def comes_from(values: Any, *packages: str) -> bool:
 
 def number_array(values: Any) -> NDArray[Any] | None:
     """`values` as a flat array of numbers, or None where that would change what the values are."""
+    if comes_from(values, "polars") and values.dtype.is_integer() and values.null_count():
+        return None  # as floats, beside missing values, whole numbers beyond 2**53 would change
     if comes_from(values, "polars", "pandas"):
         values = values.to_numpy()
     if not isinstance(values, np.ndarray):

@@ -32,8 +32,9 @@ from seqveil.errors import InputError
 class Alphabet(Symbols):
     """A finite list of values, coded in the order given.
 
-    Parameters: `values` are hashable and distinct; `on_unknown` is "error", or "nearest" (numbers only: the nearest
-    value, the smaller of two equally near). NaN is refused as a value and is never near anything.
+    Parameters: `values` are hashable and distinct; `on_unknown` is "error", "nearest" (numbers only: the nearest
+    value, the smaller of two equally near) or "hide" (the code UNKNOWN, for which a release draws from the public
+    belief). NaN is refused as a value and is never near anything.
 
     >>> pages = Alphabet(["news", "sport", "weather"])
     >>> pages.encode(["sport", "news"])
@@ -204,7 +205,7 @@ class Bins(Symbols):
     """Numbers cut at `edges` into len(edges)-1 bins [a, b), the last one closed; decoding gives the midpoint.
 
     Parameters: `edges` increase strictly; `on_unknown="nearest"` puts numbers outside the range into the end bins.
-    NaN is always refused.
+    NaN is in no bin.
 
     >>> heart = Bins([40, 60, 80, 120])
     >>> heart.encode([59.9, 60, 120])
@@ -262,7 +263,7 @@ class Bins(Symbols):
         """Bin of every number, -1 where the policy has none."""
         codes = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, self.n - 1).astype(np.int64)
         outside = np.isnan(numbers)
-        if self.on_unknown == "error":
+        if self.on_unknown != "nearest":
             outside |= (numbers < self.edges[0]) | (numbers > self.edges[-1])
         codes[outside] = -1
         return codes

@@ -17,7 +17,7 @@ from seqveil.coins import Coins
 from seqveil.errors import DataError, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Batch, BatchMechanism, Sent
-from seqveil.stream import Setting, State, allowance, budget_spent, whole_codes
+from seqveil.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, whole_codes
 
 
 def step(
@@ -29,10 +29,35 @@ def step(
     raised before a coin is thrown.
 
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
-    support, and a budget is never passed.
+    support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN), as it
+    is released like one of a law over batches (`hidden`); if all of them are, its lift is 1.
     """
     truth = whole_codes(codes, setting.model.n)
-    return _advance(setting, state, truth.size, lambda mechanism, batch: mechanism.draw(batch, truth, coins), time)
+
+    def send(mechanism: BatchMechanism, batch: Batch) -> Sent:
+        return mechanism.draw(batch, hidden(setting, state, truth, coins), coins)
+
+    return _advance(setting, state, truth.size, send, time)
+
+
+def hidden(setting: Setting, state: State, codes: Ints, coins: Coins) -> Ints:
+    """The batch to draw for: each UNKNOWN is replaced by a symbol of the chain, given the releases so far and the
+    symbols before it in the batch, by one more coin of the event.
+
+    The release is then a mixture of rows Q(·|x'), over batches x' that agree with the known symbols, with weights that
+    depend on these and on public things alone. A mixture lies between the rows it is made of, so every bound on the
+    lifts of all batches, and on the ratio of any two, holds for it. A batch of nothing but UNKNOWN is drawn from the
+    public law of batches: its release is one from the marginal, of lift 1.
+    """
+    if not (codes == UNKNOWN).any():
+        return codes
+    filled, states, model = codes.copy(), state.states, setting.model
+    for place, code in enumerate(codes.tolist()):
+        if code == UNKNOWN:
+            filled[place] = drawn(belief.symbols(model, states), coins.draw(1))[0]
+        here = (np.arange(model.n) == filled[place]).astype(np.float64)
+        states = belief.predict(model, belief.condition(model, states, here[None])[0])
+    return filled
 
 
 def observe(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import math
 import random
 import ssl
 import tempfile
@@ -205,12 +206,12 @@ class Client:
     def _release(self, events: list[Event], name: str) -> list[Release]:
         rows = []
         for event in events:
-            row = {"user": event.user, "seq": int(event.seq), name: event.value}
+            row = {"user": event.user, "seq": int(event.seq), name: _sendable(event.value)}
             rows.append(row if event.time is None else row | {"time": float(event.time)})
         try:
             body = json.dumps({"events": rows}, default=_plain, allow_nan=False).encode()
         except (TypeError, ValueError):
-            raise InputError("expected values that JSON has: text, finite numbers, true, false, null, pairs") from None
+            raise InputError("expected values that JSON has: text, numbers, true, false, null, pairs") from None
         return [_release(row) for row in self._json("POST", "/v1/release", body)["releases"]]
 
     def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
@@ -305,6 +306,13 @@ def _release(row: dict[str, Any]) -> Release:
 
 def _value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _sendable(value: Any) -> Any:
+    """NaN and infinities, which JSON has not, as null: the service hides what is outside the alphabet."""
+    if isinstance(value, (list, tuple)):
+        return [_sendable(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

@@ -66,7 +66,7 @@ def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
     codes = np.full(len(released), stream.NOTHING, np.int64)
     made = [k for k, value in enumerate(released) if value is not None]
     try:
-        codes[made] = model.alphabet.encode([released[k] for k in made])
+        codes[made] = model.alphabet.strict.encode([released[k] for k in made])
     except UnknownSymbol:
         raise DataError(
             "a released value is not in the model's alphabet; check that the model is the release's"

@@ -126,15 +126,17 @@ class Session:
                 raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
             made = self.release_batch([symbol], time)
             return None if made is None else made[0]
-        alphabet = self._setting.model.alphabet
-        code = np.array([alphabet.encode_one(symbol)], np.int64)
+        return self._one(self._setting.model.alphabet.encode_one(symbol), time)
+
+    def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
-            released, self._state = stream.step(self._setting, self._state, code, self._coins, _row(time))
+            raw = np.array([code], np.int64)
+            released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
             out = int(released.codes[0])
             if out == stream.REFUSED:
                 raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
             self._released += out != stream.NOTHING
-        return None if out == stream.NOTHING else alphabet.decode_one(out)
+        return None if out == stream.NOTHING else self._setting.model.alphabet.decode_one(out)
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
@@ -175,7 +177,7 @@ class Session:
         if self._setting.in_batches:
             made = self._send(np.array(codes, np.int64), time)
         else:  # a batch of one
-            released = self.release(self._setting.model.alphabet.decode_one(codes[0]), time)
+            released = self._one(codes[0], time)
             made = None if released is None else [released]
         self._waiting = []
         return made

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil import _times, accounting, belief, fast, mechanisms
+from seqveil._symbols import UNKNOWN as UNKNOWN
 from seqveil.accounting import GONE, Budget, Schedule, Window
 from seqveil.coins import Coins, rows
 from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError
-from seqveil.kernel import Floats, Ints, Kernels
+from seqveil.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.leakage import Account, between, weight_range
 from seqveil.mechanisms import BatchMechanism, Mechanism
 from seqveil.model import MarkovModel
@@ -146,14 +147,16 @@ def step(
     """Release one symbol for each user and charge it.
 
     Where a user's budget is spent and the policy is "error", the code is REFUSED: no coin is thrown, and the user's
-    state stays as it is. Whoever keeps the state keeps it first, and raises `budget_spent` then: a release that was drawn is
-    never taken back.
+    state stays as it is. Whoever keeps the state keeps it first, and raises `budget_spent` then: a release that was
+    drawn is never taken back.
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed. Who is refused follows from each
-    user's own public state.
+    user's own public state. A code UNKNOWN, a value outside the alphabet, is released by a draw from the kernel's
+    marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
+    symbol (`hidden`).
     """
-    return _advance(setting, state, _Truths(whole_codes(codes, setting.model.n), coins), times)
+    return _advance(setting, state, _Truths(setting, state, whole_codes(codes, setting.model.n), coins), times)
 
 
 _TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
@@ -172,18 +175,41 @@ def check_times(setting: Setting, users: Part, times: Floats | None, latest: Flo
 
 
 def whole_codes(codes: Any, n: int) -> Ints:
-    """The codes of symbols as they are; refuses what is not whole, which would be cut, and what is out of range.
+    """The codes of raw symbols, or UNKNOWN; refuses what is not whole, which would be cut, and what is out of range.
 
     >>> whole_codes([0, 1], 2)
     array([0, 1])
     """
     given = np.asarray(codes)
-    if given.size and (given.dtype.kind not in "iu" or not (given.min() >= 0 and given.max() < n)):
-        at = int(((given < 0) | (given >= n)).argmax()) if given.dtype.kind in "iu" else 0
+    whole = given.dtype.kind in "iu" or not given.size
+    wrong = ((given < 0) & (given != UNKNOWN)) | (given >= n) if whole else np.ones(given.shape, bool)
+    if wrong.any():
         raise InputError(
-            f"event {at}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+            f"event {int(wrong.argmax())}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's "
+            "alphabet"
         )
     return given.astype(np.int64, copy=False)
+
+
+def hidden(setting: Setting, states: Floats, codes: Ints, coins: Coins) -> Ints:
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more coin of its event.
+
+    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
+    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
+    rows holds between it and any row. Nothing else of the event differs.
+    """
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
+        return codes
+    filled = codes.copy()
+    filled[lost] = drawn(belief.symbols(setting.model, states[lost]), rows(coins, lost).draw(lost.size))
+    return filled
+
+
+def drawn(laws: Floats, thrown: Ints) -> Ints:
+    """A symbol from each law (B, n), by one coin each; what has no probability is never drawn."""
+    reached = np.cumsum(to_weights(laws), axis=1)
+    return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
 
 def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
@@ -207,11 +233,15 @@ def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = 
 class _Truths:
     """Raw symbols and the coins that decide what is released for them."""
 
+    setting: Setting
+    state: State
     codes: Ints
     coins: Coins
 
     def of(self, part: Part) -> _Thrown:
-        return _Thrown(self.codes[part], rows(self.coins, part).draw(part.size))
+        own = rows(self.coins, part)
+        known = hidden(self.setting, self.state.states[part], self.codes[part], own)
+        return _Thrown(known, own.draw(part.size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -57,7 +57,8 @@ Gaps = Annotated[
     str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: refuse it, or give those up.")
 ]
 OnUnknown = Annotated[
-    str | None, typer.Option(metavar="error|nearest", help="Values outside the alphabet  [default: the model's]")
+    str | None,
+    typer.Option(metavar="hide|nearest", help="Values outside the alphabet  [default: the model's, hide for error]"),
 ]
 OnRefused = Annotated[
     str,

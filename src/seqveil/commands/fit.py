@@ -24,7 +24,7 @@ def fit(
     levels: o.Levels = None,
     grid: o.GridCells = None,
     on_unknown: Annotated[
-        str, typer.Option(metavar="error|nearest", help="What later commands do with values outside the alphabet.")
+        str, typer.Option(metavar="error|hide|nearest", help="What later commands do with values outside the alphabet.")
     ] = "error",
     private: Annotated[
         float | None, typer.Option(metavar="EPSILON", help="Fit with differential privacy at this ε for each user.")

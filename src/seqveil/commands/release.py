@@ -36,7 +36,8 @@ def release(
     ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     on_unknown: Annotated[
-        str | None, typer.Option(metavar="error|nearest", help="Values outside the alphabet  [default: the model's]")
+        str | None,
+        typer.Option(metavar="error|hide|nearest", help="Values outside the alphabet  [default: the model's]"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="For research only: the release is NOT private.")
@@ -71,6 +72,7 @@ def release(
     With --batch W, events of a user go W at a time (ε is a batch's); its first row has its ε and path, which tell all.
 
     With --state FILE the run can be stopped or killed at any point; the same command goes on, no row twice or lost.
+    Values outside the alphabet are then hidden (a draw from the public belief), as a run that stops would show them.
 
     With --cold-start no model is needed: rows are released context-free until a chain learned from those releases
     foretells held-out ones beyond chance, tried after 5,000 rows and after every fourfold of them.
@@ -144,6 +146,7 @@ def _say(account: Released) -> None:
 
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
+    extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
     said = [

@@ -38,7 +38,8 @@ Key = Annotated[
     typer.Option(metavar="FILE", help="Draw from the secret key in this file (made if missing); keep it apart."),
 ]
 OnUnknown = Annotated[
-    str | None, typer.Option(metavar="error|nearest", help="Values outside the alphabet  [default: the model's]")
+    str | None,
+    typer.Option(metavar="hide|nearest", help="Values outside the alphabet  [default: the model's, hide for error]"),
 ]
 Gaps = Annotated[
     str | None,

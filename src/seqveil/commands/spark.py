@@ -54,10 +54,7 @@ Gaps = Annotated[
     str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: stop, or give those up.")
 ]
 OnUnknown = Annotated[
-    str | None, typer.Option(metavar="error|nearest", help="Values outside the alphabet  [default: the model's]")
-]
-OnRefused = Annotated[
-    str, typer.Option(metavar="stop|drop", help="Values that are refused: stop, or drop them (with --gaps skip).")
+    str | None, typer.Option(metavar="error|hide|nearest", help="Values outside the alphabet  [default: the model's]")
 ]
 
 
@@ -129,7 +126,6 @@ def release(
     ldp_budget: o.LdpBudget = None,
     when_spent: o.WhenSpent = None,
     on_unknown: OnUnknown = None,
-    on_refused: OnRefused = "stop",
     gaps: Gaps = "refuse",
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
@@ -167,7 +163,7 @@ def release(
     with _session(master, partitions, log) as session:
         begin = None if checkpoint is None else _ready(session, checkpoint, buckets, out)
         frame = read(session, data, kind, names, setting.model.alphabet, checkpoint is not None, files)
-        more = {"columns": names, "gaps": gaps, "on_unknown": on_unknown, "on_refused": on_refused}
+        more = {"columns": names, "gaps": gaps, "on_unknown": on_unknown}
         released = sv.release(frame, setting, secret, buckets=buckets, begin=begin, **more)  # type: ignore[arg-type]
         if checkpoint is None:
             facts = _at_once(released, out, out_format)

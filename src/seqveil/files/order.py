@@ -79,11 +79,12 @@ def sorted_chunks(
     chunk: int = 200_000,
     format: str | None = None,
     value_type: ValueType = "auto",
+    holes: bool = False,
 ) -> Iterator[Chunk]:
     """Like ``read``, with all rows sorted by the order column; equal times keep the file's order. Held in memory."""
     import polars as pl
 
-    parts = list(read(path, columns, chunk, format, value_type))
+    parts = list(read(path, columns, chunk, format, value_type, holes=holes))
     orders = [part.order for part in parts if part.order is not None]
     if not orders:
         raise DataError(

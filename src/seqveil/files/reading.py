@@ -90,6 +90,7 @@ def read(
     format: str | None = None,
     value_type: ValueType = "auto",
     live: bool = False,
+    holes: bool = False,
 ) -> Iterator[Chunk]:
     """Read a file, or standard input for ``-``, as chunks of at most ``chunk`` rows.
 
@@ -99,6 +100,7 @@ def read(
     value_type: "text", "number" (decimal), or "auto": the file's own type; in a CSV what the first 4 MB look like,
         where a leading zero makes text. Users in a CSV are always text.
     live: give what has arrived without waiting for a full chunk.
+    holes: a value that is missing or cannot be read is null (NaN in an array); else it is refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +111,7 @@ def read(
     """
     if chunk < 1 or value_type not in ("auto", "text", "number"):
         raise InputError(f'expected chunk >= 1 and value_type "auto", "text" or "number"; got {chunk}, {value_type!r}')
-    reader = _Reader(os.fspath(path), format_of(path, format), columns or Columns(), value_type, live)
+    reader = _Reader(os.fspath(path), format_of(path, format), columns or Columns(), value_type, live, holes)
     if reader.path != "-" and os.path.isdir(reader.path):
         reader.refuse("is a folder; name a file in it")
     if reader.path != "-" and not os.path.exists(reader.path):
@@ -144,6 +146,7 @@ class _Reader:
     columns: Columns
     value_type: ValueType
     live: bool
+    holes: bool = False
     row: int = 1
     width: int = 0
     keep: dict[str, Any] = field(default_factory=dict)  # CSV: position to name; JSON: name to type
@@ -279,7 +282,8 @@ class _Reader:
 
         def parse(text: bytes) -> pl.DataFrame | None:
             try:
-                return pl.read_ndjson(text, schema=self.keep or None, infer_schema_length=None)
+                schema, loose = self.keep or None, self.holes and bool(self.keep)
+                return pl.read_ndjson(text, schema=schema, infer_schema_length=None, ignore_errors=loose)
             except (Exception, pl.exceptions.PanicException):
                 return None
 
@@ -318,14 +322,15 @@ class _Reader:
             yield frame
 
     def typed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame with every column of the type that the first rows settled, and no field empty."""
+        """The frame with every column of the type that the first rows settled, and no field empty but for `holes`."""
         import polars as pl
 
         casts = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64}
         columns = []
         for series in frame.get_columns():
+            whole = not (self.holes and series.name in self.columns.value_columns)
             empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
-            if empty.any():
+            if whole and empty.any():
                 row = self.row + int(empty.arg_max() or 0)
                 self.refuse(f"row {row}: column {series.name!r} is empty; fill it in or remove the row")
             if series.name not in self.kinds and series.len():
@@ -333,7 +338,7 @@ class _Reader:
             kind = self.kinds.get(series.name, "text")
             column = series.cast(casts[kind], strict=False) if kind in casts else series
             bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
-            if bad.any():
+            if whole and bad.any():
                 expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
                 row = self.row + int(bad.arg_max() or 0)
                 remedy = "mend the row, or check that this is the value column and the model is this file's"

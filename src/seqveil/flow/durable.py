@@ -34,7 +34,7 @@ from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
 from seqveil.store import BatchReleases, Releases, Store
 from seqveil.store.store import described_as
-from seqveil.stream import Setting
+from seqveil.stream import UNKNOWN, Setting
 
 GROUP = 1000  # events of a transaction
 CHUNK_ROWS = 20_000  # rows read at a time
@@ -82,14 +82,16 @@ def release_durably(
     BudgetSpent is raised: the output ends before that row, all that was drawn stands, and a repeated run ends there
     again without drawing anything.
 
-    Parameters: as for `release_file`; `state`, which no other run may have open; `key`, for coins that are the same if
-    an event is drawn again (`seqveil.coins.key_file`); `group`, the events of a transaction. The output is a CSV, TSV
-    or JSON lines file, which can be appended to; Parquet and standard output cannot.
+    Parameters: as for `release_file`, but values outside the alphabet are hidden, or moved to the nearest, and never
+    refused: receivers may watch the output, and a run that stops shows them where; `state`, which no other run may have
+    open; `key`, for coins that are the same if an event is drawn again (`seqveil.coins.key_file`); `group`, the events
+    of a transaction. The output is a CSV, TSV or JSON lines file, which can be appended to; Parquet and standard output
+    cannot.
     """
     if key is not None and seed is not None:
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
     source = Source(data, columns or Columns(), format, sort, CHUNK_ROWS)
-    alphabet = setting.model.alphabet if on_unknown is None else setting.model.alphabet.with_policy(on_unknown)
+    alphabet = setting.model.alphabet.watched(on_unknown)
     refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
     coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
@@ -100,7 +102,7 @@ def release_durably(
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
         side.save(facts | _across_versions(store), out, meta)
-    return account
+    return replace(account, unknown=run.unknown)
 
 
 def _across_versions(store: Store) -> dict[str, object]:
@@ -115,7 +117,7 @@ class _Run(ABC):
         self.store, self.target, self.source, self.group = store, target, source, group
         self.setting = store.setting
         self.alphabet, self.table = alphabet, Table(alphabet, source.columns)
-        self.seen = _Seen()
+        self.seen, self.unknown = _Seen(), 0
         self._seen_upto: Callable[[int], _Seen] = lambda rows: self.seen
         self.times: str | None = None  # what they were read as
         saved, text = store.position(WHERE), store.position(TEXT)
@@ -138,6 +140,7 @@ class _Run(ABC):
                 self._see(*_cut(part, codes, times, 0, done), passed=True)
                 if read + done == begin:
                     self._check_input()
+            self.unknown += int((codes[done:] == UNKNOWN).sum())
             while done < part.n:
                 end = min(done + self.group, part.n)
                 if read + done < self.position.drawn:  # an earlier run was refused a row of these: no more than them

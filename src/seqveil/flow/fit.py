@@ -70,7 +70,7 @@ def fit_file(
     alphabet = alphabet.with_policy(on_unknown)
     counts, users = Counts(alphabet.n, order), set[Hashable]()
     for part in source.chunks(kind, progress, again=scanned) if held is None else held:
-        counts.add(part.users, encode(part, alphabet, source.name))
+        counts.add(part.users, encode(part, alphabet.strict, source.name))
         users.update(part.users.unique().to_list())
     return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
 

@@ -51,7 +51,7 @@ def fit_private_file(
     for part in rows if held is None else held:
         counts.measure(part.users.to_list())
     for part in source.chunks(kind, progress, again=True) if held is None else held:
-        counts.add(part.users.to_list(), encode(part, alphabet, source.name))
+        counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name))
     noisy = counts.noisy(epsilon, coins(seed))
     return Fitted(noisy.model(alphabet), noisy.users + max(0, int(noisy.moves.sum())), noisy.users)
 

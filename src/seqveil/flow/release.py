@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil._symbols import OnUnknown
+from seqveil._symbols import OnUnknown, Symbols
 from seqveil.coins import Coins, coins
 from seqveil.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.files import Chunk, Columns, Writer
@@ -21,7 +21,7 @@ from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds, times_read_as
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts, Roster
-from seqveil.stream import NOTHING, REFUSED, Setting
+from seqveil.stream import NOTHING, REFUSED, UNKNOWN, Setting
 
 MEMORY = 1 << 30
 
@@ -46,6 +46,7 @@ class Released:
     warnings: tuple[str, ...]
     batch: int = 1
     exact: bool = True  # whether the leakage is
+    unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     refused: int = 0  # events that the policy "error" left out
     times: str | None = None  # what the times were read as, where a budget counts in seconds
@@ -79,17 +80,17 @@ def release_file(
     that was drawn is in them: with a budget whose policy is "error" the rows of a user from the first one that finds it
     spent are left out, all others are written, and then BudgetSpent is raised with the account.
 
-    Parameters: `on_unknown` overrides the model's policy for values outside its alphabet; `seed` is for research and
-    marks the release as not private; `inputs` are further files that `out` must not replace; `memory` bounds what the
-    states of users may take. With a budget whose policy is "stop" the rows left out are told by a column `event`, each
-    user's count of events before the row, or by a gap in `batch`.
+    Parameters: `on_unknown` replaces the model's policy for values outside its alphabet: "error", "nearest", or "hide",
+    which releases a draw from the public belief in their place (on standard output, which receivers may watch as it
+    goes, "error" means "hide"); `seed` is for research and marks the release as not private; `inputs` are further files
+    that `out` must not replace; `memory` bounds what the states of users may take. With a budget whose policy is "stop"
+    the rows left out are told by a column `event`, each user's count of events before the row, or by a gap in `batch`.
     """
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
     source = Source(data, columns or Columns(), format, sort, pace)
-    model = setting.model
-    alphabet = model.alphabet if on_unknown is None else model.alphabet.with_policy(on_unknown)
+    alphabet = _raw_alphabet(setting, on_unknown, out)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
-    table, digest, order, unit = Table(alphabet, source.columns), side.Digest(), None, None
+    table, digest, order, unit, unknown = Table(alphabet, source.columns), side.Digest(), None, None, 0
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
 
@@ -102,6 +103,7 @@ def release_file(
             stamps = seconds(part, source.name) if setting.budget.seconds is not None else None
             write(releaser.take(part, codes, stamps))
             order, unit = _order_name(part), None if stamps is None else times_read_as(part)
+            unknown += int((codes == UNKNOWN).sum())
             if releaser.failure is not None:
                 break
         if isinstance(releaser, Batcher) and releaser.failure is None:
@@ -111,7 +113,15 @@ def release_file(
         side.save(facts | ({} if releaser.failure is None else {"unfinished": True}), out, meta)
     if releaser.failure is not None:
         raise releaser.failure
-    return unless_refused(account, setting)
+    return unless_refused(replace(account, unknown=unknown), setting)
+
+
+def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
+    """With the policy for raw values: a file appears whole or not at all, standard output is watched as it goes."""
+    alphabet = setting.model.alphabet
+    if os.fspath(out) == "-":
+        return alphabet.watched(on_unknown)
+    return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
 def unless_refused(account: Released, setting: Setting) -> Released:

@@ -47,17 +47,21 @@ class Source:
         return os.fspath(self.path) == "-"
 
     def chunks(
-        self, value_type: ValueType = "auto", progress: Progress | None = None, again: bool = False
+        self,
+        value_type: ValueType = "auto",
+        progress: Progress | None = None,
+        again: bool = False,
+        holes: bool = False,
     ) -> Iterator[Chunk]:
         """The rows in the order of their release; rows of one user that go back in time are refused.
 
-        `again` skips that check, for a second reading of the file.
+        `again` skips that check, for a second reading of the file; `holes` lets values be missing.
         """
         order = OrderCheck(self.path)
         if self.sort:
-            rows = sorted_chunks(self.path, self.columns, self.chunk, self.format, value_type)
+            rows = sorted_chunks(self.path, self.columns, self.chunk, self.format, value_type, holes)
         else:
-            rows = read(self.path, self.columns, self.chunk, self.format, value_type, live=self.piped)
+            rows = read(self.path, self.columns, self.chunk, self.format, value_type, self.piped, holes)
         for chunk in rows:
             if not again:
                 order.check(chunk)
@@ -66,14 +70,14 @@ class Source:
                 progress(chunk.n)
 
     def coded(self, alphabet: Symbols, progress: Progress | None = None) -> Iterator[tuple[Chunk, Ints]]:
-        """The chunks with the code of every value; a value outside the alphabet is named by its row alone."""
+        """The chunks with the code of every value; one outside the alphabet is UNKNOWN, or refused by its row alone."""
         pairs = len(self.columns.value_columns) == 2
         if pairs != isinstance(alphabet, Grid):
             wanted = "two, as in --value-column x,y" if isinstance(alphabet, Grid) else "one"
             raise InputError(
                 f"the model is for values in {wanted} column{'s' * (wanted != 'one')}; name the right ones"
             )
-        for chunk in self.chunks(value_type_of(alphabet), progress):
+        for chunk in self.chunks(value_type_of(alphabet), progress, holes=alphabet.hides):
             yield chunk, encode(chunk, alphabet, self.name)
 
 
@@ -91,9 +95,8 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
         return alphabet.encode(chunk.values)
     except UnknownSymbol as error:
         row = chunk.row(int(vars(error)["position"]))
-        remedy = "check the value column, or refit the model with it"
-        if alphabet.points is not None:
-            remedy = "check the value column, pass --on-unknown nearest, or refit the model with it"
+        choice = "hide" if alphabet.points is None else "hide or nearest"
+        remedy = f"check the value column, pass --on-unknown {choice}, or refit the model with it"
         raise DataError(
             f"{name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); {remedy}"
         ) from None

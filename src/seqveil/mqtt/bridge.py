@@ -18,6 +18,7 @@ from seqveil.errors import DataError, InputError
 from seqveil.mqtt.link import Arrived, BrokerError, Changed, Confirmed, Failed, Happening, Link, Stop
 from seqveil.mqtt.messages import Event, Payloads, Refusal, Topics
 from seqveil.store import OutOfOrder, Store, taken
+from seqveil.stream import UNKNOWN
 
 GROUP = 1000  # events of a transaction, at most
 IDLE = 1.0  # seconds between looks at the network thread
@@ -30,7 +31,7 @@ Log = Callable[[str, dict[str, object]], None]
 
 @dataclass
 class Counts:
-    """What the bridge did since it started; public."""
+    """What the bridge did since it started, for its operator."""
 
     received: int = 0  # messages that were looked at, each time they came
     released: int = 0  # events drawn
@@ -39,6 +40,7 @@ class Counts:
     unreliable: int = 0  # came at QoS 0, so they may get lost on the way
     cleared: int = 0  # retained raw messages taken off the broker
     refused: dict[str, int] = field(default_factory=dict)  # by reason
+    unknown: int = 0  # values outside the alphabet in events drawn; in no release, and for the operator alone
 
 
 @dataclass(eq=False)
@@ -65,8 +67,9 @@ class Bridge:
     release. Receivers may get a release more than once, always with the same payload.
 
     Parameters: the store, whose setting says what is released and how; the link to the broker; the topics; `on_unknown`
-    in place of the model's policy; `on_refused`: "report" drops an event that cannot be released and reports it,
-    "stop" ends the bridge and leaves it with the broker; `log` takes an event's name and details, never data or users.
+    in place of the model's policy, whose "error" means "hide" here; `on_refused`: "report" drops an event that cannot
+    be released and reports it, "stop" ends the bridge and leaves it with the broker; `log` takes an event's name and
+    details, never data or users.
     """
 
     def __init__(
@@ -214,6 +217,8 @@ class Bridge:
                 out.append(write.symbol(seq, int(made.codes[k]), epsilons[k]))
         self.counts.repeated += sum(replayed)
         self.counts.released += len(events) - sum(replayed) - sum(refused)
+        drawn = (event.codes for event, *no in zip(events, replayed, refused, strict=True) if not any(no))
+        self.counts.unknown += sum(codes.count(UNKNOWN) for codes in drawn)
         return [Refusal("budget", seq) if no else told for seq, no, told in zip(seqs, refused, out, strict=True)]
 
     def _refusal(self, event: Event, error: Exception) -> Refusal:

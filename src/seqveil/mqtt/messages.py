@@ -1,7 +1,9 @@
 """What goes over the wire: topics with a place for the user, raw events in, releases and refusals out.
 
 In:  `{"seq": 0, "value": "b"}`, with `"time"` where the budget counts in seconds (see `seqveil._times`);
-     `{"seq": 0, "values": [...]}` where releases are batches. Other members are ignored.
+     `{"seq": 0, "values": [...]}` where releases are batches. Other members are ignored. A value outside the alphabet,
+     null and NaN among them, is released like any other, by a draw from what everyone expects there: nobody who gets
+     releases can tell.
 Out: `{"seq": 0, "value": "a", "epsilon": 1.0}`; for batches `"values"` and `"path"`. The value is null where nothing
      was released: the budget is spent, or the event came after its place was given up.
 """
@@ -10,13 +12,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from seqveil._symbols import OnUnknown
 from seqveil._times import check_clock, seconds
 from seqveil.batches import encode_path
-from seqveil.errors import InputError, UnknownSymbol
-from seqveil.stream import Setting
+from seqveil.errors import InputError
+from seqveil.stream import UNKNOWN, Setting
 
 USER = "{user}"
 MOST_BYTES = 64 << 10  # of a raw payload
@@ -30,7 +32,6 @@ REASONS = {
     "json": "the payload is not a JSON object",
     "seq": "expected seq, a whole number that counts from 0",
     "shape": "expected value (or values, a list, where releases are batches)",
-    "value": "a value is outside the alphabet",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "order": "events before this one are missing; send those first, from next on",
     "budget": "the budget is spent",
@@ -42,16 +43,15 @@ REASONS = {
 class Refusal(Exception):
     """An event that is not released: why, and where it stood; never what it held."""
 
-    def __init__(self, reason: str, seq: int | None = None, position: int | None = None) -> None:
+    def __init__(self, reason: str, seq: int | None = None) -> None:
         super().__init__(REASONS[reason])
-        self.reason, self.seq, self.position = reason, seq, position
+        self.reason, self.seq = reason, seq
         self.upcoming: int | None = None  # the sequence number that the user's next event must have
 
     def payload(self) -> bytes:
         """What the device is told."""
         said: dict[str, object] = {"seq": self.seq, "reason": self.reason, "detail": str(self)}
-        more = {"position": self.position, "next": self.upcoming}
-        return _text(said | {name: value for name, value in more.items() if value is not None}).encode()
+        return _text(said if self.upcoming is None else said | {"next": self.upcoming}).encode()
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Payloads:
     def __init__(self, setting: Setting, on_unknown: OnUnknown | None = None) -> None:
         alphabet = setting.model.alphabet
         self._setting = setting
-        self._alphabet = alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
+        self._alphabet = alphabet.watched(on_unknown)
         try:
             self._texts = [_text(value) for value in alphabet.decode(range(alphabet.n))]
         except (TypeError, ValueError):
@@ -147,7 +147,7 @@ class Payloads:
         if len(payload) > MOST_BYTES:
             raise Refusal("size")
         try:
-            content = json.loads(payload, parse_constant=_refuse_constant)
+            content = json.loads(payload)  # NaN and infinities too: that is how a sensor says that it has failed
         except (ValueError, RecursionError):
             raise Refusal("json") from None
         if not isinstance(content, dict):
@@ -165,17 +165,13 @@ class Payloads:
             values = [content["value"]]
         elif not isinstance(values, list) or not 1 <= len(values) <= self._setting.batch:
             raise Refusal("shape", seq)
-        try:
-            codes = [self._code(seq, place, value) for place, value in enumerate(values)]
-        except RecursionError:  # lists in lists in lists
-            raise Refusal("value", seq) from None
-        return tuple(codes)
+        return tuple(map(self._code, values))
 
-    def _code(self, seq: int, place: int, value: Any) -> int:
+    def _code(self, value: Any) -> int:
         try:
             return self._alphabet.encode_one(_hashable(value))
-        except (UnknownSymbol, TypeError, ValueError, OverflowError):
-            raise Refusal("value", seq, place if self._setting.in_batches else None) from None
+        except (InputError, TypeError, ValueError, OverflowError, RecursionError):  # what no alphabet could hold
+            return UNKNOWN
 
     def _time(self, seq: int, time: Any) -> float:
         if self._setting.budget.seconds is None:
@@ -206,7 +202,3 @@ def _text(value: object) -> str:
 def _hashable(value: Any) -> Any:
     """A JSON list as the tuple that an alphabet holds."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError("NaN and Infinity are not JSON")

@@ -116,4 +116,6 @@ class Observed:
             told["reason"] = facts.reason
         if self._service.pseudonyms is not None and facts.users:
             told["users"] = self._service.pseudonyms.of(facts.users)
+        elif facts.unknown:  # never beside users: that a value was outside says something about it
+            told["unknown"] = facts.unknown
         log.info("request", extra={"facts": told})

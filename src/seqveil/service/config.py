@@ -43,7 +43,7 @@ class ServeConfig(BaseSettings):
     window_seconds: float | None = None
     when_spent: str | None = None
     ldp_budget: float | None = None
-    on_unknown: Literal["error", "nearest"] | None = None
+    on_unknown: Literal["error", "hide", "nearest"] | None = None
     gaps: Literal["refuse", "skip"] = "refuse"
 
     host: str = "127.0.0.1"

@@ -30,6 +30,7 @@ class Metrics:
         shared: Any = {"registry": self.registry}
         self.releases = Counter("seqveil_releases", "Events released and on the disk.", **shared)
         self.replays = Counter("seqveil_replays", "Events answered with the release made before.", **shared)
+        self.unknown = Counter("seqveil_unknown_values", "Values outside the alphabet, hidden in releases.", **shared)
         self.refusals = Counter("seqveil_refusals", "Requests refused, by reason.", ["reason"], **shared)
         self.latency = Histogram(
             "seqveil_request_seconds",

@@ -31,7 +31,6 @@ REASONS: dict[str, tuple[int, str]] = {
     "wrong-model": (409, "The service releases with another model"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The body must be JSON"),
-    "unknown-value": (422, "A value is not in the alphabet"),
     "too-many": (429, "Too many requests"),
     "internal": (500, "The service failed"),
     "busy": (503, "The service is busy"),

@@ -18,6 +18,7 @@ from seqveil.service.problems import Problem
 from seqveil.service.state import Facts, Service
 from seqveil.service.tokens import Token
 from seqveil.service.writer import Job
+from seqveil.stream import UNKNOWN
 
 UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=bodies.PRINTABLE)]
 Since = Annotated[int, Query(ge=0, le=bodies.MOST, description="The first sequence number wanted.")]
@@ -37,7 +38,7 @@ def routers(service: Service) -> list[APIRouter]:
         release_batches if batches else release_symbols,
         methods=["POST"],
         response_model=bodies.BatchReleases if batches else bodies.SymbolReleases,
-        responses=refusals(*ENTRY, *WRITES, "wrong-type", "unknown-value", "busy", "store", "stopping", "timeout"),
+        responses=refusals(*ENTRY, *WRITES, "wrong-type", "busy", "store", "stopping", "timeout"),
         openapi_extra=scoped("release", **examples),
     )
     reading = APIRouter(route_class=guarded("read-account"))
@@ -92,8 +93,8 @@ async def release_symbols(request: Request, body: bodies.Symbols) -> Response:
     service refuses then), the other events are released all the same, and stand in the problem.
     """
     service, events = _begin(request, body, body.events if isinstance(body, bodies.ManySymbols) else [body])
-    codes = service.wording.encode([event.value for event in events]).tolist()
-    return await _finish(request, service, events, codes)
+    codes = service.wording.encode([event.value for event in events])
+    return await _finish(request, service, events, codes.tolist(), (codes == UNKNOWN).astype(int).tolist())
 
 
 async def release_batches(request: Request, body: bodies.Batches) -> Response:
@@ -108,8 +109,8 @@ async def release_batches(request: Request, body: bodies.Batches) -> Response:
     for place, event in enumerate(events):
         if len(event.values) > size:
             raise Problem("malformed", f"event {place}: expected at most {size} values", position=place)
-        coded.append(service.wording.encode(event.values, f"event {place}: symbol"))
-    return await _finish(request, service, events, coded)
+        coded.append(service.wording.encode(event.values))
+    return await _finish(request, service, events, coded, [int((codes == UNKNOWN).sum()) for codes in coded])
 
 
 def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, list[Any]]:
@@ -141,13 +142,17 @@ def _check_times(events: list[Any], window: float) -> None:
         raise Problem("malformed", str(error), **({} if place is None else {"position": place})) from None
 
 
-async def _finish(request: Request, service: Service, events: list[Any], coded: list[Any]) -> Response:
+async def _finish(
+    request: Request, service: Service, events: list[Any], coded: list[Any], unknown: list[int]
+) -> Response:
     users, seqs = [event.user for event in events], [event.seq for event in events]
     facts: Facts = request.scope["seqveil"]
     facts.events, facts.users = len(events), users
     made = await service.write(Job(users, seqs, coded, [event.time for event in events]))
     facts.replayed = sum(made.replayed)
     service.count(made)
+    facts.unknown = sum(count for count, again in zip(unknown, made.replayed, strict=True) if not again)
+    service.metrics.unknown.inc(facts.unknown)
     return Response(releases_of(users, seqs, made, service.wording.shown), media_type=JSON)
 
 

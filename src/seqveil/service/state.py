@@ -34,6 +34,7 @@ class Facts:
     reason: str | None = None
     events: int = 0
     replayed: int = 0
+    unknown: int = 0  # values outside the alphabet among those released
     users: list[str] = field(default_factory=list)
 
 

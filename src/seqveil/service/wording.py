@@ -9,14 +9,13 @@ import numpy as np
 
 from seqveil._symbols import Codes, OnUnknown, Symbols
 from seqveil.alphabet import Grid
-from seqveil.errors import InputError, UnknownSymbol
-from seqveil.service.problems import Problem
+from seqveil.errors import InputError
 
 _NUMBERS = (int, float)
 
 
 class Wording:
-    """Codes from JSON values and back. A value that has no code is refused by its place, never shown.
+    """Codes from JSON values and back. A value that has no code is UNKNOWN: no answer shows that it was sent.
 
     >>> from seqveil.alphabet import Alphabet
     >>> Wording(Alphabet(["rest", "run"])).encode(["run", "rest"])
@@ -26,37 +25,23 @@ class Wording:
     """
 
     def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
-        self._alphabet = alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
+        self._alphabet = alphabet.watched(on_unknown)
         self._pairs = isinstance(alphabet, Grid)
         self._numbers = alphabet.points is not None and not self._pairs
         self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
 
-    def encode(self, values: list[Any], each: str = "event") -> Codes:
-        """The codes of values; `each` says what a place counts, for the refusal."""
-        given = [tuple(value) if type(value) is list else value for value in values]
-        self._look(given, each)
-        try:
-            if len(given) == 1:
-                return np.array([self._alphabet.encode_one(given[0])], np.int64)
-            return self._alphabet.encode(given)
-        except UnknownSymbol as error:
-            raise self._unknown(error.position or 0, each) from None
+    def encode(self, values: list[Any]) -> Codes:
+        """The codes of values."""
+        given = [self._fit(tuple(value) if type(value) is list else value) for value in values]
+        if len(given) == 1:
+            return np.array([self._alphabet.encode_one(given[0])], np.int64)
+        return self._alphabet.encode(given)
 
-    def _look(self, values: list[Any], each: str) -> None:
-        """Refuse what is of the wrong kind: beside long text numpy would make every number as long."""
+    def _fit(self, value: Any) -> Any:
+        """NaN for what is of the wrong kind: beside long text numpy would make every number as long."""
         if self._pairs:
-            wrong = (k for k, v in enumerate(values) if type(v) is not tuple or len(v) != 2 or not _all_numbers(v))
-        elif self._numbers:
-            wrong = (k for k, v in enumerate(values) if type(v) not in _NUMBERS)
-        else:
-            return
-        place = next(wrong, None)
-        if place is not None:
-            raise self._unknown(place, each)
-
-    def _unknown(self, place: int, each: str) -> Problem:
-        detail = f"the value of {each} {place} is not in the alphabet ({self._alphabet.n} symbols)"
-        return Problem("unknown-value", detail, position=place)
+            return value if type(value) is tuple and len(value) == 2 and _all_numbers(value) else (math.nan, math.nan)
+        return value if not self._numbers or type(value) in _NUMBERS else math.nan
 
 
 def _all_numbers(pair: tuple[Any, ...]) -> bool:

@@ -62,7 +62,7 @@ def fit_counted(
     with told():
         symbols = _alphabet(frame, alphabet, names)
         counts = _RunsCounted(symbols.n, checked_order(order, symbols.n))
-        counts.take(*_runs(frame, symbols, counts.order, names))
+        counts.take(*_runs(frame, symbols.strict, counts.order, names))
     return counts.model(symbols, smoothing, prior), counts.events, counts.users
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from seqveil._symbols import OnUnknown
@@ -15,7 +16,7 @@ from seqveil.errors import DataError, InputError
 from seqveil.flow.meta import BATCH, EPSILON, PATH
 from seqveil.spark.bucket import refuse_error
 from seqveil.spark.conf import needs_spark
-from seqveil.spark.job import SEQ, TIME, USER, Job, Key, OnRefused, release_sorted
+from seqveil.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
 from seqveil.store.plan import Gaps
 from seqveil.stream import Setting
 
@@ -54,7 +55,6 @@ def release(
     columns: Columns | None = None,
     gaps: Gaps = "refuse",
     on_unknown: OnUnknown | None = None,
-    on_refused: OnRefused = "stop",
     buckets: int = BUCKETS,
     begin: Carried | None = None,
 ) -> DataFrame:
@@ -66,17 +66,23 @@ def release(
 
     Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A key is
     for one set of streams, released once.** `gaps`: a number that leaves others out stops the query ("refuse") or gives
-    those up ("skip"; single symbols only). `on_refused`: a value outside the alphabet stops the query, or is dropped,
-    which needs gaps="skip". `buckets`: groups of users in a stream; a checkpoint keeps those of its first run. `begin`:
-    for a checkpoint that `move` made, what `carried` says of it; a stream that began elsewhere goes on with it.
+    those up ("skip"; single symbols only). `on_unknown`, in place of the model's policy for values outside the
+    alphabet: "hide" releases a draw from the public belief in their place, "nearest" moves numbers, "error" stops. A
+    stream hides where the model says "error" and takes no other word for it: receivers would see where it stopped.
+    Workers log how many they hid. `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
+    `begin`: for a checkpoint that `move` made, what `carried` says of it; a stream that began elsewhere goes on so.
 
     In a stream with batches, a row whose value is null and whose number is the next one ends a batch early; a frame
     released at once ends with short batches.
     """
     needs_spark()
     names = columns or Columns()
-    alphabet = setting.model.alphabet if on_unknown is None else setting.model.alphabet.with_policy(on_unknown)
-    job = Job(setting, alphabet, key, (names.user, names.seq, *names.values), gaps, on_refused, buckets)
+    alphabet = setting.model.alphabet
+    if frame.isStreaming:
+        alphabet = alphabet.watched(on_unknown)
+    elif on_unknown is not None:
+        alphabet = alphabet.with_policy(on_unknown)
+    job = Job(setting, alphabet, key, (names.user, names.seq, *names.values), gaps, buckets)
     _check(job, names)
     rows = _rows(frame, job, names)
     if not frame.isStreaming:
@@ -121,12 +127,8 @@ def _check(job: Job, names: Columns) -> None:
         raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.coins.key_file")
     if job.gaps not in ("refuse", "skip"):
         raise InputError(f'expected gaps to be "refuse" or "skip", got {job.gaps!r}')
-    if job.on_refused not in ("stop", "drop"):
-        raise InputError(f'expected on_refused to be "stop" or "drop", got {job.on_refused!r}')
     if job.gaps == "skip" and setting.in_batches:
         raise InputError('batches need every event: use gaps="refuse" with them')
-    if job.on_refused == "drop" and job.gaps != "skip":
-        raise InputError('dropping events leaves gaps: pass gaps="skip" with on_refused="drop"')
     if isinstance(job.buckets, bool) or not isinstance(job.buckets, int) or job.buckets < 1:
         raise InputError(f"expected buckets to be a whole number ≥ 1, got {job.buckets}")
     if (len(names.values) == 2) != isinstance(job.alphabet, Grid):
@@ -163,6 +165,9 @@ def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
     # widening casts alone: one that can fail would quote the value in its message
     if timed:
         chosen.append(F.col(f"`{wanted[TIME]}`").cast("double").alias(TIME))
+    if frame.isStreaming and job.setting.in_batches:  # here, as workers cannot tell null from NaN
+        missing = [F.col(f"`{name}`").isNull() for name in names.values]
+        chosen.append(reduce(and_, missing).alias(MARKER))
     rows = frame.select(*chosen)
     if isinstance(kinds[USER], whole):
         rows = rows.withColumn(USER, F.col(USER).cast("bigint"))

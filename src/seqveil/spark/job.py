@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +24,21 @@ from seqveil.errors import DataError, InputError, UnknownSymbol
 from seqveil.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.kernel import Floats, Ints
 from seqveil.spark.bucket import Bucket, Kept, Memory, Shelf
+from seqveil.spark.guard import guarded
 from seqveil.spark.waiting import END, Filled, Seal, collect
 from seqveil.store.plan import Gaps
 from seqveil.store.store import described_as
-from seqveil.stream import Setting
+from seqveil.stream import UNKNOWN, Setting
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OnRefused = Literal["stop", "drop"]
 Key = bytes | str | os.PathLike[str]
-USER, SEQ, TIME = "user", "seq", "time"  # columns inside a job; values are v0 and, for a grid, v1
+USER, SEQ, TIME, MARKER = "user", "seq", "time", "marker"  # columns inside a job; values are v0 and, for a grid, v1
 _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"}
 CHUNK_ROWS = 50_000  # rows of a frame released together
 LAST = 64  # jobs a worker remembers
+log = logging.getLogger("seqveil.spark")  # a worker's, in the executor's log: for whoever runs the cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,6 @@ class Job:
     key: Key = field(repr=False)
     names: tuple[str, ...]  # of the columns that come out: user, order, value(s)
     gaps: Gaps = "refuse"
-    on_refused: OnRefused = "stop"
     buckets: int = 32
 
     def __reduce__(self) -> tuple[Callable[[bytes, bytes], Job], tuple[bytes, bytes]]:
@@ -84,7 +85,7 @@ class Job:
     def release(self, rows: pd.DataFrame, shelf: Shelf, end: bool = False) -> pd.DataFrame:
         """The released rows of these; `end`: short batches go out too."""
         _refuse_holes(rows, (USER, SEQ, TIME))
-        rows, codes = self._coded(rows)
+        codes = self._coded(rows, end)
         order = _order(rows, codes)
         rows, codes = rows.iloc[order], codes[order]
         users: list[User] = rows[USER].tolist()
@@ -100,26 +101,25 @@ class Job:
         shown = rows[USER].to_numpy()[at]
         return self._frame(shown, seqs[at], made.codes[at], {EPSILON: made.epsilons[at]})
 
-    def _coded(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
-        """The rows with a code each; under "drop" those without a known value are left out."""
+    def _coded(self, rows: pd.DataFrame, end: bool) -> Ints:
+        """A code for each row: a symbol's, UNKNOWN where that is hidden, END for a marker of a stream in batches."""
         values = rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64)
-        markers = rows["v0"].isna().to_numpy() if self.setting.in_batches else np.zeros(len(rows), bool)
+        markers = np.zeros(len(rows), bool)
+        if self.setting.in_batches and not end:
+            markers = (rows[MARKER] if MARKER in rows else rows["v0"].isna()).to_numpy(bool)
         codes = np.full(len(rows), END, np.int64)
-        known = np.flatnonzero(~markers)
-        picked = values.iloc[known] if "v1" not in rows else values[known]
+        events = np.flatnonzero(~markers)
         try:
-            codes[known] = self.alphabet.encode(picked)
+            codes[events] = self.alphabet.encode(values.iloc[events] if "v1" not in rows else values[events])
         except UnknownSymbol:
-            if self.on_refused == "stop":
-                n = self.alphabet.n
-                raise UnknownSymbol(
-                    f"a value is not in the model's alphabet ({n} symbols); check the value column, refit the model, "
-                    'or pass on_refused="drop" with gaps="skip"'
-                ) from None
-            kept = known[_known(self.alphabet, picked)]
-            rows = rows.iloc[kept]
-            codes = self.alphabet.encode(values.iloc[kept] if "v1" not in rows else values[kept])
-        return rows, codes
+            n = self.alphabet.n
+            raise UnknownSymbol(
+                f"a value is not in the model's alphabet ({n} symbols); check the value column, refit the model, or "
+                'pass on_unknown="hide"'
+            ) from None
+        if unknown := int((codes == UNKNOWN).sum()):
+            log.warning("%d values outside the alphabet were hidden", unknown)
+        return codes
 
     def _in_batches(
         self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, shelf: Shelf, end: bool
@@ -196,24 +196,12 @@ def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
             raise DataError(f"{int(rows[name].isna().sum())} rows have no {_SHOWN[name]}; fill it or drop the rows")
 
 
-def _known(alphabet: Symbols, values: Any) -> NDArray[np.bool_]:
-    """Which values the alphabet knows, one at a time; only for rows of which some are refused."""
-    listed = [tuple(pair) for pair in values] if isinstance(values, np.ndarray) else values.tolist()
-    seen: dict[Any, bool] = {}
-    for value in listed:
-        if value not in seen:
-            try:
-                alphabet.encode([value])
-                seen[value] = True
-            except UnknownSymbol:
-                seen[value] = False
-    return np.array([seen[value] for value in listed], bool)
-
-
 def release_sorted(job: Job, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Release a partition whose rows are sorted by user and order: whole users at a time, numbered as they come."""
     for rows in whole_users(frames):
-        yield _release_whole(job, rows)
+        with guarded():
+            released = _release_whole(job, rows)
+        yield released
 
 
 def whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -239,7 +227,7 @@ def whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
     """Release the whole streams of some users; their own order column is given back."""
-    _refuse_holes(rows, _SHOWN if job.on_refused == "stop" else (USER, SEQ, TIME))
+    _refuse_holes(rows, (USER, SEQ, TIME) if job.alphabet.hides else _SHOWN)
     users = rows[USER].to_numpy()
     new = np.r_[True, users[1:] != users[:-1]]
     order = rows[SEQ].to_numpy()

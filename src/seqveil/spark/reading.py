@@ -49,8 +49,8 @@ def read(
 ) -> DataFrame:
     """The rows of a file or folder; of a folder as it fills, where `streaming`, at most `files` at a time.
 
-    Users of text formats are text. Values are what the alphabet wants; one that cannot be read so is missing, and is
-    refused by whoever uses the frame without its text being told.
+    Users of text formats are text. Values are what the alphabet wants; what cannot be read as a number is NaN, and no
+    message tells its text.
     """
     if "://" not in path and not os.path.exists(path):
         raise DataError(f"{os.path.basename(path.rstrip('/'))}: no such file or folder; check the path")
@@ -62,7 +62,25 @@ def read(
         reader: Any = spark.readStream if streaming else spark.read
         if streaming and files is not None:
             options["maxFilesPerTrigger"] = str(files)
-        return reader.format(format).options(**options).schema(schema).load(path)
+        frame = reader.format(format).options(**options).schema(schema).load(path)
+        return frame if format in _TYPED or alphabet is None else _numbers(frame, alphabet, columns)
+
+
+def _numbers(frame: DataFrame, alphabet: Symbols, columns: Columns) -> DataFrame:
+    """Text as the numbers an alphabet wants: NaN for what is none, null only for what is not there."""
+    from pyspark.sql import functions as F
+
+    if not _as_numbers(alphabet):
+        return frame
+    for name in columns.values:
+        text = F.col(f"`{name}`")
+        number = F.coalesce(text.try_cast("double"), F.lit(float("nan")))
+        frame = frame.withColumn(name, F.when(text.isNotNull(), number))
+    return frame
+
+
+def _as_numbers(alphabet: Symbols) -> bool:
+    return value_type_of(alphabet) != "text" and alphabet.points is not None
 
 
 def _schema(
@@ -76,7 +94,7 @@ def _schema(
     found = reader.option("inferSchema", "true").load(path).schema
     forced: dict[str, Any] = {columns.user: T.StringType()}
     if alphabet is not None:
-        text, exact = value_type_of(alphabet) == "text", alphabet.points is not None
-        forced |= {name: T.StringType() if text else T.DoubleType() if exact else None for name in columns.values}
+        as_text = value_type_of(alphabet) == "text" or _as_numbers(alphabet)
+        forced |= {name: T.StringType() if as_text else None for name in columns.values}
     fields = [T.StructField(f.name, forced.get(f.name) or f.dataType) for f in found.fields]
     return T.StructType(fields)

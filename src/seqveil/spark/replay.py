@@ -91,7 +91,7 @@ def streams(rows: pd.DataFrame, alphabet: Symbols, versions: int) -> Streams:
 def _codes(rows: pd.DataFrame, alphabet: Symbols) -> Ints:
     values: Any = rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64)
     try:
-        return alphabet.encode(values)
+        return alphabet.strict.encode(values)
     except UnknownSymbol:
         n = alphabet.n
         raise DataError(f"a released value is not in the model's alphabet ({n} symbols); check the columns") from None

@@ -1,0 +1,615 @@
+"""A value outside the alphabet is released like any other: from the kernel's marginal, in its place, at its ε."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_batches as twin
+import reference_streams as ref
+import seqveil as sv
+from seqveil import batches, belief, fast, mechanisms, stream
+from seqveil.alphabet import Alphabet, Bins, Grid
+from seqveil.cli import main
+from seqveil.coins import KeyedCoins, SeededCoins
+from seqveil.errors import DataError, InputError, UnknownSymbol
+from seqveil.fleet import Fleet
+from seqveil.flow.appending import Appended
+from seqveil.flow.durable import release_durably
+from seqveil.flow.release import release_file
+from seqveil.kernel import DENOMINATOR
+from seqveil.model import MarkovModel
+from seqveil.store import Store
+from seqveil.stream import UNKNOWN, Setting, State
+
+KEY = bytes(range(32))
+SECRET = "zq-secret-77"
+WORDS = ["home", "work", "gym"]
+STICKY = [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]]
+TABLED = ("batch_lp", "auto")
+TREES = ("tree", "tree_ldp")
+
+
+def words_setting(mechanism="balanced", epsilon=1.0, **options):
+    return Setting.of(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), mechanism, epsilon, **options)
+
+
+def shares(symbol_of):
+    """Which symbols the 2**62 coins draw, each with its first and its last coin; symbols grow with the coin."""
+    found, first = {}, 0
+    while first < DENOMINATOR:
+        symbol, last, beyond = symbol_of(first), first, DENOMINATOR
+        while beyond - last > 1:
+            middle = (last + beyond) // 2
+            last, beyond = (middle, beyond) if symbol_of(middle) == symbol else (last, middle)
+        found[symbol] = (first, last)
+        first = last + 1
+    return found
+
+
+def share(coins):
+    return Fraction(coins[1] - coins[0] + 1, DENOMINATOR)
+
+
+def after_some_releases(setting, seed, steps=2):
+    """A state that a stream can be in."""
+    state, coins, rng = State.start(setting), SeededCoins(seed), np.random.default_rng(seed)
+    for _ in range(steps):
+        _, state = stream.step(setting, state, rng.integers(0, setting.model.n, 1), coins)
+    return state
+
+
+# the law of one release
+
+
+@pytest.mark.parametrize("name", mechanisms.instantaneous())
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**31), order=st.integers(1, 2), zeros=st.booleans(), epsilon=st.floats(0.2, 3.0))
+def test_the_law_of_its_release_is_the_marginal_of_the_kernel(name, seed, order, zeros, epsilon):
+    """By every coin: its lift is 1, and it is within the LDP level of every symbol."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 5))
+    prior, transitions = ref.random_chain(rng, n, order, zeros)
+    model = MarkovModel(belief_of_first(prior, order), transitions.reshape(-1, n), order=order)
+    setting = Setting.of(model, name, epsilon)
+    state = after_some_releases(setting, seed)
+    beliefs = belief.symbols(model, state.states)
+    kernel = stream.kernels(setting, beliefs, epsilon).one(0)
+    coin, lost = ref.OneCoin(), np.array([UNKNOWN])
+
+    def symbol_of(value):
+        coin.value = value
+        return int(stream.hidden(setting, state.states, lost, coin)[0])
+
+    drawn = shares(symbol_of)
+    assert sum(map(share, drawn.values())) == 1
+    assert all(beliefs[0, symbol] > 0 for symbol in drawn)
+    marginal = kernel.marginal(beliefs[0])
+    for index in range(len(kernel.codes)):
+        rows = [Fraction(int(weight), DENOMINATOR) for weight in kernel.column(index)]
+        chance = float(sum(share(coins) * rows[symbol] for symbol, coins in drawn.items()))
+        assert chance == pytest.approx(marginal[index], abs=1e-12)
+        if setting.mechanism.sound and chance > 0:
+            assert chance / marginal[index] == pytest.approx(1.0, abs=1e-12)
+            assert max(abs(math.log(float(row) / chance)) for row in rows) <= setting.mechanism.ldp * epsilon + 1e-9
+    for symbol, ends in drawn.items():  # and from there on it is a release of that symbol, in all that is public
+        for first in ends:
+            second = int(rng.integers(0, DENOMINATOR))
+            ours, after = stream.step(setting, state, lost, ref.GivenCoins([first, second]))
+            theirs, expected = stream.step(setting, state, np.array([symbol]), ref.GivenCoins([second]))
+            assert (ours.codes, ours.epsilons) == (theirs.codes, theirs.epsilons)
+            assert (after.states.tobytes(), after.spent) == (expected.states.tobytes(), expected.spent)
+
+
+def belief_of_first(prior, order):
+    return prior if order == 1 else prior.sum(1)
+
+
+def test_many_users_at_once_are_as_one_by_one_and_only_unknown_values_throw_a_coin_more():
+    setting = words_setting("optimal", 1.3)
+    codes = np.array([0, UNKNOWN, 2, UNKNOWN, 1])
+    coins, users = KeyedCoins(KEY), ["ann", "bob", "cid", "dan", "eve"]
+    fleet = Fleet(setting, 5)
+    together = fleet.release(np.arange(5), codes, coins.of(users, [0] * 5))
+    for k, user in enumerate(users):
+        alone, _ = stream.step(setting, State.start(setting), codes[[k]], coins.of([user], [0]))
+        assert alone.codes[0] == together.codes[k]
+        coin = coins.of([user], [0])
+        code = codes[[k]]
+        if codes[k] == UNKNOWN:
+            code = stream.drawn(setting.model.initial[None], coin.draw(1))
+        by_hand = stream.kernels(setting, setting.model.initial[None], 1.3).pick(code, coin.draw(1))
+        assert together.codes[k] == stream.kernels(setting, setting.model.initial[None], 1.3).outputs[0, by_hand[0]]
+    assert (together.epsilons == 1.3).all()
+
+
+def test_the_compiled_path_gives_the_same(monkeypatch):
+    if not fast.load():
+        pytest.skip("numba is not here")
+    rng = np.random.default_rng(3)
+    setting = Setting.of(MarkovModel(*ref.random_chain(rng, 5)), "optimal", 1.0)
+    codes = np.where(rng.random((4, 50)) < 0.3, UNKNOWN, rng.integers(0, 5, (4, 50)))
+
+    def released():
+        fleet, coins = Fleet(setting, 50), SeededCoins(1)
+        return [fleet.release(np.arange(50), each, coins).codes.tolist() for each in codes]
+
+    compiled = released()
+    monkeypatch.setattr(fast, "_loaded", False)
+    assert released() == compiled
+
+
+def test_codes_that_stand_for_nothing_are_refused_and_a_release_is_never_unknown():
+    setting, pairs = words_setting(), words_setting("tree", 2.0, batch=2)
+    for code in (-1, -2, -3, -5, 3):
+        with pytest.raises(InputError, match="expected codes 0"):
+            stream.step(setting, State.start(setting), np.array([code]), SeededCoins(1))
+        with pytest.raises(InputError, match="expected codes 0"):
+            batches.step(pairs, State.start(pairs), np.array([code, UNKNOWN]), SeededCoins(1))
+    with pytest.raises(DataError):
+        stream.observe(setting, State.start(setting), np.array([UNKNOWN]))
+    hiding = MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=Alphabet(WORDS, on_unknown="hide"))
+    with pytest.raises(DataError, match="not in the model's alphabet"):
+        sv.decode(hiding, ["home", SECRET], "balanced", 1.0)
+
+
+# the law of a batch
+
+
+def fillings(setting, state, codes, thrown=()):
+    """Every batch that is drawn in place of one with unknown symbols: its chance, and coins that give it."""
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if len(thrown) == len(lost):
+        filled = batches.hidden(setting, state, codes, twin.FixedCoins(*[ends[0] for ends in thrown]))
+        yield filled, math.prod(map(share, thrown), start=Fraction(1)), [ends[0] for ends in thrown]
+        return
+    before = [ends[0] for ends in thrown]
+
+    def symbol_of(value):
+        coins = twin.FixedCoins(*before, value, *[0] * len(lost))
+        return int(batches.hidden(setting, state, codes, coins)[lost[len(thrown)]])
+
+    for ends in shares(symbol_of).values():
+        yield from fillings(setting, state, codes, (*thrown, ends))
+
+
+def lift_of(setting, sent, batch):
+    if hasattr(sent, "lift"):
+        return sent.lift(batch)
+    return sent.lifts[sent.book.support.row(batch, setting.distortion)]
+
+
+@pytest.mark.parametrize("name", mechanisms.batched())
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_law_of_a_batch_is_a_mixture_of_rows_and_the_marginal_where_all_is_unknown(name, order):
+    rng = np.random.default_rng(order)
+    model = twin.random_model(rng, 3, order)
+    setting = Setting.of(model, name, 1.5, batch=2)
+    _, state = batches.step(setting, State.start(setting), rng.integers(0, 3, 2), SeededCoins(1))
+    every, walks = twin.every_batch(model, 2)
+    chances = np.einsum("s,ose->o", state.states[0], walks).reshape(3, 3)
+    for known in ((UNKNOWN, UNKNOWN), *((x, UNKNOWN) for x in range(3)), *((UNKNOWN, x) for x in range(3))):
+        codes = np.array(known)
+        found = list(fillings(setting, state, codes))
+        assert sum(chance for _, chance, _ in found) == 1
+        weights = np.zeros((3, 3))
+        for filled, chance, _ in found:
+            assert ((filled == codes) | (codes == UNKNOWN)).all()
+            weights[tuple(filled)] += float(chance)
+        np.testing.assert_allclose(weights, expected_weights(chances, known), rtol=0, atol=1e-12)
+        for filled, _, thrown in found:
+            rest = rng.integers(0, DENOMINATOR, 40).tolist()
+            ours, _ = batches.step(setting, state, codes, twin.FixedCoins(*thrown, *rest))
+            theirs, _ = batches.step(setting, state, filled, twin.FixedCoins(*rest))
+            assert ours.path == theirs.path
+            if name in (*TREES, *TABLED):
+                lift = sum(weights[tuple(batch)] * lift_of(setting, ours, batch) for batch in every)
+                assert abs(math.log(lift)) <= (1e-12 if known == (UNKNOWN, UNKNOWN) else 1.5)
+
+
+def expected_weights(chances, known):
+    """P(x1, x2) over batches that agree with what is known, each unknown symbol given what is before it alone."""
+    first = chances.sum(1) if known[0] == UNKNOWN else np.eye(3)[known[0]]
+    if known[1] != UNKNOWN:
+        return np.outer(first, np.eye(3)[known[1]])
+    total = chances.sum(1, keepdims=True)
+    return first[:, None] * np.divide(chances, total, out=np.zeros((3, 3)), where=total > 0)
+
+
+def test_a_batch_that_the_model_rules_out_is_still_released():
+    model = MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
+    for name in mechanisms.batched():
+        setting = Setting.of(model, name, 2.0, batch=3)
+        sent, after = batches.step(setting, State.start(setting), np.array([2, UNKNOWN, 1]), SeededCoins(2))
+        assert len(sent.codes) == 3
+        assert np.isfinite(after.states).all()
+
+
+# the policy
+
+
+@pytest.mark.parametrize(
+    ("symbols", "values", "codes"),
+    [
+        (Alphabet(WORDS), ["gym", SECRET, None, 3.5, "home", float("nan")], [2, -4, -4, -4, 0, -4]),
+        (Alphabet([0, 10]), [10, 5, float("nan"), float("inf")], [1, -4, -4, -4]),
+        (Alphabet([0, 10]), pl.Series([10, None, 0]), [1, -4, 0]),
+        (Alphabet([2**60, 2**60 + 1]), pl.Series([2**60 + 1, None, 2**60]), [1, -4, 0]),
+        (Alphabet(WORDS), pl.Series(["gym", None, SECRET]), [2, -4, -4]),
+        (Bins([0, 1, 2]), [0.5, -1, None, 2, 9], [0, -4, -4, 1, -4]),
+        (Grid.regular(2, 1, (0, 2, 0, 1)), [(0.5, 0.5), (9, 0.5), (1.5, float("nan"))], [0, -4, -4]),
+    ],
+)
+def test_hide_gives_every_value_outside_the_one_code(symbols, values, codes):
+    hiding = symbols.with_policy("hide")
+    assert hiding.encode(values).tolist() == codes
+    assert symbols.watched().encode(values).tolist() == codes
+    assert [hiding.encode_one(value) for value in values] == codes
+    assert sv.alphabet.from_json(hiding.to_json()) == hiding
+    assert hiding.fingerprint() == symbols.fingerprint()
+    with pytest.raises(UnknownSymbol):
+        hiding.strict.encode(values)
+
+
+def test_where_receivers_watch_the_nearest_is_for_numbers_and_error_is_refused():
+    watched = Bins([0, 1, 2], on_unknown="nearest").watched()
+    assert watched.encode([9.0, float("nan"), -3]).tolist() == [1, UNKNOWN, 0]
+    with pytest.raises(UnknownSymbol):
+        Bins([0, 1, 2], on_unknown="nearest").encode([float("nan")])
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        Alphabet(WORDS).watched("error")
+    with pytest.raises(UnknownSymbol):
+        MarkovModel.fit([["a", "b", SECRET]], alphabet=Alphabet(["a", "b"], on_unknown="hide"))
+
+
+def test_a_session_goes_on_by_the_policy_of_its_model():
+    model = MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=Alphabet(WORDS, on_unknown="hide"))
+    session = sv.Session(model, "balanced", 1.0, seed=1)
+    assert {session.release(value) for value in (SECRET, None, "home", float("nan"))} <= set(WORDS)
+    assert session.push(SECRET)[0] in WORDS
+    assert session.standing().by_composition == 5.0
+    pairs = sv.Session(model, "tree", 2.0, batch=2, seed=1)
+    assert set(pairs.release_batch(["home", SECRET])) <= set(WORDS)
+    with pytest.raises(UnknownSymbol):
+        sv.Session(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS)).release(SECRET)
+
+
+# files
+
+
+ODD = ["", SECRET, "nan", "1e999"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Files of numbers: one whole, one with values that are missing, no number or outside; and their models."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(1)
+    users, raw = [f"u{k % 4}" for k in range(80)], (rng.random(80) * 4).round(3).tolist()
+    lines = [f"{user},{value}" for user, value in zip(users, raw, strict=True)]
+    (folder / "whole.csv").write_text("user,value\n" + "\n".join(lines) + "\n")
+    for k, odd in zip((9, 30, 31, 50), ODD, strict=True):
+        raw[k] = odd
+    lines = [f"{user},{value}" for user, value in zip(users, raw, strict=True)]
+    (folder / "holes.csv").write_text("user,value\n" + "\n".join(lines) + "\n")
+    rows = [
+        {"user": user} if value == "" else {"user": user, "value": value}
+        for user, value in zip(users, raw, strict=True)
+    ]
+    (folder / "holes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbers = pl.Series([None if value in ODD else value for value in raw], dtype=pl.Float64)
+    pl.DataFrame({"user": users, "value": numbers}).write_parquet(folder / "holes.parquet")
+    assert main(["fit", str(folder / "whole.csv"), "-o", str(folder / "m"), "--bins", "1", "--smoothing", "1"]) == 0
+    return folder
+
+
+def settings_of(made):
+    model = MarkovModel.load(made / "m")
+    return {"single": Setting.of(model, "balanced", 0.8), "batched": Setting.of(model, "tree", 2.0, batch=3)}
+
+
+@pytest.mark.parametrize("kind", ["single", "batched"])
+@pytest.mark.parametrize("form", ["holes.csv", "holes.jsonl", "holes.parquet"])
+def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form):
+    setting = settings_of(made)[kind]
+    with pytest.raises(DataError, match=r"row (10|31)"):
+        release_file(made / form, setting, tmp_path / "no.csv")
+    assert not (tmp_path / "no.csv").exists()
+    account = release_file(made / form, setting, tmp_path / "out.csv", on_unknown="hide", seed=2)
+    clean = release_file(made / "whole.csv", setting, tmp_path / "clean.csv", seed=2)
+    assert (account.unknown, clean.unknown) == (4, 0)
+    assert (account.composition, account.releases) == (clean.composition, clean.releases)
+    ours, theirs = (pl.read_csv(tmp_path / name) for name in ("out.csv", "clean.csv"))
+    for column in set(ours.columns) - {"value", "path"}:
+        assert ours[column].equals(theirs[column])
+    assert ours.schema == theirs.schema
+    assert set(ours["value"]) <= set(setting.model.alphabet.points)
+    side, usual = (json.loads((tmp_path / f"{name}.meta.json").read_text()) for name in ("out.csv", "clean.csv"))
+    assert side.keys() == usual.keys()
+    assert "unknown" not in json.dumps(side)
+    assert main(["audit", str(tmp_path / "out.csv"), "-m", str(made / "m")]) == 0
+
+
+def test_standard_output_is_watched_so_it_never_stops(made, capfd):
+    command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out", "-"]
+    assert main(command) == 0
+    told = capfd.readouterr()
+    assert len(told.out.splitlines()) == 81
+    assert "4 outside the alphabet hidden" in told.err
+    assert SECRET not in told.out + told.err
+    assert main([*command, "--on-unknown", "error"]) == 2
+    assert "would show receivers exactly where" in capfd.readouterr().err
+
+
+class Crash(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("kind", ["single", "batched"])
+def test_a_durable_release_goes_on_and_after_a_crash_it_is_the_same(made, tmp_path, kind, monkeypatch):
+    setting = settings_of(made)[kind]
+    more = {"key": KEY, "group": 7}
+    account = release_durably(made / "holes.csv", setting, tmp_path / "whole.csv", tmp_path / "whole.db", **more)
+    assert account.unknown == 4
+    append = Appended.append
+
+    def dying(self, text):
+        raise Crash
+
+    for _ in range(3):
+        monkeypatch.setattr(Appended, "append", dying)
+        with pytest.raises(Crash):
+            release_durably(made / "holes.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", **more)
+    monkeypatch.setattr(Appended, "append", append)
+    release_durably(made / "holes.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", **more)
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    for name in ("out.csv", "out.csv.meta.json", "s.db"):
+        assert SECRET.encode() not in (tmp_path / name).read_bytes()
+    assert "unknown" not in (tmp_path / "out.csv.meta.json").read_text()
+    release_durably(made / "whole.csv", setting, tmp_path / "clean.csv", tmp_path / "clean.db", **more)
+    ours, theirs = (pl.read_csv(tmp_path / name) for name in ("out.csv", "clean.csv"))
+    for column in set(ours.columns) - {"value", "path"}:
+        assert ours[column].equals(theirs[column])
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        release_durably(made / "holes.csv", setting, tmp_path / "o.csv", tmp_path / "o.db", on_unknown="error")
+
+
+def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):
+    setting = settings_of(made)["single"]
+    for name, text, problem in (
+        ("wide.csv", "user,value\nu1,0.5\nu1,0.5,7\n", "row 2"),
+        ("who.csv", "user,value\nu1,0.5\n,0.5\n", "row 2: column 'user'"),
+        ("when.csv", "user,seq,value\nu1,0,0.5\nu1,,0.5\n", "row 2: column 'seq'"),
+        ("torn.jsonl", '{"user": "u1", "value": 0.5}\n{"user": "u1", "va\n', "row 2"),
+        ("list.jsonl", '{"user": "u1", "value": 0.5}\n[1]\n', "row 2"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match=problem):
+            release_file(tmp_path / name, setting, tmp_path / "out.csv", on_unknown="hide")
+
+
+# the store, and what its ledger says
+
+
+def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
+    setting = words_setting("optimal", 0.9)
+    codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
+    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
+        made = store.release(["ann"] * 6, range(6), codes)
+        account = store.account("ann")
+    with Store.open(tmp_path / "again.db", setting, key=KEY) as store:  # one by one, with a repeat
+        again = [int(store.release(["ann"], [k], [code]).codes[0]) for k, code in enumerate(codes)]
+        repeated = store.release(["ann"], [1], [2])
+        assert (int(repeated.codes[0]), bool(repeated.replayed[0])) == (again[1], True)
+    assert again == made.codes.tolist()
+    state = State.start(setting)
+    for code in made.codes.tolist():
+        _, state = stream.observe(setting, state, np.array([code]))
+    assert account.by_composition == pytest.approx(6 * 0.9)
+    assert account.leakage == pytest.approx(state.account.worst[0], abs=1e-8)
+    assert (made.epsilons == 0.9).all()
+    for code in (-1, -3, 3):
+        with pytest.raises(InputError, match="event 0"), Store.open(tmp_path / "no.db", setting) as store:
+            store.release(["ann"], [0], [code])
+
+
+# the service
+
+
+def event(seq, value):
+    return {"user": "ann", "seq": seq, "value": value}
+
+
+@pytest.mark.parametrize("gaps", ["refuse", "skip"])
+def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
+    from served import running
+
+    odd = [SECRET, None, 3, True, {"a": 1}, [["x"]]]
+    values = ["home", *odd, "gym"]
+    (tmp_path / "again").mkdir()
+    with running(tmp_path, words_setting(), gaps=gaps) as service, caplog.at_level("INFO", logger="seqveil.service"):
+        answers = [service.release(event(seq, value)) for seq, value in enumerate(values)]
+        assert {answer.status for answer in answers} == {200}
+        rows = [answer.json["releases"][0] for answer in answers]
+        assert {tuple(row) for row in rows} == {("user", "seq", "status", "value", "epsilon", "replayed")}
+        assert {(row["status"], row["epsilon"], row["value"] in WORDS) for row in rows} == {("released", 1.0, True)}
+        service.release(event(1, SECRET))  # a repeat is not counted
+        page = service.ask("GET", "/v1/users/ann/releases").json["releases"]
+        assert [row["seq"] for row in page] == list(range(8))
+        assert {row["epsilon"] for row in page} == {1.0}
+        account = service.ask("GET", "/v1/users/ann/account").json
+        assert (account["events"], account["releases"], account["by_composition"]) == (8, 8, 8.0)
+        metrics = service.ask("GET", "/metrics").content.decode()
+        assert "seqveil_unknown_values_total 6.0" in metrics
+        lines = [record.facts for record in caplog.records if getattr(record, "facts", {}).get("events")]
+        assert [line.get("unknown") for line in lines] == [None, *[1] * 6, None, None]
+        assert service.ask("POST", "/v1/release", {"user": "ann", "seq": 8}).status == 400
+        told = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
+    assert SECRET not in told
+    assert "unknown" not in repr(page) + repr(account) + repr(rows)
+    with running(tmp_path / "again", words_setting(), gaps=gaps) as service:  # drawn again with the same key
+        made = service.release(*(event(seq, value) for seq, value in enumerate(values))).json["releases"]
+    assert made == rows
+
+
+def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, caplog):
+    from served import running
+
+    setting = words_setting("tree", 2.0, batch=3)
+    with (
+        running(tmp_path, setting, log_users=True) as service,
+        caplog.at_level("INFO", logger="seqveil.service"),
+    ):
+        body = {"user": "ann", "seq": 0, "values": ["home", SECRET, None]}
+        row = service.ask("POST", "/v1/release", body).json["releases"][0]
+        assert (row["status"], len(row["values"]), row["epsilon"]) == ("released", 3, 2.0)
+        assert "seqveil_unknown_values_total 2.0" in service.ask("GET", "/metrics").content.decode()
+        lines = [record.facts for record in caplog.records if getattr(record, "facts", {}).get("events")]
+        assert ["users" in line for line in lines] == [True]
+        assert "unknown" not in lines[0]
+
+
+def test_numbers_and_points_over_http(tmp_path):
+    from seqveil.service.wording import Wording
+
+    numbers = Wording(Bins([0, 1, 2]))
+    values = [0.5, "x" * 100_000, True, None, math.nan, 10**400, [1], {"a": 1}, 1.5]
+    assert numbers.encode(values).tolist() == [0, *[UNKNOWN] * 7, 1]
+    assert [int(numbers.encode([value])[0]) for value in values] == [0, *[UNKNOWN] * 7, 1]
+    points = Wording(Grid.regular(2, 1, (0, 2, 0, 1)))
+    values = [[0.5, 0.5], [9, 9], [0.5], "home", ["home", 1], [0.5, None], 3, [True, 1], [1.5, 0.5]]
+    assert points.encode(values).tolist() == [0, *[UNKNOWN] * 7, 1]
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        Wording(Alphabet(WORDS), "error")
+
+
+# the bridge
+
+
+def test_payloads_read_any_value_and_refuse_what_is_no_event():
+    from seqveil.mqtt import Payloads
+    from seqveil.mqtt.messages import Refusal
+
+    payloads = Payloads(words_setting())
+    for text in (b'"x"', b"null", b"NaN", b"-Infinity", b"3", b"[1]", b'{"a": 1}', b"1e999", b"[" * 300 + b"]" * 300):
+        assert payloads.read("ann", b'{"seq": 0, "value": ' + text + b"}").codes == (UNKNOWN,)
+    grid = Payloads(
+        Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Grid.regular(2, 1, (0, 2, 0, 1))))
+    )
+    assert grid.read("ann", b'{"seq": 0, "value": [1.2]}').codes == (UNKNOWN,)
+    pairs = Payloads(words_setting("tree", 2.0, batch=3))
+    assert pairs.read("ann", b'{"seq": 0, "values": ["gym", null, "x"]}').codes == (2, UNKNOWN, UNKNOWN)
+    for text, reason in ((b'{"seq": 0}', "shape"), (b'{"value": "home"}', "seq"), (b"{", "json"), (b"[NaN]", "json")):
+        with pytest.raises(Refusal) as refused:
+            payloads.read("ann", text)
+        assert refused.value.reason == reason
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        Payloads(words_setting(), "error")
+
+
+class Wire:
+    """A link without a network: what arrives is given, what is published is kept and confirmed at once."""
+
+    connection, alive = 0, True
+
+    def __init__(self, messages, broker):
+        self.broker, self.published, self.acknowledged = broker, [], 0
+        self._happenings = list(messages)
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+    def put(self, happening):
+        self._happenings.append(happening)
+
+    def take(self, most, timeout):
+        taken, self._happenings = self._happenings[:most], self._happenings[most:]
+        return taken
+
+    def publish(self, topic, payload, retain=False):
+        from seqveil.mqtt.link import Confirmed
+
+        self.published.append((topic, json.loads(payload)))
+        self.put(Confirmed(len(self.published), None))
+        return len(self.published)
+
+    def acknowledge(self, message):
+        self.acknowledged += 1
+        return True
+
+
+@pytest.mark.parametrize("gaps", ["refuse", "skip"])
+@pytest.mark.parametrize("on_refused", ["report", "stop"])
+def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
+    pytest.importorskip("paho")
+    from seqveil.mqtt import Bridge, Broker, Topics
+    from seqveil.mqtt.link import Arrived, Stop
+
+    values = ["home", SECRET, None, "gym", 7, "work"]
+    topics, log = Topics("raw/{user}", "released/{user}", "errors/{user}"), []
+    messages = [
+        Arrived("raw/ann", json.dumps({"seq": seq, "value": value}).encode(), seq + 1, True, False, 0)
+        for seq, value in enumerate(values)
+    ]
+
+    def told(state):
+        wire = Wire([*messages, messages[1]], Broker("nowhere", 1, "bridge"))
+        with Store.open(state, words_setting(), key=KEY, gaps=gaps) as store:
+            bridge = Bridge(store, wire, topics, on_refused=on_refused, log=lambda *line: log.append(line))
+            wire.put(Stop())
+            assert bridge.run().unknown == 3
+            assert (bridge.counts.released, bridge.counts.repeated, bridge.counts.refused) == (6, 1, {})
+        assert wire.acknowledged == 7
+        return wire.published
+
+    first = told(tmp_path / "s.db")
+    assert [topic for topic, _ in first] == ["released/ann"] * 7
+    assert [said["seq"] for _, said in first] == [*range(6), 1]
+    assert {(*said, said["epsilon"], said["value"] in WORDS) for _, said in first} == {
+        ("seq", "value", "epsilon", 1.0, True)
+    }
+    assert first[6] == first[1]
+    assert told(tmp_path / "again.db") == first
+    assert SECRET not in repr(log)
+
+
+# Spark
+
+
+def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyspark")
+    from seqveil.spark.job import Job
+    from test_spark_operator import feed, kept_by, operator_of
+
+    values = ["home", SECRET, "gym", None, "work"]
+    for setting in (words_setting("optimal", 1.0), words_setting("tree", 2.0, batch=5)):
+        job = Job(setting, setting.model.alphabet.watched(), KEY, ("user", "seq", "value"))
+        tester = operator_of(job)
+        events = [("ann", seq, value) for seq, value in enumerate(values)]
+        if setting.in_batches:  # a null value is a marker there
+            events[3] = ("ann", 3, "nowhere")
+        out = feed(tester, events[:2]), feed(tester, events[2:])
+        rows = [row for part in out if len(part) for row in part.itertuples()]
+        assert [row.seq for row in rows] == list(range(5))
+        assert {row.value for row in rows} <= set(WORDS)
+        assert [row.epsilon for row in rows] == ([2.0, 0, 0, 0, 0] if setting.in_batches else [1.0] * 5)
+        codes = [0, UNKNOWN, 2, UNKNOWN, 1]
+        with Store.open(tmp_path / f"{setting.batch}.db", setting, key=KEY) as store:
+            if setting.in_batches:
+                made = store.release_batches(["ann"], [0], [codes]).codes[0]
+            else:
+                made = store.release(["ann"] * 5, range(5), codes).codes
+            assert store.account("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
+        assert [row.value for row in rows] == [WORDS[code] for code in made]
+    assert "1 values outside the alphabet were hidden" in caplog.text
+    assert SECRET not in caplog.text
+    assert "ann" not in caplog.text
