@@ -24,7 +24,7 @@ from seqveil.distortion import Distortion, resolve
 from seqveil.errors import DataError, InputError, ModelError
 from seqveil.files import Chunk, Columns, Writer, read
 from seqveil.flow import meta as side
-from seqveil.flow.decode import Decoded, _Sheet
+from seqveil.flow.decode import Decoded, _Sheet, groups
 from seqveil.flow.fit import Distinct
 from seqveil.flow.meta import CONFIDENCE, EPSILON
 from seqveil.flow.release import Released
@@ -256,12 +256,12 @@ def evidence_of(
     format: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Evidence, list[Hashable]]:
-    """All releases of a file as evidence, users numbered in the order they come, and their names."""
+    """All releases of a file as evidence, row by row in its order, users numbered as they come, and their names."""
     found = _Received.of(released, versions, meta, columns, format)
     receiver = Receiver(versions, keep=True)
     for part, codes, _ in found.chunks(progress):
         receiver.observe(part.users.to_list(), codes)
-    return receiver.lanes.evidence(), receiver.accounts().users
+    return receiver.evidence(), receiver.accounts().users
 
 
 def decode_cold(
@@ -286,17 +286,10 @@ def decode_cold(
     evidence, users = evidence_of(released, versions, meta=meta, columns=columns, format=format, progress=progress)
     setting = versions.last.setting
     loss = setting.distortion if distortion is None else resolve(distortion, versions.alphabet)
-    sheet = _Sheet(evidence.events, loss, evidence.n)
-    order = np.argsort(evidence.users, kind="stable")
-    lengths = np.bincount(evidence.users, minlength=len(users))
-    begins, at = np.cumsum(lengths) - lengths, 0
-    for length in np.unique(lengths).tolist():
-        members = np.flatnonzero(lengths == length)
-        step = max(1, (1 << 22) // max(1, length * setting.model.size))
-        for first in range(0, members.size, step):
-            places = order[begins[members[first : first + step], None] + np.arange(length)]
-            laws = _laws(versions, evidence.table[evidence.index[places]], online)
-            sheet.fill(places.ravel(), laws.reshape(-1, evidence.n))
+    sheet, at = _Sheet(evidence.events, loss, evidence.n), 0
+    for places in groups(evidence.users, 2 * setting.model.size + 2 * evidence.n, online=False):
+        laws = _laws(versions, evidence.table[evidence.index[places]], online)
+        sheet.fill(places, laws)
     table = Table(versions.alphabet, found.source.columns)
     with Writer(out, out_format, (released, *inputs)) as writer:
         for part in found.source.chunks(value_type_of(versions.alphabet), progress, again=True):

@@ -118,24 +118,28 @@ class _Log:
         stamps = np.concatenate(times) if times else None
         return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
 
-    def groups(self, width: int, online: bool) -> Iterator[Ints]:
-        """Positions of the events of users with streams of one length, (users, length), as many as fit together."""
-        order = np.argsort(self.ids, kind="stable")
-        lengths = np.bincount(self.ids, minlength=self.users)
-        begins = np.cumsum(lengths) - lengths
-        for length in np.unique(lengths).tolist():
-            numbers = width * (1 if online else length)
-            if numbers > LONGEST:
-                raise InputError(f"a stream of {length} rows over {width} numbers is too long to smooth; pass --online")
-            members, size = np.flatnonzero(lengths == length), max(1, TOGETHER // numbers)
-            for first in range(0, members.size, size):
-                yield order[begins[members[first : first + size], None] + np.arange(length)]
+
+def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
+    """Positions of the events of users with streams of one length, (users, length), as many as fit together.
+
+    `ids` are the users, numbered from 0, event by event; `width` the numbers that one event takes.
+    """
+    order = np.argsort(ids, kind="stable")
+    lengths = np.bincount(ids)
+    begins = np.cumsum(lengths) - lengths
+    for length in np.unique(lengths).tolist():
+        numbers = width * (1 if online else length)
+        if numbers > LONGEST:
+            raise InputError(f"a stream of {length} rows over {width} numbers is too long to smooth; pass --online")
+        members, size = np.flatnonzero(lengths == length), max(1, TOGETHER // numbers)
+        for first in range(0, members.size, size):
+            yield order[begins[members[first : first + size], None] + np.arange(length)]
 
 
 def _decode(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
     setting, log = received.setting, _Log.of(received, progress)
     sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
-    for places in log.groups(2 * setting.model.size + 2 * setting.model.n, online):
+    for places in groups(log.ids, 2 * setting.model.size + 2 * setting.model.n, online):
         codes, times = log.codes[places].astype(np.int64), None if log.times is None else log.times[places]
         try:
             for steps, laws in (_filtered if online else _smoothed)(setting, codes, times):
