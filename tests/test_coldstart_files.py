@@ -134,7 +134,7 @@ def test_an_alphabet_by_name_keeps_unseen_values_out(folder, capsys):
     assert Versions.load(folder / "a.models").alphabet.n == 4
     assert "now public" not in capsys.readouterr().err
     (folder / "values.txt").write_text("home\nshop\n")
-    assert main(["release", str(folder / "raw.csv"), *options]) == 2
+    assert main(["release", str(folder / "raw.csv"), *options, "--force"]) == 2
     error = capsys.readouterr().err
     assert "row" in error
     assert "work" not in error

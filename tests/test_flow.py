@@ -166,9 +166,9 @@ def test_rows_stay_in_order_and_other_columns_go(data, tmp_path):
 
 
 def test_large_epsilon_releases_the_truth_and_small_ones_do_not(data, tmp_path):
-    raw, out = pl.read_csv(data), tmp_path / "out.csv"
-    shares = []
+    raw, shares = pl.read_csv(data), []
     for epsilon in (0.05, 15.0):
+        out = tmp_path / f"{epsilon}.csv"
         release_file(data, Setting.of(model_of(), epsilon=epsilon), out, seed=2)
         shares.append((pl.read_csv(out)["value"] == raw["value"]).mean())
     assert shares[1] > 0.99

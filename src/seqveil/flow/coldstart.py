@@ -61,6 +61,7 @@ def release_cold(
     sort: bool = False,
     meta: FilePath | None = None,
     versions: FilePath | None = None,
+    force: bool = False,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> Released:
@@ -74,6 +75,7 @@ def release_cold(
     alphabet = start.versions.alphabet
     table, digest, order, held = Table(alphabet, source.columns), side.Digest(), None, 0
     with Writer(out, out_format, (data,)) as writer:
+        side.refuse_second(out, meta, versions_file(out, versions), force=force)
         for part, codes in source.coded(alphabet, progress):
             released, epsilons, numbers = start.release_codes(part.users.to_list(), codes)
             writer.write(table.frame(part, released, {EPSILON: epsilons, VERSION: numbers}))

@@ -89,7 +89,8 @@ def release_durably(
     refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
     coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
-    with Store.open(state, setting, key=key, coins=coins) as store, Appended(out, (data, state, *inputs)) as target:
+    target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
+    with Store.open(state, setting, key=key, coins=coins) as store, target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
         order = run.go(progress)
         account = account_of(setting, run, seed)  # type: ignore[arg-type]

@@ -62,6 +62,7 @@ def release_file(
     sort: bool = False,
     meta: FilePath | None = None,
     inputs: tuple[FilePath, ...] = (),
+    force: bool = False,
     chunk: int = CHUNK_ROWS,
     memory: int = MEMORY,
     progress: Progress | None = None,
@@ -76,9 +77,10 @@ def release_file(
     output and its side file (`OUT.meta.json`, or `meta`) appear whole or not at all, except on standard output.
 
     Parameters: `on_unknown` overrides the model's policy for values outside its alphabet; `seed` is for research and
-    marks the release as not private; `inputs` are further files that `out` must not replace; `memory` bounds what the
-    states of users may take. With a budget whose policy is "stop" the rows left out are told by a column `event`, each
-    user's count of events before the row, or by a gap in `batch`.
+    marks the release as not private; `inputs` are further files that `out` must not replace; `force` draws again
+    over an earlier release, a second spend; `memory` bounds what the states of users may take. With a budget whose
+    policy is "stop" the rows left out are told by a column `event`, each user's count of events before the row, or by
+    a gap in `batch`.
     """
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
     source = Source(data, columns or Columns(), format, sort, pace)
@@ -88,6 +90,7 @@ def release_file(
     table, digest, order = Table(alphabet, source.columns), side.Digest(), None
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
+        side.refuse_second(out, meta, force=force)
 
         def write(rows: Rows) -> None:
             writer.write(table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more}))
