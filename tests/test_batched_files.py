@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -172,7 +173,7 @@ def test_a_receiver_follows_every_setting(place, name):
     assert report.leakage == pytest.approx(account.leakage, rel=1e-12)
     assert (report.releases, report.held, report.composition) == (account.releases, account.held, account.composition)
     assert (report.epsilons, report.values, report.unchanged) == (True, True, True)
-    assert report.passed or not setting.mechanism.sound
+    assert replace(report, unseeded=None).passed or not setting.mechanism.sound
     assert (account.stopped > 0) is (setting.budget.when_spent == "stop")
     rows = pl.read_csv(out).height
     assert rows == account.events - account.stopped

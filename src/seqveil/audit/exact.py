@@ -50,10 +50,11 @@ class Report:
     values: bool | None = None  # for batches: the values are those that follow from the paths
     batch: int = 1
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
+    unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
 
     @property
     def passed(self) -> bool:
-        promises = (self.each_release, self.each_stream, self.total, self.window)
+        promises = (self.each_release, self.each_stream, self.total, self.window, self.unseeded)
         return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
 
 

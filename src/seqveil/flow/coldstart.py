@@ -27,7 +27,7 @@ from seqveil.flow import meta as side
 from seqveil.flow.decode import Decoded, _Sheet, groups
 from seqveil.flow.fit import Distinct
 from seqveil.flow.meta import CONFIDENCE, EPSILON
-from seqveil.flow.release import Released
+from seqveil.flow.release import SEEDED, Released
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, Table, value_type_of
 from seqveil.kernel import Floats, Ints
 from seqveil.learn import Evidence
@@ -96,7 +96,7 @@ def versions_file(out: FilePath, named: FilePath | None = None) -> FilePath:
 def _account(start: ColdStart, held: int, seed: int | None) -> Released:
     accounts, setting = start.accounts(), start.versions[0].setting
     once = setting.epsilon * setting.schedule.period
-    warnings = [] if seed is None else ["seeded, so NOT private: whoever knows the seed can undo the release"]
+    warnings = [] if seed is None else [SEEDED]
     if len(start.versions) == 1:
         warnings.append("no chain earned its place, so all rows were released without a model; more rows may help")
     return Released(
@@ -194,6 +194,7 @@ def audit_cold(
         held += int((used == 0).sum())
         at += part.n
     checks = {"each_release": within, "epsilons": same, "unchanged": _unchanged(found.meta, digest)}
+    checks["unseeded"] = side.unseeded(found.meta)
     return _report(receiver, middle, held, checks)
 
 
@@ -246,6 +247,7 @@ def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, An
         epsilons=checks["epsilons"],
         unchanged=checks["unchanged"],
         composed=None,
+        unseeded=checks["unseeded"],
     )
 
 

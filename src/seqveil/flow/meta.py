@@ -132,6 +132,11 @@ def _read(path: Path) -> Meta:
     return meta
 
 
+def unseeded(meta: Meta | None) -> bool | None:
+    """Whether the side file says that no seed made the coins; None where there is none."""
+    return None if meta is None else meta.get("seed") is None and meta.get("private") is True
+
+
 def check_model(meta: Meta, model: MarkovModel) -> None:
     """Refuse a model that is not the one the release was made with."""
     if meta.get("model") != model.fingerprint:

@@ -24,6 +24,7 @@ from seqveil.roster import Accounts, Roster
 from seqveil.stream import NOTHING, Setting
 
 MEMORY = 1 << 30
+SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None
             "guarantee"
         )
     if seed is not None:
-        warnings.append("seeded, so NOT private: whoever knows the seed can undo the release")
+        warnings.append(SEEDED)
     return Released(
         events=releaser.events,
         users=len(accounts.users),
