@@ -144,7 +144,7 @@ def _say(report: Report, model: MarkovModel, departure: Departure | None) -> Non
         )
     said += _verdicts(report)
     if departure is not None:
-        said += _against(departure)
+        said += _against(departure, _good(report))
     if model.origin is not None:
         said.append(("model", ledger(model.origin)))
     lines(said)
@@ -152,16 +152,18 @@ def _say(report: Report, model: MarkovModel, departure: Departure | None) -> Non
 
 def _verdicts(report: Report) -> list[tuple[str, str]]:
     """Each promise, kept or broken. Of a seeded release none is kept, whatever its figures."""
-    seeded = report.unseeded is False
     found = {text: getattr(report, name) for name, text in CHECKS.items()}
-    if seeded:
-        found[CHECKS["unseeded"]] = None
-    good = "seed apart" if seeded else "kept"
-    said = [(good if held else "BROKEN", text) for text, held in found.items() if held is not None]
-    return [*said, ("BROKEN", SEEDED)] if seeded else said
+    if report.unseeded is False:
+        found |= {CHECKS["unseeded"]: None, SEEDED: False}
+    return [(_good(report) if held else "BROKEN", text) for text, held in found.items() if held is not None]
 
 
-def _against(found: Departure) -> list[tuple[str, str]]:
+def _good(report: Report) -> str:
+    """What a check that holds is called."""
+    return "seed apart" if report.unseeded is False else "kept"
+
+
+def _against(found: Departure, good: str) -> list[tuple[str, str]]:
     """What to say about the other chain."""
     how = "" if found.exact else "at most "
     far = "" if found.distance is None else f" (beliefs differ by {found.mean_distance:.3g} on average"
@@ -172,4 +174,4 @@ def _against(found: Departure) -> list[tuple[str, str]]:
         f"{found.worst_release:.4g}"
     )
     limits = f"{found.bound:.4g} for this chain{far}; {found.ldp:.4g} for any chain"
-    return [("against", said), ("bound", limits), ("kept" if found.within else "BROKEN", "every stream within it")]
+    return [("against", said), ("bound", limits), (good if found.within else "BROKEN", "every stream within it")]
