@@ -29,6 +29,7 @@ from seqveil.flow.fit import Distinct
 from seqveil.flow.meta import CONFIDENCE, EPSILON
 from seqveil.flow.release import SEEDED, Released
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, Table, value_type_of
+from seqveil.flow.verdict import not_checked
 from seqveil.kernel import Floats, Ints
 from seqveil.learn import Evidence
 from seqveil.roster import Accounts
@@ -301,7 +302,8 @@ def decode_cold(
             more = {CONFIDENCE: sheet.confidence[rows]}
             writer.write(table.frame(part, sheet.estimates[rows].astype(np.int64), more))
             at += part.n
-    return Decoded(at, len(users), float(sheet.confidence.mean(dtype=np.float64)), sheet.expected)
+    sure = float(sheet.confidence.mean(dtype=np.float64))
+    return Decoded(at, len(users), sure, sheet.expected, not_checked("the chain was learned from these very releases"))
 
 
 def _laws(versions: Versions, columns: Floats, online: bool) -> Floats:
