@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ def command(line: str) -> None:
 
 
 def main() -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(OUT, ignore_errors=True)  # `release` does not draw again over an earlier release
+    OUT.mkdir(parents=True)
     people().write_csv(OUT / "clicks.csv")
     command(f"fit {OUT}/clicks.csv -o {OUT}/model.npz")
     command(f"plan {OUT}/model.npz --epsilon 0.5,1,2 --find-period --plot {OUT}/plan.png")

@@ -134,7 +134,7 @@ def test_release_says_what_it_promises(seqveil, words, model, tmp_path):
     assert said.out == ""
     assert "a factor e^1 = 2.72, up or down" in said.err
     assert "warning" not in said.err
-    pulsed = seqveil("release", words, "-m", model, "-e", 1, "--every", 3, "--budget", 4, "-o", tmp_path / "r.csv")
+    pulsed = seqveil("release", words, "-m", model, "-e", 1, "--every", 3, "--budget", 4, "-o", tmp_path / "p.csv")
     assert "e^3 = 20.1" in pulsed.err
     assert "together by at most a factor e^4" in pulsed.err
     assert "held at the best guess" in pulsed.err
@@ -184,9 +184,13 @@ def test_budgets_reach_the_side_file_and_the_audit(seqveil, words, model, tmp_pa
     assert report["checks"]["window"] is True
     assert report["worst_window"] <= 1.5
     assert report["leakage"] == pytest.approx(account["leakage"], rel=1e-12)
-    spread = seqveil("release", words, "-m", model, "--budget", 3, "--horizon", 10, "-o", out, "--json").json
+    spread = seqveil(
+        "release", words, "-m", model, "--budget", 3, "--horizon", 10, "-o", tmp_path / "s.csv", "--json"
+    ).json
     assert spread["leakage"] <= 3
-    spent = seqveil("release", words, "-m", model, "-e", 1, "--budget", 2, "--when-spent", "error", "-o", out)
+    spent = seqveil(
+        "release", words, "-m", model, "-e", 1, "--budget", 2, "--when-spent", "error", "-o", tmp_path / "e.csv"
+    )
     assert spent.code == 1
     assert spent.err.startswith("error: the budget is spent")
 

@@ -101,6 +101,14 @@ def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small,
     assert got.equals(want.select(got.columns))
 
 
+def test_at_an_epsilon_that_is_nearly_the_truth_every_row_has_its_own(spark, small):
+    """However Spark deals the rows out: the release of a user's event stands beside that user and event."""
+    folder, frame = small
+    shuffled = spark.read.parquet(str(folder / "in")).repartition(5)
+    got = pl.from_arrow(release(shuffled, Setting.of(sparks.model(), "optimal", 16.0), KEY).toArrow())
+    assert got.select("user", "seq", "value").sort("user", "seq").equals(frame.sort("user", "seq"))
+
+
 def test_batches_in_a_stream_end_by_markers(spark, small, tmp_path):
     folder, frame = small
     setting = SETTINGS["batches"]

@@ -48,13 +48,16 @@ SETTINGS = {
 }
 
 
-def run_lines(lines, folder, monkeypatch, capfd):
-    """Run the commands that the page shows, as they stand."""
+def run_lines(lines, folder, monkeypatch, capfd, seed=None):
+    """Run the commands that the page shows: as they stand, or with a seed, as their last line says."""
     monkeypatch.chdir(folder)
     out = []
-    for line in lines.replace("\\\n", " ").strip().splitlines():
+    *lines, last = lines.replace("\\\n", " ").strip().splitlines()
+    assert last.startswith("# not private")
+    for line in lines:
         words = shlex.split(line)
         assert words[0] == "seqveil"
+        words += ["--seed", str(seed)] if seed is not None and words[1] == "release" else []
         code = main(words[1:] + (["--json"] if words[1] == "audit" else []))
         out.append((code, capfd.readouterr().out))
     return out
@@ -68,10 +71,12 @@ def told(value):
 def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monkeypatch, capfd):
     shown = finish(Desk().show, **asked)
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    (unpacked, _), (released, _), (audited, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    lines, seed = shown["snippets"]["cli"], shown["configuration"]["seed"]
+    (unpacked, _), (released, _), (audited, text) = run_lines(lines, tmp_path, monkeypatch, capfd, seed)
     figures, report = shown["figures"], json.loads(text)
-    sound = mechanisms.find(shown["mechanism"]).sound
-    assert (unpacked, released, audited) == (0, 0, 0 if sound else 1)
+    assert (unpacked, released, audited) == (0, 0, 1)  # a seeded release is not private, and the audit says so
+    assert report["checks"]["unseeded"] is False
+    assert report["checks"]["each_release"] or not mechanisms.find(shown["mechanism"]).sound
     for name in ("leakage", "most", "least", "composition", "worst_release", "ldp", "releases", "held"):
         assert told(figures[name]) == pytest.approx(told(report[name]), rel=1e-12), name
     if figures["worst_window"] is not None:
@@ -96,10 +101,25 @@ def codes_of(table, names, model):
     return model.alphabet.encode(values)
 
 
+def seeded(script, seed):
+    """The script that the page shows, with the seed that its comment names."""
+    [line] = [line for line in script.splitlines() if line.startswith("session = ")]
+    return script.replace(line, f"{line[:-1]}, seed={seed})")
+
+
+def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, capfd):
+    shown = finish(Desk().show, **SETTINGS["pulsed"])
+    (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
+    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    report = json.loads(text)
+    assert (code, report["passed"], report["checks"]["unseeded"]) == (0, True, True)
+    assert shown["figures"]["composition"] == pytest.approx(report["composition"])
+
+
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_exported_script_reprints_what_the_page_says(asked, capfd):
     shown = picture(builtin(asked["source"]), Ask.of(asked))
-    exec(compile(shown["snippets"]["python"], "snippet", "exec"), {})
+    exec(compile(seeded(shown["snippets"]["python"], shown["configuration"]["seed"]), "snippet", "exec"), {})
     leakage, spent = (told(shown["figures"][name]) for name in ("leakage", "composition"))
     assert capfd.readouterr().out == f"leakage {leakage:.6g}, Σε {spent:.6g}\n"
 
@@ -314,12 +334,12 @@ def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capf
     asked = Ask("data", stream=1, events=70, mechanism="balanced", distortion="absolute", epsilon=0.6, budget=20.0)
     shown = picture(source, asked)
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
-    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
+    *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd, asked.seed)
     report = json.loads(text)
-    assert code == 0
+    assert code == 1
     for name in ("leakage", "composition", "worst_release"):
         assert shown["figures"][name] == pytest.approx(report[name], rel=1e-12)
-    exec(compile(python(asked, source), "snippet", "exec"), {})
+    exec(compile(seeded(python(asked, source), asked.seed), "snippet", "exec"), {})
     assert capfd.readouterr().out.startswith(f"leakage {report['leakage']:.6g},")
     for wrong in (["studio", "--unpack", "seqveil-page.json"], ["studio", "--unpack", "DATA.csv"]):
         assert main(wrong) == 2

@@ -31,6 +31,7 @@ SHARE = 0.3  # of a transition row that a fixed rival changes
 LEARNED = 300  # symbols up to which a rival learns the whole chain
 FIRM = 30.0  # transitions out of a symbol that the model counts for when a rival begins to learn
 PACE = (1.0, 4.0, 16.0)  # how far learning rivals step: 1 is the EM step, which is slow where releases tell little
+ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
 LEAST = 1e-4  # probability that a learning rival gives any step
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 
@@ -50,8 +51,9 @@ class Drift:
     ever becomes true is at most `alpha`. Only releases and public parameters are used, so it is post-processing and
     costs no privacy. No alarm is no proof that the model is right.
 
-    The rivals are the chain made stickier, the chain made looser, and chains learned from the releases before. Each
-    bet is spread over the times at which a change might have begun.
+    The rivals are the chain made stickier, the chain made looser, chains learned from the releases before, and people
+    of several kinds, who stay longer or less long than the model says. Each bet is spread over the times at which a
+    change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> drift = Drift(Setting.of(model, "randomized_response", epsilon=2.0), alpha=0.01)
@@ -76,6 +78,7 @@ class Drift:
         self.events = 0
         self.alarm_at: int | None = None
         self.log_likelihood = 0.0
+        self.log_highest = 0.0  # log of the highest e-value on the way
         self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
         self._fleet = Fleet(setting)
         self._index: dict[Hashable, int] = {}
@@ -110,7 +113,8 @@ class Drift:
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self._own[:, rows] += gains
         self.events += rows.size
-        if self.alarm_at is None and self.log_e_value >= -math.log(self.alpha):
+        self.log_highest = max(self.log_highest, self.log_e_value)
+        if self.alarm_at is None and self.log_highest >= -math.log(self.alpha):
             self.alarm_at = self.events
 
     @property
@@ -145,7 +149,7 @@ def rivals_of(model: MarkovModel) -> list[Rival]:
     if model.size == model.n:
         found.append(Fixed(stickier(model, SHARE)))
         if model.n <= LEARNED:
-            found += [Learning(model, pace) for pace in PACE]
+            found += [*(Learning(model, pace) for pace in PACE), Kinds(model)]
     return found
 
 
@@ -180,6 +184,54 @@ class Fixed:
         posterior, marginal = belief.condition(self._model, self._states[rows], columns)
         self._states[rows] = belief.predict(self._model, posterior)
         return marginal
+
+
+class Kinds:
+    """A rival with people of several kinds: the odds that a symbol stays, in the model, times one factor for each kind.
+
+    Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
+    for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
+    mean.
+    """
+
+    def __init__(self, model: MarkovModel) -> None:
+        self._kinds = [Fixed(staying(model, odds)) for odds in ODDS]
+        self._common = np.array([FIRM if odds == 1.0 else 1.0 for odds in ODDS])  # users of each kind, to begin with
+        self._own = np.zeros((len(ODDS), 0))  # log of what each user's releases say for each kind
+        self._share = np.zeros((len(ODDS), 0))  # of each user that counts for a kind so far
+
+    def grow(self, users: int) -> None:
+        more = max(0, users - self._own.shape[1])
+        for kind in self._kinds:
+            kind.grow(users)
+        self._own, self._share = (np.pad(part, ((0, 0), (0, more))) for part in (self._own, self._share))
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        said = np.stack([kind.weigh(rows, columns) for kind in self._kinds])
+        own = self._own[:, rows]
+        before = _shares(self._common, own)
+        marginal = (before * said).sum(0)
+        own = own + np.log(said)
+        after = _shares(self._common, own)
+        self._common += (after - self._share[:, rows]).sum(1)
+        self._own[:, rows], self._share[:, rows] = own - own.max(0), after
+        return np.asarray(marginal)
+
+
+def _shares(common: Floats, own: Floats) -> Floats:
+    """Probability of each kind (K, B) given how common it is and the logs of what speaks for it."""
+    weights = common[:, None] * np.exp(own - own.max(0))
+    return np.asarray(weights / weights.sum(0))
+
+
+def staying(model: MarkovModel, odds: float) -> MarkovModel:
+    """The model (of order 1) with the odds that a symbol stays times so much, the other steps in proportion."""
+    table = model.advance(np.eye(model.n))
+    stay = np.diagonal(table)
+    scale = 1.0 / (1.0 - stay + odds * stay)
+    rows = table * scale[:, None]
+    rows[np.diag_indices_from(rows)] = odds * stay * scale
+    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
 
 
 class Learning:

@@ -51,10 +51,11 @@ class Report:
     batch: int = 1
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
     ldp_total: bool | None = None  # every stream within the budget that needs no model
+    unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
 
     @property
     def passed(self) -> bool:
-        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total)
+        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.unseeded)
         return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
 
 

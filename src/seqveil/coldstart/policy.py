@@ -20,7 +20,7 @@ from seqveil.coldstart.versions import Version, Versions, first_version, next_ve
 from seqveil.distortion import Distortion
 from seqveil.errors import InputError, SeqveilError
 from seqveil.kernel import Floats, Ints
-from seqveil.learn import Chain, Learned, learn
+from seqveil.learn import Chain, Evidence, Learned, learn
 from seqveil.learn.learner import LARGEST
 from seqveil.roster import Accounts
 from seqveil.stream import REFUSED, Mask, Released, budget_spent, whole_codes
@@ -247,12 +247,13 @@ class Receiver:
 
     *Guarantee*: after the same events, belief and account of every user are those of the cold start, to the last bit.
 
-    `keep` keeps the log of releases (`lanes.evidence()`) after the last version has come into force.
+    `keep` keeps the log of releases (`evidence()`) after the last version has come into force.
     """
 
     def __init__(self, versions: Versions, keep: bool = False) -> None:
         self.versions, self._keep = versions, keep
         self._users = _Users(versions[0])
+        self._seen: list[NDArray[np.intp]] = []  # whose each release is, as they came
 
     @property
     def events(self) -> int:
@@ -269,6 +270,8 @@ class Receiver:
     def observe(self, users: Sequence[Hashable], codes: Ints) -> tuple[Floats, Floats]:
         """The ε that each release used and the most it moved a belief; refuses what the versions cannot have made."""
         ids = self._users.rows(users)
+        if self._keep:
+            self._seen.append(ids)
         epsilons, costs, at = np.empty(ids.size), np.empty(ids.size), 0
         while at < ids.size:
             self._come_into_force()
@@ -279,6 +282,10 @@ class Receiver:
             at = part.stop
         self._come_into_force()
         return epsilons, costs
+
+    def evidence(self) -> Evidence:
+        """All releases as what can be learned from, in the order they were observed; for a receiver that keeps them."""
+        return self.lanes.evidence().arranged(np.concatenate([np.zeros(0, np.intp), *self._seen]))
 
     def _seeing(self, codes: Ints) -> Act:
         return lambda rows, turn: self._users.lanes.observe(rows, codes[turn])

@@ -53,7 +53,7 @@ def audit(
     Of a cold start, --model names the file of versions (RELEASED.versions).
 
     The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
-    failed. Exit code 2: the file cannot be a release made with this model and setting.
+    failed, or the release was seeded. Exit code 2: the file cannot be a release made with this model and setting.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
@@ -91,6 +91,7 @@ def _end(report: Report, chain: MarkovModel, departure: Departure | None, json: 
         raise typer.Exit(1)
 
 
+SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
 CHECKS = {
     "each_release": "every release within its ε",
     "each_stream": "every stream within its Σε",
@@ -100,6 +101,7 @@ CHECKS = {
     "epsilons": "the ε of every row is what the setting spends there",
     "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",
+    "unseeded": "the side file names no seed",
 }
 
 
@@ -142,18 +144,28 @@ def _say(report: Report, model: MarkovModel, departure: Departure | None) -> Non
                 f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {many}",
             )
         )
-    for name, text in CHECKS.items():
-        kept = getattr(report, name)
-        if kept is not None:
-            said.append(("kept" if kept else "BROKEN", text))
+    said += _verdicts(report)
     if departure is not None:
-        said += _against(departure)
+        said += _against(departure, _good(report))
     if model.origin is not None:
         said.append(("model", ledger(model.origin)))
     lines(said)
 
 
-def _against(found: Departure) -> list[tuple[str, str]]:
+def _verdicts(report: Report) -> list[tuple[str, str]]:
+    """Each promise, kept or broken. Of a seeded release none is kept, whatever its figures."""
+    found = {text: getattr(report, name) for name, text in CHECKS.items()}
+    if report.unseeded is False:
+        found |= {CHECKS["unseeded"]: None, SEEDED: False}
+    return [(_good(report) if held else "BROKEN", text) for text, held in found.items() if held is not None]
+
+
+def _good(report: Report) -> str:
+    """What a check that holds is called."""
+    return "seed apart" if report.unseeded is False else "kept"
+
+
+def _against(found: Departure, good: str) -> list[tuple[str, str]]:
     """What to say about the other chain."""
     how = "" if found.exact else "at most "
     far = "" if found.distance is None else f" (beliefs differ by {found.mean_distance:.3g} on average"
@@ -164,4 +176,4 @@ def _against(found: Departure) -> list[tuple[str, str]]:
         f"{found.worst_release:.4g}"
     )
     limits = f"{found.bound:.4g} for this chain{far}; {found.ldp:.4g} for any chain"
-    return [("against", said), ("bound", limits), ("kept" if found.within else "BROKEN", "every stream within it")]
+    return [("against", said), ("bound", limits), (good if found.within else "BROKEN", "every stream within it")]

@@ -33,6 +33,7 @@ def release(
     """Release a file without a model; see `seqveil release`."""
     from seqveil.commands.output import emit_json, progress
     from seqveil.flow.coldstart import release_cold, values_of, versions_file
+    from seqveil.flow.meta import refuse_second
     from seqveil.flow.private import named_alphabet
     from seqveil.flow.rows import Source
 
@@ -41,6 +42,7 @@ def release(
         raise InputError(f"{given[0]} does not go with --cold-start; leave one of them out")
     if alphabet is None and data == "-":
         raise InputError("standard input is read once, so its values must be known; name them by --alphabet")
+    refuse_second(out, files["meta"], versions_file(out, versions), force=files["force"])  # before the data are read
     with progress(data, "releasing", passes=1 if alphabet is not None else 2) as advance:
         if alphabet is None:
             names = values_of(Source(data, columns, files["format"], False), advance)

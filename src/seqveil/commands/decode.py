@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,7 +47,8 @@ def decode(
 ) -> None:
     """Estimate every row's true value, for free.
 
-    Writes the receiver's best estimate and its probability; it is post-processing, so it costs no privacy.
+    Writes the receiver's best estimate and its probability under the model; it is post-processing, so it costs no
+    privacy. It also says whether the releases fit that model, as `seqveil drift` does.
 
     Of a cold start, --model names the file of versions (RELEASED.versions), and the last chain decodes all rows.
 
@@ -65,7 +67,7 @@ def decode(
         _say(cold.decode(released, model, out, online, loss, meta, columns, format), out, json)
         return
     chain = MarkovModel.load(model)
-    with progress(released, "decoding", passes=2) as advance:
+    with progress(released, "decoding", passes=3) as advance:
         decoded = decode_file(
             released,
             chain,
@@ -88,7 +90,8 @@ def _say(decoded: Decoded, out: str, as_json: bool) -> None:
 
     if as_json:
         facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
+        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict)}
         emit_json(facts, to_stderr=out == "-")
     else:
         said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-        lines([("decoded", f"{said}{decoded.confidence:.3f} under the model")], to_stderr=True)
+        lines([("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said], to_stderr=True)

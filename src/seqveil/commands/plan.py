@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from seqveil.model import MarkovModel
     from seqveil.planning import Plan
 
+HOLDS = "under the model: all errors and shares are those of people who follow it"
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -52,7 +53,8 @@ def plan(
 ) -> None:
     """Show the error to expect at each ε.
 
-    It simulates streams from the model; no private data is released.
+    It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
+    No private data is released.
 
     Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
     """
@@ -186,7 +188,7 @@ def _emit(made: Plan, sentences: list[str], plot: Path | None) -> None:
 
     rows = [asdict(row) | {"delay": row.delay} for row in made.rows]
     drawn = None if plot is None else str(plot)
-    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn})
+    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": HOLDS})
 
 
 def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
@@ -215,7 +217,10 @@ def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
             late = "" if row.smoothed_error is None else f"{row.smoothed_error:.4g}"
             cells += [str(row.batch), str(row.delay), late]
     table(headings, rows)
-    print(f"expected {made.distortion} error over {made.length} releases; decoded: after the receiver's online filter")
+    print(
+        f"expected {made.distortion} error over {made.length} releases of people who follow the model; decoded: after "
+        "the receiver's online filter"
+    )
     if batches:
         print(
             "a batch of W spends W·ε, so every row of one ε spends the same on an event; delay: events that one waits "

@@ -63,6 +63,9 @@ def release(
     versions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --cold-start: the models it made  [default: OUT.versions]")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Draw again over an earlier release, which nobody may have been shown.")
+    ] = False,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
@@ -89,7 +92,8 @@ def release(
         chosen = (mechanism, epsilon, distortion, every, spend_above, *spend)
         refused = {"--model": model, "--batch": batch, "--state": state, "--key": key, "--on-unknown": on_unknown}
         columns = o.columns_of(user_column, value_column, time_column)
-        files = {"format": format if data == "-" else None, "out_format": format if out == "-" else None, "meta": meta}
+        formats = {"format": format if data == "-" else None, "out_format": format if out == "-" else None}
+        files: dict[str, Any] = formats | {"meta": meta, "force": force}
         cold.release(data, out, alphabet, learn_after, versions, seed, chosen, refused, columns, sort, files, json)
         return
     if model is None or any(option is not None for option in (alphabet, learn_after, versions)):
@@ -108,12 +112,14 @@ def release(
         "inputs": (model,),
     }
     with progress(data, "releasing") as advance:
+        if state is not None and force:
+            raise InputError("--force does not go with --state, which goes on with its own output; name another one")
         if state is not None:
             account = _with_state(data, setting, out, state, key, shared | {"progress": advance})
         elif key is not None:
             raise InputError("--key is for a release that can be gone on with; name its state file by --state")
         else:
-            account = _at_once(data, setting, out, format, shared | {"progress": advance})
+            account = _at_once(data, setting, out, format, shared | {"progress": advance, "force": force})
     _say(account) if not json else emit_json(_facts(account, setting, out), to_stderr=out == "-")
 
 

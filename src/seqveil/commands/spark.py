@@ -357,7 +357,10 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
     from seqveil.spark.guard import told
 
     if os.path.exists(out):
-        raise DataError(f"{os.path.basename(out.rstrip('/'))}: is there already; name a new folder, or remove it")
+        raise DataError(
+            f"{os.path.basename(out.rstrip('/'))}: is there already, and a second release is a second spend; "
+            "name a new folder"
+        )
     seen = Observation()
     with told():
         writer = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))

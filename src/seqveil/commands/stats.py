@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,8 +11,9 @@ import typer
 from seqveil.commands import options as o
 
 if TYPE_CHECKING:
+    from seqveil.flow.statistics import Counted
     from seqveil.model import MarkovModel
-    from seqveil.statistics import Estimate, Summary
+    from seqveil.statistics import Estimate
 
 SHOWN = 20  # rows of a table on the terminal
 
@@ -50,6 +53,9 @@ def stats(
     It is post-processing and costs no privacy. Where releases can be inverted the intervals assume nothing about the
     data; else a chain is learned from the releases. The output says which.
 
+    The releases are also asked whether they fit the model, as `seqveil drift` does. Where they do not, it is said, and
+    intervals that rest on a chain are left out.
+
     The setting comes from the side file; give the release's options only where there is none.
 
     Example: seqveil stats released.csv --model clicks.model --top 3
@@ -60,7 +66,7 @@ def stats(
 
     chain = MarkovModel.load(model)
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
-    with progress(released, "counting") as advance:
+    with progress(released, "counting", passes=2) as advance:
         found = summarise_file(
             released,
             chain,
@@ -79,8 +85,9 @@ def stats(
         _say(found, chain, per)
 
 
-def _facts(found: Summary, model: MarkovModel) -> dict[str, Any]:
+def _facts(counted: Counted, model: MarkovModel) -> dict[str, Any]:
     """The summary as plain values; arrays are in the order of `symbols`."""
+    found = counted.summary
     names = model.alphabet.decode(list(range(model.n)))
     tables = {name: _lists(getattr(found, name)) for name in ("histogram", "over_time", "transitions", "dwell")}
     leading = [
@@ -89,6 +96,7 @@ def _facts(found: Summary, model: MarkovModel) -> dict[str, Any]:
     ]
     told = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
     more = {"in_window": found.in_window.tolist(), "maybe_top": [names[code] for code in found.maybe_top]}
+    more |= {"model": asdict(counted.verdict), "intervals": counted.intervals}
     return {**told, "symbols": names, **tables, "top": leading, **more}
 
 
@@ -96,23 +104,34 @@ def _lists(estimate: Estimate) -> dict[str, Any]:
     return {part: getattr(estimate, part).tolist() for part in ("value", "error", "low", "high")}
 
 
-def _say(found: Summary, model: MarkovModel, per: int | None) -> None:
+LEFT_OUT = (
+    "none: all figures below are read through a chain that these people do not follow, so they are its best guess, and "
+    "no interval around them would hold"
+)
+NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
+
+
+def _say(counted: Counted, model: MarkovModel, per: int | None) -> None:
     from seqveil.commands.output import lines, table
 
+    found = counted.summary
+    level = f"; intervals of {found.confidence:.0%} each" if counted.intervals else ""
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
     lines(
         [
-            ("from", f"{found.events} events of {found.users} users; intervals of {found.confidence:.0%} each"),
+            ("from", f"{found.events} events of {found.users} users{level}"),
             ("method", f"{found.method}: assumes {found.assumes}"),
+            counted.verdict.said,
+            *([("intervals", NOT_MODEL if counted.intervals else LEFT_OUT)] if counted.verdict.fits is False else []),
         ]
     )
-    counted, stays = found.histogram, found.dwell
-    order = sorted(range(model.n), key=lambda code: -counted.value[code])[:SHOWN]
+    counts, stays = found.histogram, found.dwell
+    order = sorted(range(model.n), key=lambda code: -counts.value[code])[:SHOWN]
     headings = ("symbol", "events", "share", "mean run")
     size = found.events
     table(
         headings,
-        [(names[x], _span(counted, x), _span(counted, x, 1 / size, ".3f"), _span(stays, x, 1.0, ".3g")) for x in order],
+        [(names[x], _span(counts, x), _span(counts, x, 1 / size, ".3f"), _span(stays, x, 1.0, ".3g")) for x in order],
     )
     moves = found.transitions
     largest = sorted(((a, b) for a in order for b in order), key=lambda pair: -moves.value[pair])[:SHOWN]
@@ -126,6 +145,9 @@ def _say(found: Summary, model: MarkovModel, per: int | None) -> None:
             for w in range(len(found.in_window))
         ]
         table(("from event", *(names[x] for x in order[:5])), rows[:SHOWN])
+    if not counted.intervals:
+        lines([("top", f"by these figures {', '.join(names[each.code] for each in found.top)}; none of them surely")])
+        return
     sure = [names[each.code] for each in found.top if each.sure]
     open_ = [names[each.code] for each in found.top if not each.sure] + [names[code] for code in found.maybe_top]
     lines([("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")])
@@ -133,4 +155,6 @@ def _say(found: Summary, model: MarkovModel, per: int | None) -> None:
 
 def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") -> str:
     value, low, high = (float(part[at]) * scale for part in (estimate.value, estimate.low, estimate.high))
+    if math.isnan(low):
+        return f"{value:{form}}"
     return f"{value:{form}} ({low:{form}} to {high:{form}})"

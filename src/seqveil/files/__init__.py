@@ -2,7 +2,7 @@
 
 from seqveil.files.order import OrderCheck, sorted_chunks
 from seqveil.files.reading import Chunk, Columns, count_rows, read
-from seqveil.files.writing import Writer, load_meta, same_file, save_meta, write_text
+from seqveil.files.writing import Writer, load_meta, same_file, save_meta, taken, write_text
 
 __all__ = [
     "Chunk",
@@ -15,5 +15,6 @@ __all__ = [
     "same_file",
     "save_meta",
     "sorted_chunks",
+    "taken",
     "write_text",
 ]

@@ -29,6 +29,11 @@ def same_file(a: FilePath, b: FilePath) -> bool:
     return os.path.samefile(a, b) if both else os.path.realpath(a) == os.path.realpath(b)
 
 
+def taken(path: FilePath) -> bool:
+    """Whether something stands under this name already; an empty file is nothing, and so is ``-``."""
+    return os.fspath(path) != "-" and os.path.exists(path) and not (os.path.isfile(path) and not os.path.getsize(path))
+
+
 @contextmanager
 def _replacing(path: FilePath) -> Iterator[Path]:
     """A hidden file beside the target: it takes the target's place when the block ends well, else it is removed."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from seqveil.errors import DataError, InputError
-from seqveil.files import same_file
+from seqveil.files import same_file, taken
 from seqveil.files.reading import FilePath, file_name, format_of
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ class Appended:
 
     What it must hold before the next text is known from the state file, by length and digest. Less, other or more than
     that is refused: it would mean that somebody else wrote to it, or that the state file is older than the output, so
-    that going on would draw rows again that are out already.
+    that going on would draw rows again that are out already. `beside` are files that come with a finished output: one
+    that is there before the first row is of an earlier release.
     """
 
-    def __init__(self, path: FilePath, inputs: Sequence[FilePath] = ()) -> None:
-        self._path, self._name = os.fspath(path), file_name(path)
+    def __init__(self, path: FilePath, inputs: Sequence[FilePath] = (), beside: Sequence[FilePath] = ()) -> None:
+        self._path, self._name, self._beside = os.fspath(path), file_name(path), beside
         if self._path == "-":
             raise InputError("standard output cannot be gone on with after a stop; name an output file beside --state")
         self._format = format_of(path, None)
@@ -55,10 +56,10 @@ class Appended:
 
     def begin(self) -> None:
         """Start an output of which the state file knows nothing yet."""
-        if os.path.exists(self._path) and (not os.path.isfile(self._path) or os.path.getsize(self._path)):
+        for path in filter(taken, (self._path, *self._beside)):
             raise DataError(
-                f"{self._name}: is there already, and the state file does not know it; remove it, or name the state "
-                "file of its run"
+                f"{file_name(path)}: is there already, and the state file does not know it: a second release of the "
+                "same data is a second spend; name the state file of its run, or another output"
             )
 
     def resume(self, size: int, digest: str, text: bytes) -> None:

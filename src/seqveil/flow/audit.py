@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from seqveil.audit import Audit, BatchAudit, Report
 from seqveil.errors import DataError
 from seqveil.files import Columns
+from seqveil.flow import meta as side
 from seqveil.flow.batched import Streams
 from seqveil.flow.meta import Digest
 from seqveil.flow.received import Batch, Received, receive
@@ -34,12 +37,14 @@ def audit_file(
     The setting comes from the side file; `setting` is for a file that has none. A model that is not the release's, and
     a release that the setting cannot have made, are refused. Where the file has the column `epsilon` it is compared
     with what the setting spent, and where the side file has a digest of the rows, with the rows. Of a release in
-    batches everything is recomputed from the paths, the values too.
+    batches everything is recomputed from the paths, the values too. A release that its side file calls seeded does not
+    pass, whatever the figures: whoever knows the seed can undo it.
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
     audit, digest = (_batches if received.setting.in_batches else _one_by_one)(received, memory, progress)
     claimed = None if received.meta is None else received.meta.get("digest")
-    return audit.report(delta, None if claimed is None else claimed == digest.hex())
+    report = audit.report(delta, None if claimed is None else claimed == digest.hex())
+    return replace(report, unseeded=side.unseeded(received.meta))
 
 
 def _one_by_one(received: Received, memory: int, progress: Progress | None) -> tuple[Audit, Digest]:

@@ -25,11 +25,12 @@ from seqveil.distortion import Distortion, resolve
 from seqveil.errors import BudgetSpent, DataError, InputError, ModelError, SeqveilError
 from seqveil.files import Chunk, Columns, Writer, read
 from seqveil.flow import meta as side
-from seqveil.flow.decode import Decoded, _Sheet
+from seqveil.flow.decode import Decoded, _Sheet, groups
 from seqveil.flow.fit import Distinct
 from seqveil.flow.meta import CONFIDENCE, EPSILON
-from seqveil.flow.release import Released, unless_refused
+from seqveil.flow.release import SEEDED, Released, unless_refused
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, value_type_of
+from seqveil.flow.verdict import not_checked
 from seqveil.kernel import Floats, Ints
 from seqveil.learn import Evidence
 from seqveil.roster import Accounts
@@ -63,6 +64,7 @@ def release_cold(
     sort: bool = False,
     meta: FilePath | None = None,
     versions: FilePath | None = None,
+    force: bool = False,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> Released:
@@ -79,6 +81,7 @@ def release_cold(
     table, digest, order, held = Table(alphabet, source.columns), side.Digest(), None, 0
     taking = _Taking(start)
     with Writer(out, out_format, (data,)) as writer:
+        side.refuse_second(out, meta, versions_file(out, versions), force=force)
         for part, codes in source.coded(alphabet, progress):
             rows = taking.rows(part, codes)
             writer.write(table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more}))
@@ -130,7 +133,7 @@ def versions_file(out: FilePath, named: FilePath | None = None) -> FilePath:
 def _account(start: ColdStart, held: int, seed: int | None) -> Released:
     accounts, setting = start.accounts(), start.versions[0].setting
     once = setting.epsilon * setting.schedule.period
-    warnings = [] if seed is None else ["seeded, so NOT private: whoever knows the seed can undo the release"]
+    warnings = [] if seed is None else [SEEDED]
     if len(start.versions) == 1:
         warnings.append("no chain earned its place, so all rows were released without a model; more rows may help")
     return Released(
@@ -229,6 +232,7 @@ def audit_cold(
         held += int((used == 0).sum())
         at += part.n
     checks = {"each_release": within, "epsilons": same, "unchanged": _unchanged(found.meta, digest)}
+    checks["unseeded"] = side.unseeded(found.meta)
     return _report(receiver, middle, held, checks)
 
 
@@ -278,6 +282,7 @@ def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, An
         epsilons=checks["epsilons"],
         unchanged=checks["unchanged"],
         composed=None,
+        unseeded=checks["unseeded"],
     )
 
 
@@ -290,12 +295,12 @@ def evidence_of(
     format: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Evidence, list[Hashable]]:
-    """All releases of a file as evidence, users numbered in the order they come, and their names."""
+    """All releases of a file as evidence, row by row in its order, users numbered as they come, and their names."""
     found = _Received.of(released, versions, meta, columns, format)
     receiver = Receiver(versions, keep=True)
     for part, codes, _ in found.chunks(progress):
         receiver.observe(part.users.to_list(), codes)
-    return receiver.lanes.evidence(), receiver.accounts().users
+    return receiver.evidence(), receiver.accounts().users
 
 
 def decode_cold(
@@ -320,17 +325,10 @@ def decode_cold(
     evidence, users = evidence_of(released, versions, meta=meta, columns=columns, format=format, progress=progress)
     setting = versions.last.setting
     loss = setting.distortion if distortion is None else resolve(distortion, versions.alphabet)
-    sheet = _Sheet(evidence.events, loss, evidence.n)
-    order = np.argsort(evidence.users, kind="stable")
-    lengths = np.bincount(evidence.users, minlength=len(users))
-    begins, at = np.cumsum(lengths) - lengths, 0
-    for length in np.unique(lengths).tolist():
-        members = np.flatnonzero(lengths == length)
-        step = max(1, (1 << 22) // max(1, length * setting.model.size))
-        for first in range(0, members.size, step):
-            places = order[begins[members[first : first + step], None] + np.arange(length)]
-            laws = _laws(versions, evidence.table[evidence.index[places]], online)
-            sheet.fill(places.ravel(), laws.reshape(-1, evidence.n))
+    sheet, at = _Sheet(evidence.events, loss, evidence.n), 0
+    for places in groups(evidence.users, 2 * setting.model.size + 2 * evidence.n, online=False):
+        laws = _laws(versions, evidence.table[evidence.index[places]], online)
+        sheet.fill(places, laws)
     table = Table(versions.alphabet, found.source.columns)
     with Writer(out, out_format, (released, *inputs)) as writer:
         for part in found.source.chunks(value_type_of(versions.alphabet), progress, again=True):
@@ -338,7 +336,8 @@ def decode_cold(
             more = {CONFIDENCE: sheet.confidence[rows]}
             writer.write(table.frame(part, sheet.estimates[rows].astype(np.int64), more))
             at += part.n
-    return Decoded(at, len(users), float(sheet.confidence.mean(dtype=np.float64)), sheet.expected)
+    sure = float(sheet.confidence.mean(dtype=np.float64))
+    return Decoded(at, len(users), sure, sheet.expected, not_checked("the chain was learned from these very releases"))
 
 
 def _laws(versions: Versions, columns: Floats, online: bool) -> Floats:

@@ -17,6 +17,7 @@ from seqveil.files import Columns, Writer
 from seqveil.flow.meta import CONFIDENCE
 from seqveil.flow.received import Received, receive
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress, Table, symbol_columns, value_type_of
+from seqveil.flow.verdict import Verdict, verdict_of
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Sent
 from seqveil.model import MarkovModel
@@ -28,12 +29,16 @@ LONGEST = 1 << 29  # numbers that the laws of one stream may take
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """How much was decoded, the mean probability of the estimates, and how often each symbol is expected to occur."""
+    """How much was decoded, the mean probability of the estimates, and how often each symbol is expected to occur.
+
+    Both hold under the model; the verdict says whether the releases fit it.
+    """
 
     rows: int
     users: int
     confidence: float
     histogram: Floats
+    verdict: Verdict
 
 
 def decode_file(
@@ -58,7 +63,8 @@ def decode_file(
     It is post-processing and costs no privacy. `online` uses the releases up to each row only, else all of its user's;
     `distortion` is the loss the estimate minimises (by default the release's); `histogram` names a file for how often
     each symbol is expected to have occurred. Users of equal length are decoded together, releases in batches user by
-    user, where `online` uses the releases up to each row's batch.
+    user, where `online` uses the releases up to each row's batch. The releases are asked, too, whether they fit the
+    model that all of this rests on.
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
     loss = received.setting.distortion if distortion is None else resolve(distortion, model.alphabet)
@@ -74,7 +80,8 @@ def decode_file(
             at += part.n
         if histogram is not None:
             _write_histogram(histogram, model, source.columns, sheet.expected, (released, *inputs))
-    return Decoded(at, users, float(sheet.confidence.mean(dtype=np.float64)), sheet.expected)
+    sure, verdict = float(sheet.confidence.mean(dtype=np.float64)), verdict_of(received, progress)
+    return Decoded(at, users, sure, sheet.expected, verdict)
 
 
 class _Sheet:
@@ -118,24 +125,28 @@ class _Log:
         stamps = np.concatenate(times) if times else None
         return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
 
-    def groups(self, width: int, online: bool) -> Iterator[Ints]:
-        """Positions of the events of users with streams of one length, (users, length), as many as fit together."""
-        order = np.argsort(self.ids, kind="stable")
-        lengths = np.bincount(self.ids, minlength=self.users)
-        begins = np.cumsum(lengths) - lengths
-        for length in np.unique(lengths).tolist():
-            numbers = width * (1 if online else length)
-            if numbers > LONGEST:
-                raise InputError(f"a stream of {length} rows over {width} numbers is too long to smooth; pass --online")
-            members, size = np.flatnonzero(lengths == length), max(1, TOGETHER // numbers)
-            for first in range(0, members.size, size):
-                yield order[begins[members[first : first + size], None] + np.arange(length)]
+
+def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
+    """Positions of the events of users with streams of one length, (users, length), as many as fit together.
+
+    `ids` are the users, numbered from 0, event by event; `width` the numbers that one event takes.
+    """
+    order = np.argsort(ids, kind="stable")
+    lengths = np.bincount(ids)
+    begins = np.cumsum(lengths) - lengths
+    for length in np.unique(lengths).tolist():
+        numbers = width * (1 if online else length)
+        if numbers > LONGEST:
+            raise InputError(f"a stream of {length} rows over {width} numbers is too long to smooth; pass --online")
+        members, size = np.flatnonzero(lengths == length), max(1, TOGETHER // numbers)
+        for first in range(0, members.size, size):
+            yield order[begins[members[first : first + size], None] + np.arange(length)]
 
 
 def _decode(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
     setting, log = received.setting, _Log.of(received, progress)
     sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
-    for places in log.groups(2 * setting.model.size + 2 * setting.model.n, online):
+    for places in groups(log.ids, 2 * setting.model.size + 2 * setting.model.n, online):
         codes, times = log.codes[places].astype(np.int64), None if log.times is None else log.times[places]
         try:
             for steps, laws in (_filtered if online else _smoothed)(setting, codes, times):

@@ -28,7 +28,7 @@ from seqveil.flow.appending import Appended
 from seqveil.flow.batched import order_column
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
 from seqveil.flow.received import Received
-from seqveil.flow.release import Released, account_of, disk_full, gaps, refuse_overwriting
+from seqveil.flow.release import SEEDED, Released, account_of, disk_full, gaps, refuse_overwriting
 from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds, times_read_as
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
@@ -95,13 +95,16 @@ def release_durably(
     refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
     coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
-    with Store.open(state, setting, key=key, coins=coins) as store, Appended(out, (data, state, *inputs)) as target:
+    target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
+    with Store.open(state, setting, key=key, coins=coins) as store, target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
         order = run.go(progress)
         account = replace(account_of(setting, run, seed), times=run.times)  # type: ignore[arg-type]
+        if account.private and not store.private:  # an earlier run was seeded, and its rows are in the output
+            account = replace(account, private=False, warnings=(*account.warnings, SEEDED))
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
-        side.save(facts | _across_versions(store), out, meta)
+        side.save(facts | {"private": account.private} | _across_versions(store), out, meta)
     return replace(account, unknown=run.unknown)
 
 

@@ -68,20 +68,21 @@ def evidence_file(
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> tuple[Evidence, list[Hashable]]:
-    """The releases of a file as evidence, users numbered in the order they come, and their names."""
+    """The releases of a file as evidence, event by event in its order, users numbered as they come, and their names."""
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
     if received.setting.in_batches:
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if received.setting.budget.seconds is not None:
         raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
-    lanes, index = Lanes(Version(1, received.setting, 0)), dict[Hashable, int]()
+    lanes, index, whose = Lanes(Version(1, received.setting, 0)), dict[Hashable, int](), []
     for batch in received.batches(progress):
         ids = np.array([index.setdefault(user, len(index)) for user in batch.users], np.intp)
         lanes.grow(len(index))
+        whose.append(ids)
         try:
             for turn in fleet.rounds(ids):
                 lanes.observe(ids[turn], batch.codes[turn])
         except DataError as error:
             rows = f"rows {batch.chunk.row(0)} to {batch.chunk.row(batch.chunk.n - 1)}"
             raise DataError(f"{received.source.name}: {rows}: {error}") from None
-    return lanes.evidence(), list(index)
+    return lanes.evidence().arranged(np.concatenate(whose)), list(index)

@@ -85,6 +85,24 @@ def header(setting: Setting, columns: Columns, order: str | None, seed: int | No
     }
 
 
+def refuse_second(out: FilePath, named: FilePath | None, *more: FilePath, force: bool) -> None:
+    """Refuse to draw again where an earlier release stands, by its rows, its side file, or what else is named.
+
+    Whoever saw the first release and sees the second learns from both, and each spent the whole budget.
+    """
+    for path in (out, place(out, named), *more):
+        if not force and files.taken(path):
+            raise InputError(
+                f"{os.path.basename(path)}: is there already, and a second release of the same data is a second spend; "
+                "name another file, or pass --force if nobody was ever shown the first"
+            )
+
+
+def place(out: FilePath, named: FilePath | None) -> FilePath:
+    """Where the side file of a release is written: under its own name, or beside the rows; ``-`` for nowhere."""
+    return named if named is not None else out if os.fspath(out) == "-" else f"{os.fspath(out)}.meta.json"
+
+
 def save(meta: Mapping[str, Any], out: FilePath, named: FilePath | None) -> None:
     """Write the side file under its own name, or beside a released file that is not standard output."""
     if named is not None:
@@ -112,6 +130,11 @@ def _read(path: Path) -> Meta:
     if not isinstance(meta, dict):
         raise DataError(f"{path.name}: cannot be read as a JSON object; name the side file that release wrote")
     return meta
+
+
+def unseeded(meta: Meta | None) -> bool | None:
+    """Whether the side file says that no seed made the coins; None where there is none."""
+    return None if meta is None else meta.get("seed") is None and meta.get("private") is True
 
 
 def check_model(meta: Meta, model: MarkovModel) -> None:

@@ -24,6 +24,7 @@ from seqveil.roster import Accounts, Roster
 from seqveil.stream import NOTHING, REFUSED, UNKNOWN, Setting
 
 MEMORY = 1 << 30
+SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def release_file(
     sort: bool = False,
     meta: FilePath | None = None,
     inputs: tuple[FilePath, ...] = (),
+    force: bool = False,
     chunk: int = CHUNK_ROWS,
     memory: int = MEMORY,
     progress: Progress | None = None,
@@ -83,8 +85,9 @@ def release_file(
     Parameters: `on_unknown` replaces the model's policy for values outside its alphabet: "error", "nearest", or "hide",
     which releases a draw from the public belief in their place (on standard output, which receivers may watch as it
     goes, "error" means "hide"); `seed` is for research and marks the release as not private; `inputs` are further files
-    that `out` must not replace; `memory` bounds what the states of users may take. With a budget whose policy is "stop"
-    the rows left out are told by a column `event`, each user's count of events before the row, or by a gap in `batch`.
+    that `out` must not replace; `force` draws again over an earlier release, a second spend; `memory` bounds what the
+    states of users may take. With a budget whose policy is "stop" the rows left out are told by a column `event`, each
+    user's count of events before the row, or by a gap in `batch`.
     """
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
     source = Source(data, columns or Columns(), format, sort, pace)
@@ -93,6 +96,7 @@ def release_file(
     table, digest, order, unit, unknown = Table(alphabet, source.columns), side.Digest(), None, None, 0
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
+        side.refuse_second(out, meta, force=force)
 
         def write(rows: Rows) -> None:
             writer.write(table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more}))
@@ -222,7 +226,7 @@ def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None
             "guarantee"
         )
     if seed is not None:
-        warnings.append("seeded, so NOT private: whoever knows the seed can undo the release")
+        warnings.append(SEEDED)
     return Released(
         events=releaser.events,
         users=len(accounts.users),

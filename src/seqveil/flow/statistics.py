@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from seqveil.files import Columns
 from seqveil.flow.received import receive
 from seqveil.flow.rows import CHUNK_ROWS, FilePath, Progress
+from seqveil.flow.verdict import Verdict, verdict_of
 from seqveil.model import MarkovModel
 from seqveil.statistics import Summary, summarise
 from seqveil.stream import Setting
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A summary of a released file, whether its releases fit the model, and whether the summary has intervals."""
+
+    summary: Summary
+    verdict: Verdict
+    intervals: bool
 
 
 def summarise_file(
@@ -26,10 +38,12 @@ def summarise_file(
     format: str | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
-) -> Summary:
+) -> Counted:
     """What the releases of a file say about the streams behind them; see `seqveil.statistics.summarise`.
 
-    The codes of all releases are held in memory.
+    The releases are asked first whether they fit the model. If they speak against it, intervals that rest on a chain
+    are left out: the estimates lean on it themselves, so no spread around them would say how far off they are.
+    Intervals by "design" rest on no model and stay. The codes of all releases are held in memory.
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
     users: list[object] = []
@@ -43,4 +57,7 @@ def summarise_file(
     stamps = np.concatenate(times) if times else None
     told = np.concatenate(codes) if codes else np.zeros(0, np.int64)
     options = {"confidence": confidence, "window": window, "top": top, "method": method}
-    return summarise(received.setting, users, told, stamps, **options)  # type: ignore[arg-type]
+    found = summarise(received.setting, users, told, stamps, **options)  # type: ignore[arg-type]
+    verdict = verdict_of(received, progress)
+    supported = found.method == "design" or verdict.fits is not False
+    return Counted(found if supported else found.without_intervals(), verdict, supported)

@@ -113,6 +113,19 @@ class Evidence:
         kept = chosen[self.users]
         return Evidence(self.table, self.users[kept], self.index[kept])
 
+    def arranged(self, users: Ints) -> Evidence:
+        """The same log with its events in the order that these users name them; each user's keep their own order.
+
+        A log is kept in the order it was replayed, round by round. Whoever pairs events with the rows of a file says
+        here whose each row is, rather than trust that both have one order.
+        """
+        here, there = np.argsort(self.users, kind="stable"), np.argsort(users, kind="stable")
+        if not np.array_equal(self.users[here], users[there]):
+            raise InputError("expected the same events of the same users in another order")
+        index = np.empty_like(self.index)
+        index[there] = self.index[here]
+        return Evidence(self.table, np.asarray(users, np.int64), index)
+
     def cut(self, length: int) -> Evidence:
         """The same events with every stream cut into pieces of at most `length`, each a user of its own."""
         lengths = np.bincount(self.users)

@@ -89,10 +89,7 @@ class _Block:
 
 def _blocks(evidence: Evidence, lengths: Ints, window: Ints) -> Iterator[_Block]:
     begins = np.cumsum(lengths) - lengths
-    by_event = np.empty(evidence.events, np.int64)  # evidence may hold the events in another order than ours
-    by_event[np.argsort(evidence.users, kind="stable")] = np.arange(evidence.events)
-    rows = np.empty(evidence.events, np.int64)
-    rows[by_event] = evidence.index
+    rows = evidence.arranged(np.repeat(np.arange(lengths.size), lengths)).index
     order = np.argsort(-lengths, kind="stable")
     at = 0
     while at < order.size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -57,6 +57,23 @@ class Summary:
     dwell: Estimate  # (n,) mean length of a symbol's runs
     top: tuple[TopSymbol, ...]
     maybe_top: tuple[int, ...]  # codes that may be among the top as well
+
+    def without_intervals(self) -> Summary:
+        """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top."""
+        return replace(
+            self,
+            histogram=_bare(self.histogram),
+            over_time=_bare(self.over_time),
+            transitions=_bare(self.transitions),
+            dwell=_bare(self.dwell),
+            top=tuple(replace(each, low=math.nan, high=math.nan, sure=False) for each in self.top),
+            maybe_top=(),
+        )
+
+
+def _bare(estimate: Estimate) -> Estimate:
+    nothing = np.full(estimate.value.shape, np.nan)
+    return Estimate(estimate.value, nothing, nothing, nothing)
 
 
 def summarise(

@@ -12,6 +12,8 @@ from seqveil.studio.ask import Ask
 from seqveil.studio.source import PEOPLE, SHOWN, SMOOTHING, Source
 
 FILE = "seqveil-page.json"
+SEEDED_COMMAND = "# not private, but these very figures: the same release with --seed {seed}\n"
+SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
 
 
 def factor(nats: float) -> str:
@@ -92,12 +94,18 @@ def notes(setting: Setting, figures: Mapping[str, Any]) -> list[str]:
         said.append(f"The budget is spent at event {figures['spent_at'] + 1}; where nothing is left, {after}.")
     if setting.in_batches and setting.batch > 1:
         said.append("For batches the account adds up the worst of each, so it is a bound from above.")
-    said.append("Coins are seeded here so that figures can be reprinted: nothing this page makes is a private release.")
+    said.append(
+        "Coins are seeded here so that figures can be reprinted: nothing this page makes is a private release. The "
+        "commands and the script below draw afresh, so their figures differ."
+    )
     return said
 
 
 def commands(setting: Setting, ask: Ask, source: Source) -> str:
-    """Commands that release the same stream and audit it; they print the figures that the page shows."""
+    """Commands that release the same stream, privately, and audit it.
+
+    With the page's seed added, which the last line names, they print the figures that the page shows.
+    """
     kind = source.origin["kind"]
     data = f" {shlex.quote(source.data_file)}" if kind == "data" else ""
     model = f" --model {shlex.quote(source.model_file)}" if "model" in source.origin else ""
@@ -115,13 +123,13 @@ def commands(setting: Setting, ask: Ask, source: Source) -> str:
         f"seqveil studio{data}{model} --unpack {shlex.quote(FILE)} --into page\n"
         f"seqveil release page/stream.csv --model page/model.npz{columns} \\\n"
         f"    {' '.join(options)} \\\n"
-        f"    --seed {ask.seed} --out page/released.csv\n"
-        "seqveil audit page/released.csv --model page/model.npz\n"
+        "    --out page/released.csv\n"
+        "seqveil audit page/released.csv --model page/model.npz\n" + SEEDED_COMMAND.format(seed=ask.seed)
     )
 
 
 def python(ask: Ask, source: Source) -> str:
-    """A script that releases the same stream and prints its account."""
+    """A script that releases the same stream, privately, and prints its account."""
     if source.origin["kind"] == "synthetic":
         side = ", side=10" if ask.source == "gaze" else ""
         head = (
@@ -153,7 +161,7 @@ def _session(ask: Ask) -> str:
     if parts:
         options.append(f'budget=sv.Budget({", ".join(parts)}, when_spent="{ask.when_spent}")')
     options += [f"schedule={ask.every}"] if ask.every > 1 else []
-    lines = [f"session = sv.Session(model, {', '.join(options)}, seed={ask.seed})"]
+    lines = [SEEDED_SCRIPT.format(seed=ask.seed), f"session = sv.Session(model, {', '.join(options)})"]
     if ask.batch > 1:
         lines += ["released = [y for x in raw for y in session.push(x)] + session.flush()"]
     else:

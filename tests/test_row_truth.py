@@ -1,0 +1,183 @@
+"""Row k of what a command writes belongs to row k of what it read.
+
+At an ε this large every release and every estimate is the truth, and every user has a stream of its own: a row that is
+paired with another one shows.
+"""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil import MarkovModel
+from seqveil.cli import main
+from seqveil.coldstart import Versions
+from seqveil.errors import InputError
+from seqveil.flow import decode_file, release_file
+from seqveil.learn import Evidence
+from seqveil.stream import Setting
+
+N = 6
+SURE = ["--epsilon", 16, "--seed", 2]  # one release in a million is not the truth, and none is with this seed
+LETTERS = "abcdef"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "chain.model"
+    rows = 0.7 * np.eye(N) + 0.3 / N
+    MarkovModel(np.full(N, 1 / N), rows, alphabet=list(LETTERS)).save(path)
+    return path
+
+
+def streams():
+    """Streams of 40 people, of 1 to 30 events, that stay on a value for a while."""
+    rng = np.random.default_rng(8)
+    made = {}
+    for user in range(40):
+        x, values = int(rng.integers(N)), []
+        for _ in range(int(rng.integers(1, 31))):
+            x = int(rng.integers(N)) if rng.random() < 0.3 else x
+            values.append(LETTERS[x])
+        made[f"u{user:02d}"] = values
+    return made
+
+
+def grouped(rng):
+    return [(user, k) for user, values in streams().items() for k in range(len(values))]
+
+
+def in_turns(rng):
+    return sorted(grouped(rng), key=lambda row: row[1])
+
+
+def mixed(rng):
+    """Users in any order, each user's own events in theirs."""
+    rows = grouped(rng)
+    owners = [rows[k][0] for k in rng.permutation(len(rows))]
+    following = dict.fromkeys(owners, 0)
+    made = []
+    for user in owners:
+        made.append((user, following[user]))
+        following[user] += 1
+    return made
+
+
+LAYOUTS = {"grouped by user": grouped, "in turns": in_turns, "mixed": mixed}
+TIMES = ("no time", "ties", "times", "sort")
+
+
+def table(layout, time):
+    """The raw rows: without a time, with times that users share, with a time of its own for every row, or unsorted."""
+    rng = np.random.default_rng(3)
+    rows, made = LAYOUTS[layout](rng), streams()
+    frame = pl.DataFrame({"user": [u for u, _ in rows], "value": [made[u][k] for u, k in rows]})
+    if time == "no time":
+        return frame
+    ties = pl.Series("time", [10 * k for _, k in rows])  # the k-th events of all users are at one time
+    frame = frame.insert_column(1, ties if time != "times" else pl.Series("time", range(len(rows))))
+    return frame[rng.permutation(len(rows)).tolist()] if time == "sort" else frame
+
+
+def in_order(frame, time):
+    """The rows as a command takes them: by time under --sort, rows of one time as they stand in the file."""
+    return frame.sort("time", maintain_order=True) if time == "sort" else frame
+
+
+def run(*args):
+    assert main([str(arg) for arg in args]) == 0
+
+
+def same_rows(path, wanted, every_row=True):
+    """The file has these rows, in this order; or, for batches, the same rows of each user in this order."""
+    got = pl.read_csv(path).select(wanted.columns)
+    if not every_row:
+        got, wanted = (frame.sort("user", maintain_order=True) for frame in (got, wanted))
+    wrong = sum(a != b for a, b in zip(got.iter_rows(), wanted.iter_rows(), strict=True))
+    assert wrong == 0, f"{wrong} of {wanted.height} rows"
+
+
+RELEASES = {
+    "release": [],
+    "release with randomized response": ["--mechanism", "randomized_response"],
+    "release --batch": ["--batch", 3, "--mechanism", "tree"],
+    "release --state": ["--state", "state.db"],
+    "release --state --batch": ["--state", "state.db", "--batch", 3, "--mechanism", "tree"],
+    "release --cold-start": ["--cold-start", "--learn-after", 150],
+    "release --cold-start, one version": ["--cold-start"],
+}
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("how", RELEASES)
+def test_releases_and_estimates_stand_on_their_own_rows(tmp_path, monkeypatch, model, how, layout, time):
+    monkeypatch.chdir(tmp_path)
+    raw = table(layout, time)
+    raw.write_csv("raw.csv")
+    wanted, options = in_order(raw, time), RELEASES[how]
+    every_row, cold = "--batch" not in options, "--cold-start" in options
+    chain = [] if cold else ["--model", model]
+    sort = ["--sort"] if time == "sort" else []
+    run("release", "raw.csv", *chain, *SURE, *options, *sort, "--out", "out.csv")
+    same_rows("out.csv", wanted, every_row)
+    if cold:
+        assert len(Versions.load("out.csv.versions")) == (2 if "--learn-after" in options else 1)
+    receiver = "out.csv.versions" if cold else model
+    for name, online in (("smoothed.csv", []), ("filtered.csv", ["--online"])):
+        run("decode", "out.csv", "--model", receiver, *online, "--out", name)
+        same_rows(name, wanted, every_row)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_rows_keep_their_place_across_chunks(tmp_path, model, layout, batch):
+    chain = MarkovModel.load(model)
+    raw = table(layout, "ties" if layout != "mixed" else "times")
+    raw.write_csv(tmp_path / "raw.csv")
+    setting = Setting.of(chain, "optimal" if batch == 1 else "tree", 16.0, batch=batch)
+    release_file(tmp_path / "raw.csv", setting, tmp_path / "out.csv", seed=2, chunk=7)
+    same_rows(tmp_path / "out.csv", raw, batch == 1)
+    for online in (False, True):
+        decode_file(tmp_path / "out.csv", chain, tmp_path / "decoded.csv", online=online, chunk=11)
+        same_rows(tmp_path / "decoded.csv", raw, batch == 1)
+
+
+def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):
+    raw = table("mixed", "times")
+    raw.write_csv(tmp_path / "raw.csv")
+    stop = ["--budget", 60, "--when-spent", "stop"]
+    run("release", tmp_path / "raw.csv", "--model", model, *SURE, *stop, "--out", tmp_path / "out.csv")
+    kept = pl.read_csv(tmp_path / "out.csv").select("user", "time").join(raw, on=["user", "time"], how="left")
+    assert 0 < kept.height < raw.height
+    same_rows(tmp_path / "out.csv", kept.select("user", "time", "value"))
+    run("decode", tmp_path / "out.csv", "--model", model, "--out", tmp_path / "decoded.csv")
+    same_rows(tmp_path / "decoded.csv", kept.select("user", "time", "value"))
+
+
+def test_a_cold_start_is_as_right_as_its_confidence_says(tmp_path, capsys):
+    """At an ordinary ε too: what an estimate claims on average is how often it is right, row for row."""
+    from seqveil import datasets
+
+    raw = datasets.synthetic("clicks", 300, 40, seed=1).streams
+    raw.write_csv(tmp_path / "raw.csv")
+    out, estimates = tmp_path / "out.csv", tmp_path / "decoded.csv"
+    run("release", tmp_path / "raw.csv", "--cold-start", "--epsilon", 1, "--every", 3, "--seed", 1, "--out", out)
+    capsys.readouterr()
+    run("decode", out, "--model", f"{out}.versions", "--out", estimates, "--json")
+    claimed = json.loads(capsys.readouterr().out)["confidence"]
+    right = (pl.read_csv(estimates)["value"].to_numpy() == raw["value"].to_numpy()).mean()
+    assert right > 0.5
+    assert abs(right - claimed) < 0.1
+
+
+def test_evidence_is_arranged_by_whose_events_they_are():
+    columns = np.eye(4) + 0.1
+    log = Evidence.of_columns(columns, [1, 0, 1, 0])
+    again = log.arranged(np.array([0, 0, 1, 1]))
+    assert again.users.tolist() == [0, 0, 1, 1]
+    assert again.index.tolist() == [1, 3, 0, 2]
+    for other in ([0, 0, 0, 1], [0, 0, 1], [0, 0, 1, 2]):
+        with pytest.raises(InputError, match="same events"):
+            log.arranged(np.array(other))
