@@ -3,9 +3,13 @@
 import contextlib
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+import seqveil
 
 ROOT = Path(__file__).parent.parent
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
@@ -67,3 +71,47 @@ def test_every_name_of_code_in_the_theory_exists(dotted):
             break
     for part in parts[count:]:
         found = getattr(found, part)
+
+
+def load(name):
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_the_citation_is_of_this_version_and_has_all_that_its_format_asks_for():
+    citation = load("CITATION.cff")
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "seqveil"
+    assert citation["version"] == seqveil.__version__
+    assert citation["license"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
+    assert citation["message"]
+    assert all(citation["authors"])
+    for source in citation["references"]:
+        assert source["type"]
+        assert source["title"]
+        assert all(person["family-names"] and person["given-names"] for person in source["authors"])
+        assert source["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def test_hooks_are_local_and_run_what_make_lint_runs():
+    (only,) = load(".pre-commit-config.yaml")["repos"]
+    assert only["repo"] == "local"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    rule = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE).group(1)
+    assert [hook["entry"] for hook in only["hooks"]] == rule.replace("\t$(BIN)/", ".venv/bin/").splitlines()
+    assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in only["hooks"])
+
+
+def test_the_optional_workflow_runs_make_test_on_pythons_that_the_package_takes():
+    job = load(".github/workflows/test.yml")["jobs"]["test"]
+    assert job["steps"][-1] == {"run": "make test"}
+    least = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    versions = [tuple(map(int, version.split("."))) for version in job["strategy"]["matrix"]["python"]]
+    assert versions[0] == tuple(map(int, least.split(".")))
+    assert versions == sorted(versions)
+
+
+def test_the_ways_to_report_and_to_release_are_written_down():
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert all(f"## {part}" in security for part in ("How to report", "In scope", "Out of scope"))
+    release = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Make a release")[2]
+    assert all(step in release for step in ("CITATION.cff", "CHANGELOG.md", "make test", "make demo", "wheel", "tag"))
