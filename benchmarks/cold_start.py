@@ -124,7 +124,7 @@ def slack_rows(split: Split, size: int, period: int, raw: MarkovModel) -> dict[s
     print(f"    {inside} of {split.n} rows of the raw-fitted chain are inside")
     print(f"    {'if the truth is':<34}{'mean':>8}{'worst':>8}{'worst stream':>14}")
     most = f"{bound.mean():>8.2f}{bound.max():>8.2f}{bound.sum(1).max():>14.1f}"
-    print(f"    {'in the region (bound, theory §3c)':<34}{most}")
+    print(f"    {'in the region (bound)':<34}{most}")
     for name, chain in [*((f"drawn from the posterior, {k}", m) for k, m in enumerate(around.plausible(2), 1)),
                         ("the raw-fitted chain", raw)]:  # fmt: skip
         shadow, everyone = Shadow(used, chain, len(released)), np.arange(len(released))

@@ -30,9 +30,10 @@ def measure(
 ) -> dict[str, float | None]:
     """Release raw streams (B, T) with the model, and weigh them under the chain that is the truth.
 
-    `leakage` is of the worst stream, `usual` the mean over streams, both a release; `bound` sums theory §3(c) along the
-    worst stream; `wrong` is the share of wrong symbols after the receiver's filter, who has the model too; `alarm` the
-    releases after which `Drift` says that the model is wrong, None where it does not.
+    `leakage` is of the worst stream, `usual` the mean over streams, both a release; `bound` sums the bound of
+    docs/theory.md, section 3(c), along the worst stream; `wrong` is the share of wrong symbols after the receiver's
+    filter, who has the model too; `alarm` the releases after which `Drift` says that the model is wrong, None where it
+    does not.
     """
     setting = Setting.of(model, mechanism, EPSILON, schedule=period)
     users, length = raw.shape

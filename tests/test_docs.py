@@ -14,7 +14,7 @@ import pytest
 from seqveil.cli import main
 
 ROOT = Path(__file__).parent.parent
-TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
 CONSOLES = [ROOT / "docs" / name for name in ("quickstart.md", "choosing.md")]
 sys.path.insert(0, str(ROOT / "scripts"))

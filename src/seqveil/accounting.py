@@ -53,7 +53,7 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
     >>> round(total.basic, 3), total.chernoff < total.azuma < total.paper < total.basic
     (100.0, True)
 
-    Reference: the paper's Theorems 1 and 2 (its batched line prints τ where √τ is meant); theory §8.
+    Reference: the paper's Theorems 1 and 2 (its batched line prints τ where √τ is meant); docs/theory.md, section 8.
     """
     if not 0 < delta < 1:
         raise InputError(f"expected delta between 0 and 1, got {delta}; try 1e-6")
@@ -97,9 +97,10 @@ def _chernoff(epsilon: float, releases: int, delta: float) -> float:
 class Schedule:
     """How much to spend at which release; public, because it follows from the step and the belief alone.
 
-    `period` m spends m·ε at every m-th release and nothing in between (theory §11): the total and the delay stay the
-    same, and on a correlated stream the error falls. `threshold` saves ε at each release and spends what was saved, at
-    most `period`·ε at once, when the expected cost of the best guess under the belief passes the threshold.
+    `period` m spends m·ε at every m-th release and nothing in between (docs/theory.md, section 11): the total and the
+    delay stay the same, and on a correlated stream the error falls. `threshold` saves ε at each release and spends what
+    was saved, at most `period`·ε at once, when the expected cost of the best guess under the belief passes the
+    threshold.
 
     >>> Schedule.pulsed(4).propose(1.0, np.arange(5), np.zeros(5), np.ones(5))[0].tolist()
     [4.0, 0.0, 0.0, 0.0, 4.0]
@@ -135,7 +136,8 @@ class Budget:
     """What may be spent, and what happens when it is gone.
 
     - `total`: the exact leakage of the whole stream never passes it. Before each release ε is cut to what no outcome
-      can carry past the total; after it only what was realised is charged (theory §7), so unspent ε comes back.
+      can carry past the total; after it only what was realised is charged (docs/theory.md, section 7), so unspent ε
+      comes back.
     - `horizon`: with a total, spread it evenly over this many releases (refunds are spread over what is left).
     - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it.
     - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they

@@ -48,7 +48,7 @@ def decode(
     >>> laws.argmax(1).tolist()
     [0, 0, 0, 0, 0]
 
-    Reference: theory §9.
+    Reference: docs/theory.md, section 9.
     """
     if batch != 1 and mechanism == "optimal":
         mechanism = "auto"  # as a session does

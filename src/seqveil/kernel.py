@@ -78,8 +78,8 @@ class Kernels:
     def made_sound(self, beliefs: Floats, epsilon: float, ldp: float) -> Kernels:
         """These kernels, once every lift over the whole alphabet is within ε and the LDP level within `ldp`.
 
-        Tables that a solver's error or rounding left outside are mixed with their marginal (theory §4), each try
-        leaving more room for the rounding of outputs with little weight. Nearly always the first check passes.
+        Tables that a solver's error or rounding left outside are mixed with their marginal (docs/theory.md, section 4),
+        each try leaving more room for the rounding of outputs with little weight. Nearly always the first check passes.
         """
         for room in (0.0, 1e-9, 1e-7, 1e-5, 1e-3, 0.1, 1.0):
             worst, level = self._levels(beliefs)
@@ -331,7 +331,7 @@ def _level(low: Ints, high: Ints) -> Floats:
 def mix(tables: Floats, masses: Floats, epsilon: float) -> Floats:
     """Repair by mixing: (1-λ)·Q + λ·(draw from its marginal), with the least λ per kernel that brings all lifts in.
 
-    The marginal stays as it is and lift ρ becomes (1-λ)ρ + λ, so some λ ≤ 1 always does (theory §4).
+    The marginal stays as it is and lift ρ becomes (1-λ)ρ + λ, so some λ ≤ 1 always does (docs/theory.md, section 4).
 
     >>> mix(np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.array([[0.5, 0.5]]), np.log(1.5)).round(6).tolist()
     [[[0.666667, 0.333333], [0.333333, 0.666667]]]

@@ -122,7 +122,7 @@ def best_period(
     users: int = 200,
     seed: int = 0,
 ) -> int:
-    """The period of least expected error of the release: spend m·ε at every m-th, nothing in between (theory §11)."""
+    """The period m of least expected error: m·ε at every m-th release, else 0 (docs/theory.md, section 11)."""
     mechanisms.check_epsilon(epsilon)
     tried = [m for m in PERIODS if m == 1 or (m * epsilon <= HIGHEST and 2 * m <= length)]
     errors = {}

@@ -5,8 +5,8 @@ those very columns gives, with β' its belief before the release,
 
     ρ'_y(x) = Q(y|x) / Σ_z β'(z) Q(y|z),
 
-and the telescoping of theory §1 and the max-plus account of §7 hold for it word for word: the columns depend on past
-releases only, whoever's belief chose them. Nothing private is used.
+and the telescoping and the max-plus account (docs/theory.md, sections 1 and 7) hold for it word for word: the columns
+depend on past releases only, whoever's belief chose them. Nothing private is used.
 """
 
 from __future__ import annotations

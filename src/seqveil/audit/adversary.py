@@ -71,7 +71,7 @@ def attack(setting: stream.Setting, codes: Ints, truth: Ints, tops: Sequence[int
     >>> found.step_bound[0, 0].round(3).tolist()[0]
     0.816
 
-    Reference: theory §3 (Pr(Y=X) ≤ e^ε max β), §7, §9.
+    Reference: docs/theory.md, sections 3 (Pr(Y=X) ≤ e^ε max β), 7 and 9.
     """
     if codes.shape != truth.shape or codes.ndim != 2 or not codes.size:
         raise InputError(f"expected codes and truth of one shape (B, T), got {codes.shape} and {truth.shape}")

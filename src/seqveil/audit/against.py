@@ -45,12 +45,14 @@ class Departure:
 
 
 def wrong_model_bound(epsilon: Floats, distance: Floats, ldp: float = 2.0) -> Floats:
-    """The most a sound release at ε leaks to one whose belief is at total variation τ: theory §3(c), cut at `ldp`·ε.
+    """The most a sound release at ε leaks to one whose belief is at total variation τ, cut at `ldp`·ε.
 
         min( ldp·ε, ε - log(1 - τ(e^ε - e^-ε)) )
 
     >>> wrong_model_bound(np.array([1.0, 1.0, 1.0, 0.0]), np.array([0.0, 0.1, 0.9, 0.9])).round(4).tolist()
     [1.0, 1.2679, 2.0, 0.0]
+
+    Reference: docs/theory.md, section 3(c).
     """
     left = 1.0 - distance * 2.0 * np.sinh(epsilon)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,7 +64,8 @@ def wrong_model_bound(epsilon: Floats, distance: Floats, ldp: float = 2.0) -> Fl
 class Against:
     """Takes releases in the order they were made and accounts for them under another chain, exactly.
 
-    *Guarantee*: nothing private is used. For a sound mechanism the figure is at most `bound` and 2Σε (theory §3).
+    *Guarantee*: nothing private is used. For a sound mechanism the figure is at most `bound` and 2Σε (docs/theory.md,
+    section 3).
 
     `part` = (first, count) follows only that many users from the first-th on, in the order they come: a file of more
     users than fit the memory is read several times.
@@ -75,7 +78,7 @@ class Against:
     >>> found.worst_user, found.within, found.under_model <= 2.0 <= found.bound <= found.ldp
     ('ann', True, True)
 
-    Reference: theory §3(b), §3(c), §7.
+    Reference: docs/theory.md, sections 3 and 7.
     """
 
     def __init__(self, setting: Setting, other: MarkovModel, part: tuple[int, int] = (0, 1 << 62)) -> None:

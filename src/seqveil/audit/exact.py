@@ -158,7 +158,7 @@ class Audit(_Tally):
     >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
     (True, 'ann', 2.0, True)
 
-    Reference: theory §7, §8.
+    Reference: docs/theory.md, sections 7 and 8.
     """
 
     def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:

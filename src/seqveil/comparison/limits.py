@@ -55,7 +55,7 @@ def converse(arena: Arena, epsilon: float) -> Row:
     function of the belief, averaged over beliefs that an optimal release of the streams realised. Pulses and batches
     spend more at once and may pass below.
 
-    Reference: batched design, converse of the structure theorem.
+    Reference: docs/theory.md, section 12 (converse).
     """
     name = mechanisms.one_by_one(arena.model.n, arena.distortion, epsilon)
     met = Contestant("balanced" if name == "tree" else name)

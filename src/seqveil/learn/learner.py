@@ -103,7 +103,7 @@ def learn(
     >>> learned.model.chain.toarray().round(1).tolist(), learned.held_out.earned
     ([[0.9, 0.1], [0.2, 0.8]], True)
 
-    Reference: Baum, Petrie, Soules, Weiss 1970; theory §10.
+    Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
     names = _names(alphabet, evidence.n)
     if evidence.n ** (order + 1) > LARGEST:

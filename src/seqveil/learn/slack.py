@@ -5,8 +5,9 @@ learned chain, low ≤ f ≤ high. Then
 
     |p'(y)/p(y) - 1| = |Σ (β'-β) f| ≤ τ (high - low),
 
-so the true log lift of any x is log f(x) moved by at most -log(1 - τ (high - low)): theory §3(c) with what was realised
-in place of ε. And never more than log(high/low) ≤ 2ε, as p'(y) is a mean of Q(y|·) whatever the truth is.
+so the true log lift of any x is log f(x) moved by at most -log(1 - τ (high - low)). This is docs/theory.md, section
+3(c), with what was realised in place of ε. And never more than log(high/low) ≤ 2ε, as p'(y) is a mean of Q(y|·)
+whatever the truth is.
 
 The distance travels. Conditioning: with μ = β f and ν = β' f, TV of the normalised is at most Σ(μ-ν)⁺ / max(|μ|, |ν|) ≤
 high · τ, and trivially at most 1. Moving on: with c the contraction of the learned chain (the largest distance of two

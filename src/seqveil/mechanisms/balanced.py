@@ -26,7 +26,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     >>> kernel.codes.tolist(), kernel.leakage([0.5, 0.2, 0.2, 0.1]) <= 1.0
     ([0, 1], True)
 
-    Reference: theory §5 (balanced cells), batched design (structure theorem).
+    Reference: docs/theory.md, sections 5 (balanced cells) and 12.
     """
     users, n = beliefs.shape
     aim = usable(epsilon, n)
@@ -96,7 +96,7 @@ MECHANISM = Mechanism(
     guarantee="ε-SIP, both sides",
     trusts="model for ε-SIP; nothing for 2ε-LDP",
     cost="O(n log n), no LP",
-    reference="theory §5",
+    reference="docs/theory.md, section 5",
     sound=True,
     ldp=2.0,
     build=build,

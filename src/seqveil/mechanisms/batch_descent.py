@@ -37,7 +37,7 @@ def descend(belief: Floats, costs: Floats, epsilon: float, step: float) -> Float
     >>> descend(np.array([0.5, 0.5]), 1.0 - np.eye(2), math.log(1.5), 0.01).round(3).tolist()
     [[0.665, 0.335], [0.335, 0.665]]
 
-    Reference: the paper's Algorithm 2 with L = 1; batched design.
+    Reference: the paper's Algorithm 2 with L = 1; docs/theory.md, section 17.
     """
     count = len(belief)
     table = np.full((count, count), 1.0 / count)
@@ -119,7 +119,7 @@ def with_step(step: float = STEP) -> BatchMechanism:
         guarantee="none beforehand; true leakage reported",
         trusts="model",
         cost=f"O(N³/step) for N ≤ {LARGEST} possible batches",
-        reference="the paper's Algorithm 2; batched design",
+        reference="the paper's Algorithm 2; docs/theory.md, section 17",
         sound=False,
         ldp=math.inf,
         draw=draw,

@@ -35,11 +35,11 @@ def codebook(batch: Batch) -> Codebook:
     *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
     released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
     whatever the truth's law is. The paper lets a kernel depend on the last L raw batches; ours depends on the present
-    one only (L = 1), which is what makes leakages add up over the stream (theory §1). Each program is solved from
-    scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what else the
-    process has solved, so that a receiver could not find it again. Equal contexts are solved once.
+    one only (L = 1), which is what makes leakages add up over the stream (docs/theory.md, section 1). Each program is
+    solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what
+    else the process has solved, so that a receiver could not find it again. Equal contexts are solved once.
 
-    Reference: the paper's problem (eq:batch); theory §3–§5.
+    Reference: the paper's problem (eq:batch); docs/theory.md, sections 3 to 5.
     """
     closed_form = batch.length == 1 and batch.distortion.is_hamming
     found = support(batch, LARGEST_CLOSED_FORM if closed_form else LARGEST)
@@ -157,7 +157,7 @@ MECHANISM = BatchMechanism(
     guarantee="ε-SIP, both sides, per batch",
     trusts="model for ε-SIP; nothing for 2ε-LDP",
     cost=f"an LP over the batches that can occur, at most {LARGEST}",
-    reference="theory §5, batched design",
+    reference="docs/theory.md, sections 5 and 17",
     sound=True,
     ldp=2.0,
     draw=draw,

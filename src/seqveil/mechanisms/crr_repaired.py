@@ -14,9 +14,9 @@ from seqveil.mechanisms._base import Mechanism, parts, truth_or_draw
 def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     """Tell the truth with the largest probability t that keeps every lift within ε, else draw from the belief.
 
-    Mixing Algorithm 1 with its own marginal β (theory §4) leaves the lifts 1-t off the truth and 1-t+t/β(y) on it, so
-    t = min{1-e^-ε, (e^ε-1)·b/(1-b)} with b the least positive belief. A symbol the belief rules out is told as the
-    most likely one, whose row is sound.
+    Mixing Algorithm 1 with its own marginal β (docs/theory.md, section 4) leaves the lifts 1-t off the truth and
+    1-t+t/β(y) on it, so t = min{1-e^-ε, (e^ε-1)·b/(1-b)} with b the least positive belief. A symbol the belief rules
+    out is told as the most likely one, whose row is sound.
 
     *Guarantee*: ε-SIP on both sides, 2ε-LDP without trusting the model. The price: one rare symbol silences all.
 
@@ -24,7 +24,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     >>> kernel.leakage([0.9, 0.1]) <= 0.5
     True
 
-    Reference: theory §4 (repair by mixing).
+    Reference: docs/theory.md, section 4 (repair by mixing).
     """
     aim = usable(epsilon, beliefs.shape[1])
     most = np.full(len(beliefs), int(-math.expm1(-aim) * DENOMINATOR))
@@ -47,7 +47,7 @@ MECHANISM = Mechanism(
     guarantee="ε-SIP, both sides",
     trusts="model for ε-SIP; nothing for 2ε-LDP",
     cost="O(n)",
-    reference="theory §4",
+    reference="docs/theory.md, section 4",
     sound=True,
     ldp=2.0,
     build=build,

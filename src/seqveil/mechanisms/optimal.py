@@ -33,7 +33,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     >>> round(kernel.error([0.2, 0.8], hamming()), 4)
     0.1765
 
-    Reference: theory §5.
+    Reference: docs/theory.md, section 5.
     """
     aim = usable(epsilon, beliefs.shape[1])
     if distortion.is_hamming:
@@ -63,7 +63,7 @@ MECHANISM = Mechanism(
     guarantee="ε-SIP, both sides",
     trusts="model for ε-SIP; nothing for 2ε-LDP",
     cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
-    reference="theory §5",
+    reference="docs/theory.md, section 5",
     sound=True,
     ldp=2.0,
     build=build,

@@ -31,8 +31,8 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     **Other distortions.** Given l, each row is cheapest at l plus 1-L spread over the cheapest columns, at most
     (a-1)·l_y on each; the best l is a linear program with n² + n variables, for at most 300 symbols.
 
-    *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (theory §3). The model is trusted for utility
-    only. For Hamming no ε-LDP kernel errs less; otherwise none by more than the solver's tolerance.
+    *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3). The model is
+    trusted for utility only. For Hamming no ε-LDP kernel errs less; otherwise none by more than the solver's tolerance.
 
     >>> kernel = MECHANISM.kernels(np.array([[0.5, 0.3, 0.1, 0.1]]), math.log(3.0)).one(0)
     >>> kernel.codes.tolist(), kernel.probabilities.round(6).tolist()

@@ -14,7 +14,7 @@ from seqveil.mechanisms._base import Mechanism, parts, truth_or_draw
 def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     """Tell the truth with probability e^ε/(e^ε+n-1), else any other symbol alike; the belief is not used.
 
-    *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (theory §3).
+    *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3).
 
     >>> kernel = MECHANISM.kernels(np.array([[0.2, 0.3, 0.5]]), math.log(2.0)).one(0)
     >>> kernel.probabilities.round(6).tolist()

@@ -40,7 +40,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion, theta: float 
     ±(e^ε+1)/(e^ε-1) with mean t. The kernel integrates this law over the rounding cells, exactly; the belief is not
     used.
 
-    *Guarantee*: ε-LDP for each event, whatever the model is, hence ε-SIP for every belief (theory §3).
+    *Guarantee*: ε-LDP for each event, whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3).
 
     >>> from seqveil.distortion import absolute
     >>> kernel = MECHANISM.kernels(np.full((1, 3), 1 / 3), 2.0, absolute([0, 5, 10])).one(0)

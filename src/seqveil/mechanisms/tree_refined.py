@@ -147,7 +147,7 @@ MECHANISM = BatchMechanism(
     guarantee="ε-SIP, both sides, per batch",
     trusts="model for ε-SIP; nothing for 2ε-LDP",
     cost=f"an LP over {FEWEST_LEAVES} to {MOST_LEAVES} boxes, seconds at ε = 5; the tree alone beyond ε = 5.5",
-    reference="batched design (refined mode)",
+    reference="docs/theory.md, section 16",
     sound=True,
     ldp=2.0,
     draw=draw,

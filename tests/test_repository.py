@@ -1,0 +1,117 @@
+"""The repository around the package: what its pages and files name is there."""
+
+import contextlib
+import importlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import seqveil
+
+ROOT = Path(__file__).parent.parent
+THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+SECTIONS = {int(number) for number in re.findall(r"^## (\d+)\. ", THEORY, re.MULTILINE)}
+FOLDERS = ("src", "tests", "benchmarks", "experiments", "examples", "peers", "scripts", "docs")
+ASIDE = r"(?: ?\((?:[^()]|\([^()]*\))*\))?"  # as in 3(c), or 4 (repair by mixing)
+CITED = re.compile(rf"docs/theory\.md, sections? ((?:\d+{ASIDE}(?:, | and | to )?)+)")
+TESTS = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")}
+
+
+def test_the_sections_of_the_theory_are_numbered_without_a_gap():
+    assert re.findall(r"^## (\d+)\. ", THEORY, re.MULTILINE) == [str(k) for k in range(1, len(SECTIONS) + 1)]
+
+
+def cited(text):
+    """Numbers of the sections that a text refers to, those between two ends of a range included."""
+    found = set()
+    for some in CITED.findall(re.sub(r"\s+(?:# )?", " ", text)):
+        plain = re.sub(ASIDE, "", some)
+        found |= {int(number) for number in re.findall(r"\d+", plain)}
+        for first, last in re.findall(r"(\d+) to (\d+)", plain):
+            found |= set(range(int(first), int(last) + 1))
+    return found
+
+
+def test_references_are_read_in_every_form():
+    assert cited("docs/theory.md, section 3(c), with 7 more") == {3}
+    assert cited("(docs/theory.md,\n    section 11): 12") == {11}
+    assert cited("# docs/theory.md, sections\n    # 3 (Pr(Y=X) ≤ 8), 7 and 9.") == {3, 7, 9}
+    assert cited('reference="docs/theory.md, sections 13 to 16"') == {13, 14, 15, 16}
+
+
+def test_every_section_that_code_refers_to_exists():
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
+    used = {path: cited(path.read_text(encoding="utf-8")) for path in files if path != Path(__file__)}
+    assert {number for numbers in used.values() for number in numbers} >= {1, 3, 5, 7, 12, 13}
+    assert {path.name: numbers - SECTIONS for path, numbers in used.items() if numbers - SECTIONS} == {}
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(test_\w+)(?:…)?`", THEORY))))
+def test_every_test_that_the_theory_names_exists(name):
+    defined = "\n".join(TESTS.values())
+    whole = f"`{name}`" in THEORY
+    assert re.search(rf"^def {name}{'' if whole else '.*'}\(", defined, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`(tests/\w+\.py)`", THEORY))))
+def test_every_test_file_that_the_theory_names_exists(path):
+    assert (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize("dotted", sorted(set(re.findall(r"`([a-z]\w*(?:\.\w+)+)`", THEORY))))
+def test_every_name_of_code_in_the_theory_exists(dotted):
+    """The longest part that is a module is imported; what follows are its attributes."""
+    parts = ["seqveil", *dotted.removeprefix("seqveil.").split(".")]
+    for count in range(len(parts), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            found = importlib.import_module(".".join(parts[:count]))
+            break
+    for part in parts[count:]:
+        found = getattr(found, part)
+
+
+def load(name):
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_the_citation_is_of_this_version_and_has_all_that_its_format_asks_for():
+    citation = load("CITATION.cff")
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "seqveil"
+    assert citation["version"] == seqveil.__version__
+    assert citation["license"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
+    assert citation["message"]
+    assert all(citation["authors"])
+    for source in citation["references"]:
+        assert source["type"]
+        assert source["title"]
+        assert all(person["family-names"] and person["given-names"] for person in source["authors"])
+        assert source["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def test_hooks_are_local_and_run_what_make_lint_runs():
+    (only,) = load(".pre-commit-config.yaml")["repos"]
+    assert only["repo"] == "local"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    rule = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE).group(1)
+    assert [hook["entry"] for hook in only["hooks"]] == rule.replace("\t$(BIN)/", ".venv/bin/").splitlines()
+    assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in only["hooks"])
+
+
+def test_the_optional_workflow_runs_make_test_on_pythons_that_the_package_takes():
+    job = load(".github/workflows/test.yml")["jobs"]["test"]
+    assert job["steps"][-1] == {"run": "make test"}
+    least = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    versions = [tuple(map(int, version.split("."))) for version in job["strategy"]["matrix"]["python"]]
+    assert versions[0] == tuple(map(int, least.split(".")))
+    assert versions == sorted(versions)
+
+
+def test_the_ways_to_report_and_to_release_are_written_down():
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert all(f"## {part}" in security for part in ("How to report", "In scope", "Out of scope"))
+    release = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Make a release")[2]
+    assert all(step in release for step in ("CITATION.cff", "CHANGELOG.md", "make test", "make demo", "wheel", "tag"))
