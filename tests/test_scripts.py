@@ -17,6 +17,7 @@ def printed(name, *arguments):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_trace_has_a_row_for_each_interface():
     pytest.importorskip("pyspark")
     heading, *rows = printed("trace_release.py")

@@ -27,7 +27,7 @@ from seqveil.spark.ledger import standings
 from seqveil.store import Store
 
 KEY = sparks.KEY
-pytestmark = [sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
+pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
 SECRET = "zq-secret-77"
 
 
