@@ -1,12 +1,15 @@
-# Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv.
+# Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv; so does `make check`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench peers lint clean help
+QUICK := not slow and not java and not browser and not broker
+
+.PHONY: demo check test coverage bench peers lint clean help
 
 help:
 	@echo "make demo   fit a model, release a stream, print its account and draw it"
+	@echo "make check  lint, types, layers and the quick tests: about a minute and a half of one core"
 	@echo "make test   lint, types, layers and every test"
 	@echo "make bench  every figure the README states, measured here in one run"
 	@echo "make peers  cross-checks against other packages, each installed apart in .peers (make test needs none)"
@@ -29,6 +32,9 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint
+	$(BIN)/python -m pytest -m "$(QUICK)"
 
 test: lint
 	@scripts/system_packages
