@@ -1,15 +1,19 @@
-# Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv.
+# Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv; so does `make check`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench peers lint clean help
+QUICK := not slow and not java and not browser and not broker
+
+.PHONY: demo check test coverage bench peers lint clean help
 
 help:
-	@echo "make demo   fit a model, release a stream, print its account and draw it"
-	@echo "make test   lint, types, layers and every test"
-	@echo "make bench  every figure the README states, measured here in one run"
-	@echo "make peers  cross-checks against other packages, each installed apart in .peers (make test needs none)"
+	@echo "make demo      fit a model, release a stream, print its account and draw it"
+	@echo "make check     lint, types, layers and the quick tests: about a minute and a half of one core"
+	@echo "make test      lint, types, layers and every test"
+	@echo "make coverage  every test again, with the lines that none of them runs"
+	@echo "make bench     every figure the README states, measured here in one run"
+	@echo "make peers     cross-checks against other packages, each installed apart in .peers (make test needs none)"
 
 INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check
 
@@ -30,10 +34,18 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+check: lint
+	$(BIN)/python -m pytest -m "$(QUICK)"
+
 test: lint
 	@scripts/system_packages
 	@$(BIN)/python -c "from seqveil import fast; fast.load()"  # compiles once, before tests wait for a server's start
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "$(QUICK)" --cov=seqveil --cov-report=
+	@echo "the quick tests run $$($(BIN)/python -m coverage report --format=total) % of the package's lines"
+	$(BIN)/python -m pytest -m "not ($(QUICK))"
+
+coverage: lint
+	$(BIN)/python -m pytest --cov=seqveil --cov-report=term:skip-covered
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
@@ -43,4 +55,4 @@ peers: $(VENV)/.ready
 	$(BIN)/python -m peers.speed
 
 clean:
-	rm -rf $(VENV) .peers build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .coverage .peers build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,7 +14,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 PROGRAM = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
-needed = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not installed (Debian: apt-get install mosquitto)")
+MISSING = "mosquitto is not installed (Debian: apt-get install mosquitto)"
+
+
+def needed(test):
+    """Marks a test that needs the broker, and skips it where there is none."""
+    return pytest.mark.broker(pytest.mark.skipif(PROGRAM is None, reason=MISSING)(test))
 
 
 def until(condition, seconds=30.0):

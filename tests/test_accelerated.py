@@ -12,6 +12,7 @@ from seqveil.accelerated import DeviceFleet
 from seqveil.coins import SeededCoins
 
 pytest.importorskip("torch", reason="a device fleet needs torch")
+pytestmark = pytest.mark.slow
 
 
 def chain(n: int, seed: int, smoothing: bool = False) -> MarkovModel:

@@ -102,6 +102,7 @@ def test_fact_8_the_bounds_are_ordered(epsilon, releases, exponent):
     assert total.azuma == pytest.approx(releases * epsilon * math.tanh(epsilon / 2) + epsilon * root)
 
 
+@pytest.mark.slow
 def test_fact_8_simulated_streams_rarely_pass_the_bound():
     """2,000 streams of 40 releases at δ = 0.05; false alarms: one in a million."""
     users, length, epsilon, delta = 2000, 40, math.log(3), 0.05

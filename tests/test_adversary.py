@@ -16,6 +16,8 @@ from seqveil.decode import decode_codes, decode_paths
 from seqveil.errors import DataError, InputError
 from seqveil.kernel import DENOMINATOR
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 3
 
 

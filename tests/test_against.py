@@ -186,6 +186,7 @@ def test_a_file_read_in_parts_gives_the_same(released):
     assert whole.under_model <= 12 < whole.leakage
 
 
+@pytest.mark.slow
 def test_the_command_says_both(released, capsys):
     args = ["audit", str(released / "out.csv"), "--model", str(released / "own.model")]  # exits with 1: it is seeded
     assert main([*args, "--against", str(released / "other.model"), "--json"]) == 1

@@ -15,6 +15,8 @@ from seqveil.errors import InputError
 from seqveil.mechanisms._batch import Batch
 from seqveil.model import MarkovModel
 
+pytestmark = pytest.mark.slow
+
 # the modules; the package may give these names to the mechanisms in them
 batch_descent = importlib.import_module("seqveil.mechanisms.batch_descent")
 batch_lp = importlib.import_module("seqveil.mechanisms.batch_lp")

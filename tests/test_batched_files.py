@@ -19,6 +19,8 @@ from seqveil.decode import decode_paths
 from seqveil.errors import DataError
 from seqveil.flow import audit_file, decode_file, release_file
 
+pytestmark = pytest.mark.slow
+
 SECRET = "zq-secret-77"
 WORDS = ["bath", "hall", "kitchen"]
 READERS = {".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}

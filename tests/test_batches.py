@@ -156,6 +156,7 @@ def test_the_chooser_takes_the_exact_optimum_while_it_can_and_says_why():
     assert picked == {(2, 1.0): "batch_lp", (4, 1.0): "batch_lp", (8, 2.0): "tree_refined", (8, 6.0): "tree"}
 
 
+@pytest.mark.slow
 def test_batches_err_less_at_the_same_budget():
     """A sticky chain, ε = 1 a symbol: three at a time against one by one, seeded."""
     model = sv.MarkovModel(np.full(4, 0.25), 0.8 * np.eye(4) + 0.05)

@@ -88,6 +88,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
 @pytest.mark.parametrize("kind", CHAINS)
 def test_the_whole_chain(seqveil, frames, tmp_path, kind, suffix):
@@ -119,6 +120,7 @@ def test_the_whole_chain(seqveil, frames, tmp_path, kind, suffix):
     assert SECRET not in everything  # other columns are dropped
 
 
+@pytest.mark.slow
 def test_plan_takes_data_too_and_draws(seqveil, words, tmp_path):
     options = ("--epsilon", "0.5,1", "--length", 8, "--users", 10, "--smoothing", 1)
     said = seqveil("plan", words, *options, "--find-period", "--plot", tmp_path / "plan.png")
@@ -362,6 +364,7 @@ def test_mechanisms_are_those_of_the_registry(seqveil):
     assert "NO" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_mentions_every_option(seqveil, command):
     said = seqveil(command, "--help")
@@ -426,6 +429,7 @@ def test_a_stream_is_released_as_it_arrives(model):
         assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(large, model):
     args = [*PROGRAM, "release", large, "-m", model, "-e", "1", "--out", "-"]
     with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -473,6 +477,7 @@ def started(folder, process):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing(large, model, tmp_path, number):
     folder = tmp_path / "out"

@@ -18,6 +18,8 @@ from seqveil.errors import InputError
 from seqveil.stream import Setting
 from served import WORDS, running, words_model, words_setting
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 

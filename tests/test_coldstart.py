@@ -16,6 +16,8 @@ from seqveil.errors import BudgetSpent, InputError, ModelError
 from seqveil.leakage import extremes
 from seqveil.learn import Evidence, learn, region, slack_along
 
+pytestmark = pytest.mark.slow
+
 SEEDS = st.integers(0, 2**32 - 1)
 STICKY = MarkovModel([0.6, 0.3, 0.1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 

@@ -12,6 +12,8 @@ from seqveil.coldstart import Versions
 from seqveil.errors import DataError
 from seqveil.flow.coldstart import audit_cold
 
+pytestmark = pytest.mark.slow
+
 TRUTH = MarkovModel(
     [0.5, 0.3, 0.2], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], alphabet=["home", "shop", "work"]
 )

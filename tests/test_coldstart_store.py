@@ -11,6 +11,8 @@ from seqveil.shadow import Shadow
 from seqveil.store import Store
 from seqveil.store.upgrade import evidence_of, upgrade
 
+pytestmark = pytest.mark.slow
+
 TRUTH = MarkovModel([0.5, 0.3, 0.2], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 NONE = MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3))
 START = Setting.of(NONE, "randomized_response", 1.0)

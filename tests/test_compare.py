@@ -29,6 +29,8 @@ from seqveil.decode import decode_codes
 from seqveil.errors import DataError, InputError
 from seqveil.flow.compare import Job, RowBook, jobs, read_arena, set_arena
 
+pytestmark = pytest.mark.slow
+
 SECRET = "zq-secret-77"
 
 

@@ -72,6 +72,7 @@ def run(command):
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", CONSOLES, ids=lambda page: page.name)
 def test_consoles_show_what_the_commands_print(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -97,6 +98,7 @@ def anchors(page):
     return {re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
+@pytest.mark.slow
 def test_the_command_reference_is_current():
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == cli_reference.reference()
 

@@ -15,6 +15,8 @@ from seqveil.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
 from seqveil.errors import InputError
 from seqveil.flow.release import release_file
 
+pytestmark = pytest.mark.slow
+
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]])  # τ = .2, .2, 0

@@ -15,6 +15,8 @@ from seqveil import MarkovModel, mechanisms
 from seqveil.distortion import hamming
 from seqveil.mechanisms import Batch
 
+pytestmark = pytest.mark.slow
+
 priors = st.floats(0.02, 0.98)
 phis = st.floats(0.0, 1.0)
 epsilons = st.floats(0.1, 4.0)

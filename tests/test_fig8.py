@@ -16,6 +16,8 @@ from seqveil.alphabet import Grid
 from seqveil.decode import decode_codes
 from seqveil.mechanisms.temporal import leakage
 
+pytestmark = pytest.mark.slow
+
 needs_torch = pytest.mark.skipif(not reidentify.available(), reason=reidentify.NEEDED)
 TINY = Sizes(side=6, people=2, recordings=2, samples=25, skip=0)
 

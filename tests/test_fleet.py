@@ -153,6 +153,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("zeros", [False, True])
 def test_a_roster_that_puts_users_aside_gives_the_same_accounts(options, zeros, monkeypatch):

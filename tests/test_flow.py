@@ -59,6 +59,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):

@@ -14,6 +14,8 @@ from seqveil.errors import InputError
 from seqveil.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
 from seqveil.learn.expect import each_user
 
+pytestmark = pytest.mark.slow
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 

@@ -18,6 +18,8 @@ from seqveil.mechanisms import tops
 from seqveil.mechanisms._noise import discrete_laplace
 from seqveil.mechanisms.markov_quilt import noisy_count, noisy_histogram, scale
 
+pytestmark = pytest.mark.slow
+
 seeds = st.integers(0, 2**32 - 1)
 
 

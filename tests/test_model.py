@@ -199,6 +199,7 @@ def test_chunks_count_the_same_as_one_pass(case, seed):
     assert counts.model(smoothing=smoothing).fingerprint == fitted(case).fingerprint
 
 
+@pytest.mark.slow
 def test_counts_take_users_of_any_type_and_merge_large_tallies():
     streams = random_streams(0, 900, users=500, longest=400)
     expected = MarkovModel.fit(streams, n=900)

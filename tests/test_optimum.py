@@ -75,6 +75,7 @@ def test_hamming_is_the_full_lp(belief, epsilon):
     check_hamming(belief, epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "count"), [(5, 100), (12, 60), (24, 12), (40, 2)])
 def test_hamming_is_the_full_lp_on_larger_alphabets(n, count):
     generator = np.random.default_rng(n)

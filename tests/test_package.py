@@ -81,6 +81,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize("rows", [[[0.9, 0.1], [0.1, 0.9]], [[0.9, 0.1], [1.0, 0.0]]], ids=["full", "sparse"])
 def test_the_state_of_a_stream_does_not_grow(options, rows):

@@ -16,7 +16,10 @@ from studios import finish, studio
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
+]
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 360), "narrow dark": ("dark", 360)}

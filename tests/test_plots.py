@@ -137,6 +137,7 @@ def test_a_picture_shows_itself_in_a_notebook():
     assert plots.account([1.0], [1.0])._repr_png_()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_docs_can_be_drawn(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "scripts"))
     import docs_pictures

@@ -62,6 +62,7 @@ def setting_of(made, kind):
     return Setting.of(model, "balanced", 0.8, budget=budget)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 @pytest.mark.parametrize("kind", ["plain", "stop", "batched"])
 def test_the_chain_holds_and_a_finished_run_changes_nothing(made, tmp_path, seqveil, kind, suffix):
@@ -94,6 +95,7 @@ class Crash(BaseException):
     """Stands for a kill."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "stop", "batched"])
 def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch):
     """Before, within and after every write to the output: the state file is then ahead of it."""
@@ -124,6 +126,7 @@ def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch)
     assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "batched"])
 def test_a_crash_within_a_transaction_draws_nothing(made, tmp_path, kind, monkeypatch):
     setting = setting_of(made, kind)
@@ -152,6 +155,7 @@ def test_a_crash_within_a_transaction_draws_nothing(made, tmp_path, kind, monkey
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_real_command_killed_again_and_again(made, tmp_path):
     """Kills of `seqveil release` itself as its output grows; in the end it is that of one run with the same key."""
     rng = np.random.default_rng(6)

@@ -17,6 +17,8 @@ from experiments import claims, report, streams
 from experiments.context import Context, dumps
 from seqveil import MarkovModel, Setting, cli, datasets
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("fig3", "fig4", "fig5")
 
 

@@ -30,6 +30,8 @@ from seqveil.mechanisms.topl import (
 )
 from seqveil.model import MarkovModel
 
+pytestmark = pytest.mark.slow
+
 seeds = st.integers(0, 2**32 - 1)
 EPSILONS = [0.05, 0.3, 1.0, 2.0, 4.0]
 

@@ -328,6 +328,7 @@ def test_an_application_is_of_its_store(tmp_path):
 # the whole interface, as OpenAPI tells it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=str)
 def test_every_answer_is_as_documented(service, mode):
     document = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
@@ -369,6 +370,7 @@ def load(url, user, count, answers, clock=None):
             answers.append((user, seq, made.value))
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_nothing_is_lost_or_doubled(tmp_path):
     users, count, answers = [f"user {k}" for k in range(4)], 60, []
     process = Process(tmp_path, "--no-auth")
@@ -393,6 +395,7 @@ def test_killed_and_started_again_nothing_is_lost_or_doubled(tmp_path):
     assert process.end() == 0
 
 
+@pytest.mark.slow
 def test_what_was_accepted_is_finished_before_the_end(tmp_path):
     process = Process(tmp_path, "--no-auth")
     answers, stop = [], threading.Event()
@@ -421,6 +424,7 @@ def test_what_was_accepted_is_finished_before_the_end(tmp_path):
     assert not (tmp_path / "state.db-wal").exists()
 
 
+@pytest.mark.slow
 def test_a_second_server_on_one_state_is_refused(tmp_path):
     process = Process(tmp_path, "--no-auth")
     try:

@@ -311,6 +311,7 @@ def test_the_service_is_not_imported_unless_asked_for():
     assert not {"fastapi", "uvicorn", "pydantic", "prometheus_client", "starlette"} & set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
 def test_tls_protects_the_way(tmp_path):
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"

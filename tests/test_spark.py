@@ -29,7 +29,7 @@ from seqveil.store import Store
 from seqveil.stream import UNKNOWN
 
 KEY = sparks.KEY
-pytestmark = [sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
+pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
 SECRET = "zq-secret-77"
 
 

@@ -16,7 +16,7 @@ import sparks
 from seqveil.spark import account
 from seqveil.store import Store
 
-pytestmark = [sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
+pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
 FILES = 8
 
 

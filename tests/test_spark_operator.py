@@ -161,6 +161,7 @@ def batch_events(events, cuts, markers=()):
     return [list(events[a:b]) for a, b in itertools.pairwise(cuts)] + [list(markers)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BATCHED)
 @settings(max_examples=12, deadline=None)
 @given(made=streams())

@@ -85,6 +85,7 @@ def three_parts(draw):
     return parts
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(parts=three_parts())
 def test_two_moves_carry_what_the_embedded_upgrades_carry_and_go_on_alike(parts):
@@ -217,6 +218,7 @@ def released(spark, place):
     return list(sparks.released(spark, place).iter_rows())
 
 
+@pytest.mark.java
 @sparks.needs_java
 @pytest.mark.filterwarnings(*sparks.QUIET)
 def test_a_query_moves_twice_and_goes_on_as_the_state_file_does(spark, tmp_path):
@@ -293,6 +295,7 @@ def refuse_what_is_not_at_rest(spark, query, to):
         carried(spark, to)
 
 
+@pytest.mark.java
 @sparks.needs_java
 @pytest.mark.filterwarnings(*sparks.QUIET)
 def test_the_commands_begin_learn_and_go_on(spark, tmp_path, capfd):

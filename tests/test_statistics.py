@@ -86,6 +86,7 @@ def trial(setting, users, length, seed, **options):
     return [covered(estimate, truth) for estimate, truth in truths], found.method
 
 
+@pytest.mark.slow
 def test_intervals_without_a_model_cover_as_often_as_they_say():
     """400 sets of 80 streams, from another chain than the model.
 
@@ -99,6 +100,7 @@ def test_intervals_without_a_model_cover_as_often_as_they_say():
     assert ((rates >= 0.93) & (rates <= 0.97)).all(), rates
 
 
+@pytest.mark.slow
 def test_intervals_from_a_learned_chain_cover():
     """8 sets of 400 streams released with the wrong model and every second held back.
 

@@ -66,6 +66,7 @@ def kill_one(path, answers, key, groups, late):
     assert os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, KEY], ids=["system", "keyed"])
 def test_twelve_kills_lose_nothing_and_double_nothing(tmp_path, key, monkeypatch):
     monkeypatch.setattr(database, "SETTLE_EVENTS", 500)  # so that kills fall into settling too
@@ -101,6 +102,7 @@ def test_twelve_kills_lose_nothing_and_double_nothing(tmp_path, key, monkeypatch
             assert made.codes[0] == told[user][seq].code
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_undoes_the_call(tmp_path):
     """The operating system refuses to write beyond a size, in a process of its own."""
     script = f"""

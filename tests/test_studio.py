@@ -27,6 +27,8 @@ from seqveil.studio.words import factor, python
 from served import words_model
 from studios import finish
 
+pytestmark = pytest.mark.slow
+
 POWER = {"source": "power", "distortion": "absolute"}
 SETTINGS = {
     "plain": {"source": "clicks", "events": 120},

@@ -13,6 +13,8 @@ from seqveil.studio.desk import Desk
 from served import WORDS, ask, running, words_setting
 from studios import KEY, Process, parsed, studio
 
+pytestmark = pytest.mark.slow
+
 TEXT = "user,value,other\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
 
 

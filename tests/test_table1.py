@@ -8,6 +8,8 @@ from experiments.context import Context, dumps
 from seqveil import MarkovModel, mechanisms
 from seqveil.mechanisms import markov_quilt
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):

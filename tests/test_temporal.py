@@ -16,6 +16,8 @@ from seqveil.errors import InputError
 from seqveil.mechanisms.temporal import Quantifier, allocate, leakage, middle, quantifiers, stationary
 from seqveil.stream import Setting
 
+pytestmark = pytest.mark.slow
+
 seeds = st.integers(0, 2**32 - 1)
 STICKY = sv.MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
 

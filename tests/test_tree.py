@@ -387,6 +387,7 @@ def test_the_same_batch_gives_the_same_tree_bit_for_bit():
         assert all((a.box[t] == b.box[t]).all() for (a, _), (b, _) in zip(first, second, strict=True) for t in a.box)
 
 
+@pytest.mark.slow
 def test_a_large_budget_tells_every_likely_batch():
     """Batches far likelier than a cell end in cells of their own: no question is wasted on what is known already."""
     generator = np.random.default_rng(5)

@@ -199,6 +199,7 @@ def test_one_leaf_or_no_epsilon_tells_nothing():
             refined.read((1,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_leaves_of_the_tree_come_close_to_the_optimum(epsilon):
     ratios = []

@@ -1,0 +1,249 @@
+"""Print what one event takes through each interface, in files, calls and depth: `python scripts/trace_release.py`.
+
+Each interface takes an event once before anything is counted, so that imports, lazy loading and what is made at first
+use are behind it. Then it takes the next one under a profile function on every thread, which notes the calls of this
+package's own functions: `files` are the distinct files they are in, `calls` how many there are (a generator or
+coroutine counts once, however often it goes on; a comprehension does not count), `depth` the most of them nested in
+one another on one thread. A command, a request and a micro-batch are traced whole, as nobody can send less; what an
+event in them takes by itself is told by `one more`: the calls of two events at once less those of one.
+
+The compiled kernels are left out, so that the figures do not depend on what is installed; `--compiled` loads them
+first, as a long stream and the service do, and calls become about half as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+COMPILED = "--compiled" in sys.argv[1:]
+os.environ["SEQVEIL_COMPILED"] = "01"[COMPILED]
+
+import seqveil as sv  # noqa: E402
+
+# what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
+LOAD_COMPILED = ("fast", "load")
+COMMANDS = ("cli", "main")
+STORE = ("store/__init__", "Store")
+APP = ("service/app", "create_app")
+CONFIG = ("service/config", "ServeConfig")
+SPARK_JOB = ("spark/job", "Job")
+SPARK_OPERATOR = ("spark/operator", "Release")
+
+PACKAGE = Path(sv.__file__).parent
+HOME = f"{PACKAGE}{os.sep}"
+PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+KEY = bytes(range(32))
+EPSILON = 1.0
+
+Take = Callable[[int], object]  # takes so many events at once
+
+
+class Trace:
+    """Counts calls of the package's functions on all threads begun after it was made, while `on`."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.clear()
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def clear(self) -> None:
+        self.files: set[str] = set()
+        self.calls = self.depth = 0
+        self._paused: dict[int, FrameType] = {}  # holds the frames, so that no other takes over a number
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if not self.on or event != "call" or not _ours(frame) or id(frame) in self._paused:
+            return
+        if frame.f_code.co_flags & PAUSES:
+            self._paused[id(frame)] = frame
+        self.files.add(frame.f_code.co_filename)
+        self.calls += 1
+        self.depth = max(self.depth, _nested(frame))
+
+    def of(self, take: Take, events: int) -> tuple[int, int, int]:
+        """Files, calls and depth of this many events."""
+        self.clear()
+        self.on = True
+        try:
+            take(events)
+        finally:
+            self.on = False
+        return len(self.files), self.calls, self.depth
+
+    def close(self) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def _ours(frame: FrameType) -> bool:
+    code = frame.f_code
+    named = code.co_name == "<lambda>" or not code.co_name.startswith("<")  # no comprehension, no module being imported
+    return named and code.co_filename.startswith(HOME)
+
+
+def _nested(frame: FrameType | None) -> int:
+    depth = 0
+    while frame is not None:
+        depth += _ours(frame)
+        frame = frame.f_back
+    return depth
+
+
+def found(place: tuple[str, str]) -> Any:
+    """A part of the package by the end of its module's path and its name."""
+    ending, name = place
+    (path,) = (path for path in PACKAGE.rglob("*.py") if path.as_posix().endswith(f"/{ending}.py"))
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return getattr(import_module(".".join(part for part in parts if part != "__init__")), name)
+
+
+def model() -> sv.MarkovModel:
+    return sv.MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
+
+
+def setting() -> sv.Setting:
+    return sv.Setting.of(model(), "optimal", EPSILON)
+
+
+@contextmanager
+def by_session(folder: Path) -> Iterator[Take]:
+    session = sv.Session(model(), "optimal", epsilon=EPSILON)
+
+    def take(events: int) -> None:
+        for _ in range(events):
+            session.release(1)
+
+    yield take
+
+
+@contextmanager
+def by_command(folder: Path, *more: str) -> Iterator[Take]:
+    """A run of the command over a file with events of one user, each run with files of its own."""
+    main, runs = found(COMMANDS), iter(range(99))
+    model().save(folder / "model")
+
+    def take(events: int) -> None:
+        here = folder / str(next(runs))
+        here.mkdir()
+        (here / "in.csv").write_text("user,value\n" + "ann,1\n" * events, encoding="utf-8")
+        words = ["release", f"{here}/in.csv", "--model", f"{folder}/model", "--epsilon", f"{EPSILON}"]
+        words += ["--out", f"{here}/out.csv", *(word.format(here=here) for word in more)]
+        said = io.StringIO()
+        with redirect_stdout(said), redirect_stderr(said):
+            code = main(words)
+        if code != 0:
+            raise RuntimeError(f"`seqveil release` ended with {code}: {said.getvalue().strip()}")
+
+    yield take
+
+
+@contextmanager
+def by_command_with_state(folder: Path) -> Iterator[Take]:
+    with by_command(folder, "--state", "{here}/state.db") as take:
+        yield take
+
+
+@contextmanager
+def by_post(folder: Path) -> Iterator[Take]:
+    """The service's application asked in this process, without a socket: POST /v1/release."""
+    made, numbers = setting(), iter(range(99))
+    with found(STORE).open(folder / "state.db", made, key=KEY) as store, asyncio.Runner() as runner:
+        app = found(APP)(store, made, found(CONFIG)(no_auth=True))
+        lifespan = app.router.lifespan_context(app)
+        runner.run(lifespan.__aenter__())
+
+        def take(events: int) -> None:
+            sent = [{"user": "ann", "seq": next(numbers), "value": 1} for _ in range(events)]
+            runner.run(_post(app, "/v1/release", json.dumps({"events": sent}).encode()))
+
+        try:
+            yield take
+        finally:
+            runner.run(lifespan.__aexit__(None, None, None))
+
+
+async def _post(app: Any, path: str, body: bytes) -> None:
+    """One request, as a server would hand it to the application."""
+    answers: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        answers.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "POST"}
+    address = {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "root_path": "", "query_string": b""}
+    await app(scope | address | {"path": path, "raw_path": path.encode(), "headers": headers}, receive, send)
+    if answers[0]["status"] != 200:
+        raise RuntimeError(f"POST {path} was answered with {answers[0]['status']}")
+
+
+@contextmanager
+def by_spark(folder: Path) -> Iterator[Take]:
+    """A micro-batch of one bucket through the operator, driven by Spark's own tester, which needs no Java."""
+    import pandas as pd
+    from pyspark.sql.streaming.tws_tester import TwsTester
+    from pyspark.sql.types import StringType
+
+    made, numbers = setting(), iter(range(99))
+    job = found(SPARK_JOB)(made, made.model.alphabet, KEY, ("user", "seq", "value"))
+    tester = TwsTester(found(SPARK_OPERATOR)(job, StringType()))
+
+    def take(events: int) -> None:
+        rows = [("ann", next(numbers), 1) for _ in range(events)]
+        released = tester.testInPandas(0, pd.DataFrame(rows, columns=["user", "seq", "v0"]))
+        if len(released) != events:
+            raise RuntimeError(f"expected {events} released rows, got {len(released)}")
+
+    yield take
+
+
+INTERFACES = {
+    "Session.release": by_session,
+    "seqveil release": by_command,
+    "seqveil release --state": by_command_with_state,
+    "POST /v1/release": by_post,
+    "a row through Spark's operator": by_spark,
+}
+
+
+def measured() -> Iterator[tuple[str, int, int, int, int]]:
+    """For each interface: its name, files, calls and depth of one event, and calls of one event more."""
+    trace = Trace()
+    try:
+        for name, interface in INTERFACES.items():
+            with tempfile.TemporaryDirectory() as folder, interface(Path(folder)) as take:
+                take(1)
+                take(2)
+                files, calls, depth = trace.of(take, 1)
+                yield name, files, calls, depth, trace.of(take, 2)[1] - calls
+    finally:
+        trace.close()
+
+
+def main() -> None:
+    if COMPILED:
+        found(LOAD_COMPILED)()
+    print(f"{'one event takes':<32}{'files':>7}{'calls':>7}{'depth':>7}{'one more':>10}")
+    for name, files, calls, depth, more in measured():
+        print(f"{name:<32}{files:>7}{calls:>7}{depth:>7}{more:>10}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
