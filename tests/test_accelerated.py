@@ -62,7 +62,7 @@ def test_bad_input():
     setting = Setting.of(chain(3, 1), epsilon=1.0)
     fleet = DeviceFleet(setting, 2, "cpu")
     for codes in (np.array([0, 3]), np.array([0]), np.array([-1, 0])):
-        with pytest.raises(errors.InputError, match="expected one code"):
+        with pytest.raises(errors.InputError, match=r"expected .*codes"):
             fleet.release(codes, SeededCoins(1))
     with pytest.raises(errors.InputError, match="no device"):
         DeviceFleet(setting, 2, "cuda:7")

@@ -19,7 +19,7 @@ from seqveil.fast import labels_and_bounds
 from seqveil.kernel import DENOMINATOR, DROP, EVEN, UNIT, Floats, Ints, slack, usable
 from seqveil.leakage import Account
 from seqveil.mechanisms.optimal import MECHANISM as OPTIMAL
-from seqveil.stream import Setting
+from seqveil.stream import Setting, gate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,9 +68,7 @@ class DeviceFleet:
 
     def release(self, codes: Ints, coins: Coins) -> Ints:
         """The released codes of all users, for their codes in order."""
-        n = self.setting.model.n
-        if codes.shape != (len(self),) or (codes.size and not (codes.min() >= 0 and codes.max() < n)):
-            raise InputError(f"expected one code 0..{n - 1} for each of {len(self)} users")
+        codes = gate(codes, len(self), self.setting.model.n)
         thrown = coins.draw(codes.size)
         out = np.empty(codes.size, np.int64)
         for begin in range(0, codes.size, self._chunk):

@@ -17,7 +17,7 @@ from seqveil.coins import Coins
 from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Batch, BatchMechanism, Sent
-from seqveil.stream import Setting, State, allowance
+from seqveil.stream import Setting, State, allowance, gate
 
 
 def step(
@@ -30,9 +30,8 @@ def step(
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
     support, and a budget is never passed.
     """
-    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
-        raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, codes.size, lambda mechanism, batch: mechanism.draw(batch, codes, coins), time)
+    raw = gate(codes, np.size(codes), setting.model.n)
+    return _advance(setting, state, raw.size, lambda mechanism, batch: mechanism.draw(batch, raw, coins), time)
 
 
 def observe(

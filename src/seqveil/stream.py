@@ -131,17 +131,28 @@ def step(
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed.
     """
-    if codes.size and not (codes.min() >= 0 and codes.max() < setting.model.n):
-        raise InputError(f"expected codes 0..{setting.model.n - 1}; encode symbols by the model's alphabet")
-    return _advance(setting, state, _Truths(codes, coins), times)
+    raw = gate(codes, len(state), setting.model.n)
+    return _advance(setting, state, _Truths(raw, coins), times)
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
     """The same step as an observer sees it: the release is given, nothing private is needed."""
-    released, after = _advance(setting, state, _Given(codes), times)
-    if (released.codes != codes).any():
-        raise DataError("a release stands where the budget allows none; check epsilon, schedule and budget")
-    return released, after
+    return _advance(setting, state, _Given(gate(codes, len(state), setting.model.n, NOTHING, DataError)), times)
+
+
+def gate(codes: Ints, count: int, n: int, lowest: int = 0, problem: type[InputError] = InputError) -> Ints:
+    """The codes as every path takes them, compiled or not: a whole number `lowest`..n-1 for each of `count` places.
+
+    Compiled code looks nothing up in vain: what passes here is all it ever sees.
+    """
+    given = np.asarray(codes)
+    if given.shape != (count,) or (given.size and given.dtype.kind not in "iu"):
+        raise problem(
+            f"expected {count} codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first"
+        )
+    if given.size and not (given.min() >= lowest and given.max() < n):
+        raise problem(f"expected codes {lowest}..{n - 1}; encode symbols by the model's alphabet")
+    return given.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,6 +161,9 @@ class _Truths:
 
     codes: Ints
     coins: Coins
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Raw symbols come whether or not they are released."""
 
     def of(self, part: Part) -> _Thrown:
         return _Thrown(self.codes[part], rows(self.coins, part).draw(part.size))
@@ -178,6 +192,14 @@ class _Given:
     """Releases that were made."""
 
     codes: Ints
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Nothing stands exactly where the budget's policy says that nothing is released."""
+        if ((self.codes == NOTHING) != silent).any():
+            raise DataError(
+                "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
+                "schedule and budget, and that no row was lost"
+            )
 
     def of(self, part: Part) -> _Given:
         return _Given(self.codes[part])
@@ -232,6 +254,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
     if gone.any() and setting.budget.when_spent == "error":
         raise BudgetSpent(f"the budget is spent ({setting.budget.describe()}); nothing was released")
     silent = gone & (setting.budget.when_spent == "stop")
+    source.fit(silent)
     model = setting.model
     beliefs = belief.symbols(model, state.states)
     levels = _levels(epsilons, silent)
