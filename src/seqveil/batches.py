@@ -99,14 +99,19 @@ def _advance(
         for _ in range(length):
             states = belief.predict(setting.model, states)
         return None, replace(state, states=states, steps=state.steps + 1, saved=saved)
-    batch = Batch(setting.model, state.states[0], length, float(epsilons[0]), setting.distortion)
+    blurred = bool(state.account.blurred[0]) and setting.mechanism.sound
+    # where the belief is no longer known, what keeps ε under any belief
+    epsilon = float(epsilons[0]) / (setting.mechanism.ldp if blurred else 1.0)
+    batch = Batch(setting.model, belief.clear(state.states)[0], length, epsilon, setting.distortion)
     # a batch that may cost nothing is the tree's constant release
     mechanism = mechanisms.tree if batch.epsilon < GONE else mechanisms.get_batched(setting.mechanism)
     sent = send(mechanism, batch)
     most, least = np.array([sent.most]), np.array([sent.least])
     window = state.window
     if setting.budget.span is not None:
-        window = window.push(now, np.maximum(most, -least), setting.budget.span)
+        cost = most - least if blurred else np.maximum(most, -least)
+        window = window.push(now, cost, setting.budget.span)
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
-    return sent, State(states, state.steps + 1, state.spent + batch.epsilon, saved, account, window)
+    account = account.blur(belief.lost(setting.model, state.states, length, states))
+    return sent, State(states, state.steps + 1, state.spent + epsilons, saved, account, window)

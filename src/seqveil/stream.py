@@ -95,7 +95,7 @@ class Setting:
 class State:
     """Public state of B streams, one row a user: what the releases so far imply."""
 
-    states: Floats  # (B, S) law of the next state of the chain
+    states: Floats  # (B, S) law of the next state of the chain, as `belief` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
     saved: Floats  # (B,) ε put by, by a belief-driven schedule
@@ -105,7 +105,7 @@ class State:
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
         model = setting.model
-        states = np.broadcast_to(model.initial, (users, model.size)).copy()
+        states = belief.start(model, users)
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
         return cls(states, steps, spent, saved, Account.start(model, users), Window.start(users))
 
@@ -264,7 +264,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         codes, columns = np.full(len(state), NOTHING, np.int64), np.ones((len(state), model.n), np.int64)
         for epsilon, users in levels:
             codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
-    states, account, (low, high, marginal) = _account(setting, state, beliefs, columns)
+    states, account, (low, high, marginal) = _account(setting, state, columns)
     window = state.window
     if setting.budget.span is not None:
         least, most = between(low, high, marginal, model.size)
@@ -298,19 +298,17 @@ def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown |
     return codes, columns
 
 
-def _account(
-    setting: Setting, state: State, beliefs: Floats, columns: Ints
-) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
+def _account(setting: Setting, state: State, columns: Ints) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
     """Law of the next states, the account, and least, largest and mean weight of each release."""
     model = setting.model
     quick = None if np.isinf(state.account.most).any() else fast.update(model, state.states, columns)
     if quick is not None:
         states, marginal, low, high = quick
         return states, fast.charge(model, state.account, columns, marginal, low, high), (low, high, marginal)
-    posterior, marginal = belief.condition(model, state.states, columns)
-    possible = beliefs > 0
+    states, marginal = belief.move(model, state.states, columns)
+    possible = belief.possible(model, state.states)
     account = state.account.charge(model, columns, marginal, possible)
-    return belief.predict(model, posterior), account, (*weight_range(columns, possible), marginal)
+    return states, account, (*weight_range(columns, possible), marginal)
 
 
 def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
