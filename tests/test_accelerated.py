@@ -63,7 +63,7 @@ def test_bad_input():
     setting = Setting.of(chain(3, 1), epsilon=1.0)
     fleet = DeviceFleet(setting, 2, "cpu")
     for codes in (np.array([0, 3]), np.array([0]), np.array([-1, 0]), np.array([0.0, 1.9])):
-        with pytest.raises(errors.InputError, match=r"expected (one code|codes)"):
+        with pytest.raises(errors.InputError, match=r"expected .*codes"):
             fleet.release(codes, SeededCoins(1))
     assert fleet.steps == 0
 

@@ -19,7 +19,7 @@ from seqveil.fast import labels_and_bounds
 from seqveil.kernel import DENOMINATOR, DROP, EVEN, UNIT, Floats, Ints, slack, usable
 from seqveil.leakage import Account
 from seqveil.mechanisms.optimal import MECHANISM as OPTIMAL
-from seqveil.stream import REFUSED, Setting, whole_codes
+from seqveil.stream import REFUSED, Setting, gate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,15 +68,13 @@ class DeviceFleet:
 
     def release(self, codes: Ints, coins: Coins) -> Ints:
         """The released codes of all users, for their codes in order."""
-        n = self.setting.model.n
-        if codes.shape != (len(self),):
-            raise InputError(f"expected one code 0..{n - 1} for each of {len(self)} users")
         if self._failed:
             raise InputError("this fleet failed in the middle of an earlier call; go on from its releases with Fleet")
-        truth, thrown = whole_codes(codes, n), coins.draw(codes.size)
-        out = np.full(codes.size, REFUSED, np.int64)
+        truth = gate(codes, self.setting.model.n, len(self))
+        thrown = coins.draw(truth.size)
+        out = np.full(truth.size, REFUSED, np.int64)
         try:
-            for begin in range(0, codes.size, self._chunk):
+            for begin in range(0, truth.size, self._chunk):
                 part = slice(begin, begin + self._chunk)
                 out[part] = self._some(part, self._put(truth[part]), self._put(thrown[part])).cpu().numpy()
         except Exception as error:  # the users before this chunk have moved on, and what was drawn for them stands

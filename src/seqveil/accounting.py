@@ -57,15 +57,16 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
     """
     if not 0 < delta < 1:
         raise InputError(f"expected delta between 0 and 1, got {delta}; try 1e-6")
-    check_epsilon(epsilon)
+    check_epsilon(epsilon, largest=math.inf)  # the formulas hold for every ε; what a release may have is checked there
     _whole("releases", releases, least=0)
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf  # beyond it a float holds no more
     wobble = epsilon * math.sqrt(2 * releases * math.log(2 / delta))
     return Composition(
         releases,
         epsilon,
         delta,
         basic=releases * epsilon,
-        paper=releases * epsilon * math.expm1(epsilon) + wobble,
+        paper=releases * epsilon * growth + wobble if releases else 0.0,
         azuma=releases * epsilon * math.tanh(epsilon / 2) + wobble,
         chernoff=_chernoff(epsilon, releases, delta / 2) if releases else 0.0,
     )

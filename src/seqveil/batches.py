@@ -17,7 +17,7 @@ from seqveil.coins import Coins
 from seqveil.errors import DataError, InputError
 from seqveil.kernel import Floats, Ints
 from seqveil.mechanisms import Batch, BatchMechanism, Sent
-from seqveil.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, whole_codes
+from seqveil.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, raw_codes
 
 
 def step(
@@ -32,7 +32,7 @@ def step(
     support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN), as it
     is released like one of a law over batches (`hidden`); if all of them are, its lift is 1.
     """
-    truth = whole_codes(codes, setting.model.n)
+    truth = raw_codes(codes, setting.model.n)
 
     def send(mechanism: BatchMechanism, batch: Batch) -> Sent:
         return mechanism.draw(batch, hidden(setting, state, truth, coins), coins)
@@ -126,15 +126,20 @@ def _advance(
             states = belief.predict(setting.model, states)
         window = state.window.push(now, np.zeros(1), setting.budget.span)
         return None, replace(state, states=states, steps=state.steps + 1, saved=saved, window=window)
-    batch = Batch(setting.model, state.states[0], length, float(epsilons[0]), setting.distortion)
+    blurred = bool(state.account.blurred[0]) and setting.mechanism.sound
+    # where the belief is no longer known, what keeps ε under any belief
+    epsilon = float(epsilons[0]) / (setting.mechanism.ldp if blurred else 1.0)
+    batch = Batch(setting.model, belief.clear(state.states)[0], length, epsilon, setting.distortion)
     # a batch that may cost nothing is the tree's constant release
     mechanism = mechanisms.tree if batch.epsilon < GONE else mechanisms.get_batched(setting.mechanism)
     sent = send(mechanism, batch)
     most, least = np.array([sent.most]), np.array([sent.least])
     window = state.window
     if setting.budget.span is not None:
-        window = window.push(now, np.maximum(most, -least), setting.budget.span)
+        cost = most - least if blurred else np.maximum(most, -least)
+        window = window.push(now, cost, setting.budget.span)
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
+    account = account.blur(belief.lost(setting.model, state.states, length, states))
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     return sent, State(states, state.steps + 1, spent, saved, account, window, ldp)

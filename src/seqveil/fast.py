@@ -81,10 +81,13 @@ def observe(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: D
 def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, Floats, Ints, Ints] | None:
     """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it."""
     code = _code(len(states))
-    if code is None:
+    mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
+    if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
         return None
     ahead, marginal, low, high, ruled_out = code.update(_whole(states), columns, *model.compact)
-    return None if ruled_out else (ahead, marginal, low, high)
+    if ruled_out or (not mixes and belief.faint(ahead).any()):
+        return None
+    return ahead, marginal, low, high
 
 
 def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:

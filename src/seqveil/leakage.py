@@ -89,7 +89,7 @@ class Account:
     def charge(self, chain: Chain, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 
-        `possible` (B, n) are the symbols of positive belief.
+        `possible` (B, n) are the symbols that the model allows there (`belief.possible`).
         """
         terms = chain.newest.size
         if chain.full_support:
@@ -114,14 +114,40 @@ class Account:
             np.where(told_all[:, None], self.ahead_least, ahead_least),
         )
 
+    def skip(self, chain: Chain) -> Account:
+        """The account after a symbol of which nothing was told: sequences go on, and nothing is charged."""
+        if self.ahead_most.shape[1] == 1:
+            return self
+        ahead = chain.spread(self.ahead_most, True), chain.spread(self.ahead_least, False)
+        return Account(self.most, self.least, *ahead)
+
     def charge_batch(self, most: Floats, least: Floats) -> Account:
         """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
 
-        From above: whichever sequence came before is taken to go on with the batch that was moved furthest.
+        From above: whichever sequence came before is taken to go on with the batch that was moved furthest. Where the
+        belief is no longer known (`blur`), a batch is charged what it tells under any belief: log largest over least.
         """
-        up, down = _add(self.ahead_most.max(1), most, np.inf), _add(self.ahead_least.min(1), least, -np.inf)
+        up, down = self.ahead_most.max(1), self.ahead_least.min(1)
+        if self.blurred.any():
+            anyhow = _add(most, -least, np.inf)
+            up, down = np.where(self.blurred, self.most, up), np.where(self.blurred, self.least, down)
+            most, least = np.where(self.blurred, anyhow, most), np.where(self.blurred, -anyhow, least)
+        up, down = _add(up, most, np.inf), _add(down, least, -np.inf)
         wide = (len(up), self.ahead_most.shape[1])
-        return Account(up, down, np.broadcast_to(up[:, None], wide).copy(), np.broadcast_to(down[:, None], wide).copy())
+        after = Account(up, down, *(np.broadcast_to(side[:, None], wide).copy() for side in (up, down)))
+        return after.blur(self.blurred)
+
+    @property
+    def blurred(self) -> NDArray[np.bool_]:
+        """Whose sequences can no longer be weighed one against another, for good."""
+        return np.isposinf(self.ahead_most[:, 0])
+
+    def blur(self, users: NDArray[np.bool_]) -> Account:
+        """The same account of users whose belief was too faint for a float somewhere: from now on any belief counts."""
+        if not users.any():
+            return self
+        ahead = np.where(users[:, None], np.inf, self.ahead_most), np.where(users[:, None], -np.inf, self.ahead_least)
+        return Account(self.most, self.least, *ahead)
 
     @property
     def worst(self) -> Floats:

@@ -29,6 +29,7 @@ from seqveil.errors import DataError, InputError, ModelError
 
 _FORMAT = "seqveil-model"
 _VERSION = 1
+_LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 
@@ -142,7 +143,7 @@ class MarkovModel:
         return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
 
     @cached_property
-    def _inflow(self) -> Any:
+    def inflow(self) -> Any:
         """Transposed chain with the back-off as one more row, so that one sparse product does all of `advance`."""
         from scipy import sparse
 
@@ -167,11 +168,18 @@ class MarkovModel:
         """
         rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
         flat = rows.reshape(-1, self.size)
-        moved = np.asarray(self._inflow @ flat.T)
+        moved = np.asarray(self.inflow @ flat.T)
         out = np.ascontiguousarray(moved[:-1].T)
         if self.backoff.any():
             out[:, self.base_state] += moved[-1][:, None] * self.base
         return out.reshape(rows.shape)
+
+    @cached_property
+    def barely(self) -> bool:
+        """Whether some step is so unlikely that a float may lose it on the way."""
+        direct = float(self.chain.data[self.chain.data > 0].min(initial=1.0))
+        again = self.backoff[self.backoff > 0].min(initial=1.0) * self.base[self.base > 0].min(initial=1.0)
+        return bool(min(direct, float(again)) < _LEAST)
 
     @cached_property
     def _sources(self) -> tuple[Codes, Codes, Codes, Codes, Codes]:
@@ -207,8 +215,8 @@ class MarkovModel:
 
     @cached_property
     def full_support(self) -> bool:
-        """Whether there is one state a symbol and each can go to every other (and itself)."""
-        if self.size != self.n:
+        """Whether there is one state a symbol and each can go to every other (and itself), not all but impossibly."""
+        if self.size != self.n or self.barely:
             return False
         lacking = self.base == 0
         direct = np.diff(self.chain.indptr)

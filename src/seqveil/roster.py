@@ -75,7 +75,7 @@ class Roster:
         Where a user's budget is spent and the policy is "error", that event and the user's later ones are refused:
         everything else is released, then BudgetSpent is raised with both arrays (the code REFUSED, ε 0).
         """
-        raw = stream.whole_codes(codes, self.setting.model.n)
+        raw = stream.raw_codes(codes, self.setting.model.n)
 
         def play(rows: NDArray[np.intp], events: NDArray[np.intp]) -> stream.Released:
             return self._live.attempt(rows, raw[events], coins, None if times is None else times[events])

@@ -112,9 +112,10 @@ def observe_batch(
         for _ in range(length):
             ahead = belief.predict(model, ahead)
     else:
-        posterior, most, least = _weigh_batch(model, ahead[0], sent, length)
+        posterior, most, least = _weigh_batch(model, belief.clear(ahead)[0], sent, length)
         ahead, cost = belief.predict(model, posterior[None]), max(most, -least)
         account = account.charge_batch(np.array([most]), np.array([least]))
+        account = account.blur(belief.lost(model, state.states, length, ahead))
     return cost, Shadowed(own, ahead, account)
 
 
@@ -174,8 +175,7 @@ class Shadow:
 
 
 def _fresh(model: MarkovModel, users: int) -> tuple[Floats, Account]:
-    states = np.broadcast_to(model.initial, (users, model.size)).copy()
-    return states, Account.start(model, users)
+    return belief.start(model, users), Account.start(model, users)
 
 
 def _move(
@@ -184,14 +184,14 @@ def _move(
     released, own = act(state.own)
     columns = released.columns
     beliefs = belief.symbols(model, state.states)
-    posterior, marginal = belief.condition(model, state.states, columns)
-    possible = beliefs > 0
+    ahead, marginal = belief.move(model, state.states, columns)
+    possible = belief.possible(model, state.states)
     least, most = extremes(columns, marginal, possible, model.size)
     # a release that the belief ruled out (an unsound mechanism's) tells all there is to tell
     costs = np.where(marginal > 0, np.maximum(most, -least), np.inf) + 0.0
     costs[released.codes == stream.NOTHING] = 0.0
     account = state.account.charge(model, columns, marginal, possible)
-    after = Shadowed(own, belief.predict(model, posterior), account)
+    after = Shadowed(own, ahead, account)
     return Weighed(released, beliefs, marginal / float(1 << 62), costs), after
 
 

@@ -107,7 +107,7 @@ class Setting:
 class State:
     """Public state of B streams, one row a user: what the releases so far imply."""
 
-    states: Floats  # (B, S) law of the next state of the chain
+    states: Floats  # (B, S) law of the next state of the chain, as `belief` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
     saved: Floats  # (B,) ε put by, by a belief-driven schedule
@@ -118,7 +118,7 @@ class State:
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
         model = setting.model
-        states = np.broadcast_to(model.initial, (users, model.size)).copy()
+        states = belief.start(model, users)
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
         account, window = Account.start(model, users), Window.start(users)
         return cls(states, steps, spent, saved, account, window, np.zeros(users))
@@ -156,7 +156,9 @@ def step(
     marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
     symbol (`hidden`).
     """
-    return _advance(setting, state, _Truths(setting, state, whole_codes(codes, setting.model.n), coins), times)
+    return _advance(
+        setting, state, _Truths(setting, state, raw_codes(codes, setting.model.n, len(state)), coins), times
+    )
 
 
 _TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
@@ -174,21 +176,13 @@ def check_times(setting: Setting, users: Part, times: Floats | None, latest: Flo
     accounting.check_times(users, times, latest)
 
 
-def whole_codes(codes: Any, n: int) -> Ints:
-    """The codes of raw symbols, or UNKNOWN; refuses what is not whole, which would be cut, and what is out of range.
+def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
+    """The codes of raw symbols, UNKNOWN among them, through the gate.
 
-    >>> whole_codes([0, 1], 2)
+    >>> raw_codes([0, 1], 2)
     array([0, 1])
     """
-    given = np.asarray(codes)
-    whole = given.dtype.kind in "iu" or not given.size
-    wrong = ((given < 0) & (given != UNKNOWN)) | (given >= n) if whole else np.ones(given.shape, bool)
-    if wrong.any():
-        raise InputError(
-            f"event {int(wrong.argmax())}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's "
-            "alphabet"
-        )
-    return given.astype(np.int64, copy=False)
+    return gate(codes, n, count, also=UNKNOWN)
 
 
 def hidden(setting: Setting, states: Floats, codes: Ints, coins: Coins) -> Ints:
@@ -223,10 +217,29 @@ def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpe
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
     """The same step as an observer sees it: the release is given, nothing private is needed."""
-    released, after = _advance(setting, state, _Given(codes), times)
-    if (released.codes != codes).any():
-        raise DataError("a release stands where the budget allows none; check epsilon, schedule and budget")
-    return released, after
+    return _advance(setting, state, _Given(gate(codes, setting.model.n, len(state), NOTHING, DataError)), times)
+
+
+def gate(
+    codes: Any, n: int, count: int | None = None, also: int | None = None, problem: type[InputError] = InputError
+) -> Ints:
+    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or `also`, in `count` places.
+
+    Compiled code looks nothing up in vain: what passes here is all it ever sees.
+    """
+    given = np.asarray(codes)
+    whole = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
+    if not whole or (count is not None and given.size != count):
+        many = "" if count is None else f"{count} "
+        raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
+    if given.size and not (given.min() >= 0 and given.max() < n):
+        wrong = ((given < 0) & (True if also is None else given != also)) | (given >= n)
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise problem(
+                f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+            )
+    return given.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,6 +250,9 @@ class _Truths:
     state: State
     codes: Ints
     coins: Coins
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Raw symbols come whether or not they are released."""
 
     def of(self, part: Part) -> _Thrown:
         own = rows(self.coins, part)
@@ -267,6 +283,14 @@ class _Given:
     """Releases that were made."""
 
     codes: Ints
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Nothing stands exactly where the budget's policy says that nothing is released."""
+        if ((self.codes == NOTHING) != silent).any():
+            raise DataError(
+                "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
+                "schedule and budget, and that no row was lost"
+            )
 
     def of(self, part: Part) -> _Given:
         return _Given(self.codes[part])
@@ -323,6 +347,7 @@ def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
 def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
     epsilons, gone, saved = allowance(setting, state, times)
     silent = gone & (setting.budget.when_spent != "hold")
+    source.fit(silent)
     model = setting.model
     beliefs = belief.symbols(model, state.states)
     levels = _levels(epsilons, silent)
@@ -334,7 +359,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         for epsilon, users in levels:
             codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
     refused = codes == REFUSED
-    states, account, (low, high, marginal) = _account(setting, state, beliefs, columns)
+    states, account, (low, high, marginal) = _account(setting, state, columns)
     window = state.window
     if setting.budget.span is not None:
         least, most = between(low, high, marginal, model.size)
@@ -380,19 +405,17 @@ def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown |
     return codes, columns
 
 
-def _account(
-    setting: Setting, state: State, beliefs: Floats, columns: Ints
-) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
+def _account(setting: Setting, state: State, columns: Ints) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
     """Law of the next states, the account, and least, largest and mean weight of each release."""
     model = setting.model
     quick = None if np.isinf(state.account.most).any() else fast.update(model, state.states, columns)
     if quick is not None:
         states, marginal, low, high = quick
         return states, fast.charge(model, state.account, columns, marginal, low, high), (low, high, marginal)
-    posterior, marginal = belief.condition(model, state.states, columns)
-    possible = beliefs > 0
+    states, marginal = belief.move(model, state.states, columns)
+    possible = belief.possible(model, state.states)
     account = state.account.charge(model, columns, marginal, possible)
-    return belief.predict(model, posterior), account, (*weight_range(columns, possible), marginal)
+    return states, account, (*weight_range(columns, possible), marginal)
 
 
 def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:

@@ -66,8 +66,9 @@ class Lanes:
     def skip(self, rows: Rows) -> None:
         """Pass over an event of each of these rows that nobody released: the belief moves on, nothing is charged."""
         part = fleet.take(self.state, rows)
-        moved = belief.predict(self.version.setting.model, part.states)
-        fleet.put(self.state, rows, replace(part, states=moved, steps=part.steps + 1))
+        model = self.version.setting.model
+        moved = replace(part, states=belief.predict(model, part.states), account=part.account.skip(model))
+        fleet.put(self.state, rows, replace(moved, steps=part.steps + 1))
         if self._log is not None:
             self._log.skip(rows)
 
@@ -173,7 +174,7 @@ class _Log:
     def weigh(self, model: MarkovModel, users: int) -> tuple[Floats, Account]:
         """Law of the next state and exact account of every user under a chain, from the columns."""
         table, whose, index = self._joined()
-        states, account = np.broadcast_to(model.initial, (users, model.size)).copy(), Account.start(model, users)
+        states, account = belief.start(model, users), Account.start(model, users)
         order = np.argsort(whose, kind="stable")
         lengths = np.bincount(whose, minlength=users)
         begins = np.cumsum(lengths) - lengths
@@ -182,10 +183,10 @@ class _Log:
             going = going[: int((lengths[going] > t).sum())]
             columns = table[index[order[begins[going] + t]]]
             law = states[going]
-            possible = belief.symbols(model, law) > 0
-            posterior, marginal = belief.condition(model, law, columns)
+            moved, marginal = belief.move(model, law, columns)
+            possible = belief.possible(model, law)
             charged = account.take(going).charge(model, columns, marginal, possible)
             for name in ("most", "least", "ahead_most", "ahead_least"):
                 getattr(account, name)[going] = getattr(charged, name)
-            states[going] = belief.predict(model, posterior)
+            states[going] = moved
         return states, account

@@ -23,7 +23,7 @@ from seqveil.kernel import Floats, Ints
 from seqveil.learn import Chain, Evidence, Learned, learn
 from seqveil.learn.learner import LARGEST
 from seqveil.roster import Accounts
-from seqveil.stream import REFUSED, Mask, Released, budget_spent, whole_codes
+from seqveil.stream import REFUSED, Mask, Released, budget_spent, raw_codes
 
 Act = Callable[[NDArray[np.intp], NDArray[np.intp]], Released]
 
@@ -185,7 +185,7 @@ class ColdStart:
         Where a user's budget is spent and the policy is "error", that event and the user's later ones are refused:
         everything else is released, then BudgetSpent is raised with all three arrays (the code REFUSED).
         """
-        raw, source = whole_codes(codes, self.versions.alphabet.n), thrown or self._coins
+        raw, source = raw_codes(codes, self.versions.alphabet.n), thrown or self._coins
         ids = self._users.rows(users)
         refused = np.zeros(len(self._users.lanes), bool)
         made = np.full(ids.size, REFUSED, np.int64), np.zeros(ids.size), np.zeros(ids.size, np.int64)

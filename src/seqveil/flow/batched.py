@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil import batches
+from seqveil import batches, belief
 from seqveil.accounting import GONE
 from seqveil.audit.exact import told_nothing
 from seqveil.coins import Coins, known_as
@@ -201,7 +201,8 @@ class Batcher:
     def _note_choice(self, state: State, length: int, epsilon: float) -> None:
         if self.setting.mechanism.name != "auto" or epsilon < GONE:
             return
-        picked, why = choose(Batch(self.setting.model, state.states[0], length, epsilon, self.setting.distortion))
+        law = belief.clear(state.states)[0]
+        picked, why = choose(Batch(self.setting.model, law, length, epsilon, self.setting.distortion))
         entry = self.choices.setdefault(picked.name, {"batches": 0, "why": why})
         entry["batches"] += 1
 

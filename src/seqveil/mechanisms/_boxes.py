@@ -44,8 +44,16 @@ class Split:
 
     @property
     def fresh(self) -> int:
-        """Weight out of 2**62 with which a fresh draw from the node goes left."""
-        return round(DENOMINATOR * (self.mass / (self.mass + self.rest)))
+        """Weight out of 2**62 with which a fresh draw from the node goes left.
+
+        The smaller side is rounded, so that a cell of e^-32 keeps its chance to many digits.
+        """
+        smaller = round(DENOMINATOR * (min(self.mass, self.rest) / (self.mass + self.rest)))
+        return smaller if self.mass <= self.rest else DENOMINATOR - smaller
+
+    def chance(self, side: int) -> float:
+        """Probability of a fresh draw from the node to go to that side."""
+        return (DENOMINATOR - self.fresh if side else self.fresh) / float(DENOMINATOR)
 
     def share(self, side: int) -> Floats:
         """Probability (n,) that each symbol goes to that side (0: left, 1: right); exact in float64."""
@@ -207,6 +215,7 @@ class Node:
     batches: Sample | None = None  # drawn with the public seed
     asked: int = 0  # position of the last question
     kept: tuple[int, Floats] | None = None  # the symbol law last asked for
+    chance: float = 1.0  # that a fresh draw comes here
 
     def forward(self, position: int) -> Floats:
         """α_t over the kept states."""
@@ -245,7 +254,7 @@ class Node:
         ahead = [*self.ahead[:place], self.forward(place) * local]
         behind = self.behind[: last - place + 1]
         node = Node(self.window, box, (*self.path, side), split.rest if side else split.mass, weights, ahead, behind)
-        node.asked = place
+        node.asked, node.chance = place, self.chance * split.chance(side)
         if self.batches is not None:  # the part of the sample on that side serves the child too
             node.batches = self.batches.part(np.flatnonzero(share[self.batches.codes[:, place]] >= 0.5))
         return node

@@ -69,7 +69,7 @@ def best_sampled(search: Search, node: Node) -> Split | None:
         found = _cuts(search, node, *owners[index])
         if len(found.place):
             weight: Floats = np.round(found.shares(sample.codes[:, found.position]) * SCALE) / SCALE
-            values = score(sample.both(weight), found.mass, node.mass, search.least)
+            values = score(sample.both(weight), found.sides, node.mass, search.least)
             return found.split(node, int(values.argmin()))
     return None
 

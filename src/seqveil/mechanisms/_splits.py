@@ -9,12 +9,15 @@ two sides as releases, mixed with the belief before the release as they will be,
 from the joint law of every pair of positions; large alphabets are judged by a public sample instead (`_samples`).
 The score of a split is cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into each side:
 it rewards what is gained now, and keeping cells for later. Small problems look one question further ahead.
+
+A question is asked only where either answer could be published as it is (`Search.sound`), so that every cell a walk can
+come to keeps the promise before the first coin is thrown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -26,6 +29,7 @@ from seqveil.mechanisms._boxes import Node, Split
 from seqveil.model import MarkovModel
 
 HAIR = 1e-10
+STEPS = 1 << 50  # of a soft cut: θ and 1-θ are both exact in float64
 RHO = 0.1  # how much is hoped for from cells still to come
 EXACT = 100_000  # w²·S² up to which the joint laws of all pairs are written out
 AHEAD = 1_000  # w²·S² up to which the best few splits are judged by what can follow them
@@ -50,6 +54,7 @@ class Search:
     distortion: Distortion
     least: float  # mass of the smallest cell
     told: float  # λ
+    sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
 
     @cached_property
     def before(self) -> Floats:
@@ -60,11 +65,17 @@ class Search:
         """The next question at a node, or None where it is a leaf."""
         if cells(node.mass, self.least) < 2:
             return None
-        if self.exact:
-            return _best_exact(self, node)
+        split = _best_exact(self, node) if self.exact else self._sampled(node)
+        return split if split is not None and self._may_ask(node, split) else None
+
+    def _sampled(self, node: Node) -> Split | None:
         from seqveil.mechanisms._samples import best_sampled
 
         return best_sampled(self, node)
+
+    def _may_ask(self, node: Node, split: Split) -> bool:
+        sides = ((0, split.mass), (1, split.rest))
+        return all(self.sound(node.chance * split.chance(side), mass) for side, mass in sides)
 
     @property
     def balance(self) -> float:
@@ -140,6 +151,12 @@ class Cuts:
     place: Ints  # (C,) level at the cut
     theta: Floats  # (C,) share of that level that goes left
     mass: Floats  # (C,) of the left side
+    rest: Floats  # (C,) of the right side
+
+    @property
+    def sides(self) -> Floats:
+        """(C, 2) masses of both sides."""
+        return np.stack((self.mass, self.rest), axis=1)
 
     def shares(self, codes: Ints) -> Floats:
         """(C, k) probability of each of k symbols to go left."""
@@ -149,7 +166,7 @@ class Cuts:
     def split(self, node: Node, index: int) -> Split:
         by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
-        by_level[self.place[index]] = round(float(self.theta[index]) * (1 << 50)) << 12
+        by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
         left = by_level[self.level]
         law = node.symbol_law(self.position)
         share = left / float(DENOMINATOR)
@@ -163,13 +180,14 @@ def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, a
     `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
     """
     running = np.concatenate(([0.0], np.cumsum(masses)))
-    count = cells(mass, least)
+    beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits
+    count, enough = cells(mass, least), least * (1 - HAIR)
     inner = np.arange(1, len(masses))
     if aims is not None:
         near = np.searchsorted(running, aims * mass)
         inner = np.unique(np.clip(np.concatenate((near, near - 1)), 1, max(1, len(masses) - 1)))
     place, theta = inner, np.zeros(len(inner))
-    valid = (running[inner] >= least * (1 - HAIR)) & (mass - running[inner] >= least * (1 - HAIR))
+    valid = (running[inner] >= enough) & (beyond[inner] >= enough)
     if count <= SOFT or not valid.any():
         where = running[inner] * (count / mass)
         whole = np.unique(np.concatenate((np.floor(where), np.ceil(where), [count // 2, (count + 1) // 2])))
@@ -177,15 +195,15 @@ def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, a
         soft = np.clip(np.searchsorted(running, target, side="right") - 1, 0, len(masses) - 1)
         inside = np.where(masses[soft] > 0, (target - running[soft]) / np.maximum(masses[soft], 1e-300), 0.0)
         place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
+    theta = np.rint(theta * STEPS) / STEPS
     inside = np.where(place < len(masses), masses[np.minimum(place, len(masses) - 1)], 0.0)
-    left = running[place] + theta * inside
-    fits = (left >= least * (1 - HAIR)) & (mass - left >= least * (1 - HAIR))
-    return Cuts(position, level, len(masses), place[fits], theta[fits], left[fits])
+    left, right = running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside
+    fits = (left >= enough) & (right >= enough)
+    return Cuts(position, level, len(masses), place[fits], theta[fits], left[fits], right[fits])
 
 
-def score(costs: Floats, left: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
-    """Less is better; see the module. costs: (C, 2) of the two sides."""
-    sides = np.stack((left, mass - left), axis=1)
+def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
+    """Less is better; see the module. costs, sides: (C, 2) costs and masses of the two sides."""
     found = (costs * np.floor(sides / least + HAIR) ** -RHO).sum(1)
     if balance and cells(mass, least) > 16:
         slim = sides.min(1) < balance * mass
@@ -203,7 +221,7 @@ def _best_exact(search: Search, node: Node) -> Split | None:
     told = costs.sum(1) < before * (1 - 1e-9)
     if count > SOFT and not told.any():
         return None
-    scores = score(costs, np.concatenate([c.mass for c in cuts]), node.mass, search.least, search.balance)
+    scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, search.balance)
     if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be told apart later
         scores = np.where(told, scores, np.inf)
     order = np.argsort(scores, kind="stable")
@@ -228,8 +246,8 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
         if cells(child.mass, search.least) >= 2:
             cuts, further, _ = _weighed(search, child)
             if cuts:
-                left = np.concatenate([c.mass for c in cuts])
-                cost = min(cost, float(score(further, left, child.mass, search.least, 0.0).min()))
+                sides = np.concatenate([c.sides for c in cuts])
+                cost = min(cost, float(score(further, sides, child.mass, search.least, 0.0).min()))
         total += cost
     return round(total, ROUND)
 

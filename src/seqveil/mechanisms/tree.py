@@ -13,6 +13,8 @@ so q_y ≥ κ and κ ≤ m_y ≤ q_y + τ.
 batch o, in or out of the support. Lower side: (1-λ)q/p ≥ (1-λ)κ/((1-λ)κ + λ(κ+τ)) = e^-ε. Upper side:
 ((1-λ)q+λ)/p ≤ (1-λ) + λ/κ ≤ e^ε, as λ ≤ 1-e^-ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the truth's law is.
 In LDP mode κ = 1/M and λ = (e^ε-1)κ/(1+(e^ε-1)κ): largest over least weight is 1 + λ/((1-λ)q_y) ≤ e^ε for any q_y ≥ κ.
+A question is asked only where both its sides pass this from the numbers in use (`Promise`), else the node is a leaf: a
+walk never comes to a cell that breaks the promise, so nothing is refused once a coin is thrown.
 
 Every draw is one comparison of integers: told or fresh, then left or right. The number of questions depends on the
 release, which is public, and so does the run time.
@@ -29,8 +31,8 @@ import numpy as np
 
 from seqveil import belief as filtering
 from seqveil.coins import Coins
-from seqveil.errors import DataError, GuaranteeError
-from seqveil.kernel import DENOMINATOR, Floats, Ints, outward, slack, usable
+from seqveil.errors import DataError
+from seqveil.kernel import DENOMINATOR, UNIT, Floats, Ints, outward, slack, usable
 from seqveil.mechanisms._batch import Batch, BatchMechanism
 from seqveil.mechanisms._boxes import Box, Node, Split, backward, forward, open_window
 from seqveil.mechanisms._shelf import Shelf
@@ -66,38 +68,55 @@ class Tree:
         found = self.nodes.get(path)
         if found is None:
             node = grow()
-            found = (node, self.search.choose(node) if self.told else None)
+            found = (node, self.search.choose(node) if self.told else None)  # public: no coin, no raw symbol
             if self.kept:
                 self.nodes[path] = found
         return found
 
     @property
     def shares(self) -> tuple[float, float]:
-        """λ and 1-λ, each to the last bit."""
-        return self.told / float(DENOMINATOR), (DENOMINATOR - self.told) / float(DENOMINATOR)
+        """λ and 1-λ."""
+        return _shares(self.told)
 
     def walk(self, decide: Callable[[int, Split], int]) -> tuple[Node, float]:
         """The leaf reached when `decide` answers each question, and the chance of a fresh draw ending there."""
-        chance = 1.0
         node, split = self.at((), lambda: self.search.root)
         while split is not None:
             side = decide(len(node.path), split)
-            chance *= (DENOMINATOR - split.fresh if side else split.fresh) / float(DENOMINATOR)
             node, split = self.at((*node.path, side), partial(node.child, split, side))
-        return node, chance
+        return node, node.chance
 
     def everything(self) -> list[tuple[Node, float]]:
         """Every leaf with the chance of a fresh draw ending there."""
-        found, todo = [], [(self.at((), lambda: self.search.root), 1.0)]
+        found, todo = [], [self.at((), lambda: self.search.root)]
         while todo:
-            (node, split), chance = todo.pop()
+            node, split = todo.pop()
             if split is None:
-                found.append((node, chance))
+                found.append((node, node.chance))
                 continue
-            for side, weight in ((1, DENOMINATOR - split.fresh), (0, split.fresh)):
-                grown = self.at((*node.path, side), partial(node.child, split, side))
-                todo.append((grown, chance * weight / float(DENOMINATOR)))
+            todo += [self.at((*node.path, side), partial(node.child, split, side)) for side in (1, 0)]
         return found
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a cell must keep to be published, from the numbers in use: `told` and `rest` are λ and 1-λ as drawn."""
+
+    epsilon: float
+    told: float
+    rest: float
+    lost: float  # belief outside the window, at most
+    terms: float  # relative error of a mass, at most
+    ldp: bool
+
+    def kept(self, chance: float, mass: float) -> bool:
+        """Whether every lift of a cell of this chance and mass under the window is within ε, rounded outward."""
+        fresh = self.rest * chance
+        least, most = fresh + self.told * mass, fresh + self.told * (mass + self.lost)
+        if self.ldp:
+            least = most = fresh  # whatever the belief is
+        sides = math.log((fresh + self.told) / least), math.log(most / fresh)
+        return all(side + 4 * self.terms + 8 * UNIT * side <= self.epsilon for side in sides)
 
 
 @remembered
@@ -134,8 +153,20 @@ def plant(batch: Batch, ldp: bool = False, least: float | None = None, kept: boo
     else:
         kappa = 1.0 / (1.0 + math.exp(aim))
         fresh = (1.0 + lost / kappa) / (math.exp(aim) + lost / kappa)
-    search = Search(model, root, batch.distortion, (least or kappa) * ROOM, 1.0 - fresh)
-    return Tree(batch, DENOMINATOR - math.ceil(fresh * DENOMINATOR), search, kept)
+    told = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
+    promise = Promise(batch.epsilon, *_shares(told), lost, slack(model.size * length), ldp)
+    sound = promise.kept if least is None else _any_cell
+    search = Search(model, root, batch.distortion, (least or kappa) * ROOM, 1.0 - fresh, sound)
+    return Tree(batch, told, search, kept)
+
+
+def _any_cell(chance: float, mass: float) -> bool:
+    return True
+
+
+def _shares(told: int) -> tuple[float, float]:
+    """λ and 1-λ, each to the last bit."""
+    return told / float(DENOMINATOR), (DENOMINATOR - told) / float(DENOMINATOR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +222,7 @@ def _release(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
 
 
 def _told(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
-    """Everything that follows from the leaf, exactly, and the check of the promise."""
+    """Everything that follows from the leaf, exactly."""
     batch, (told, rest) = tree.batch, tree.shares
     root, last = _last(tree, tree.search.root), _last(tree, leaf)
     mass = float(last.sum())
@@ -203,11 +234,6 @@ def _told(tree: Tree, leaf: Node, chance: float) -> TreeRelease:
         terms = slack(batch.model.size * batch.length)
         low, high = ((rest * chance + told * value) / marginal for value in inside)
         least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
-    if not (most <= batch.epsilon and -least <= batch.epsilon):
-        raise GuaranteeError(
-            f"a batch for ε={batch.epsilon:g} came out with log lifts {least:.12g} to {most:.12g}; "
-            "nothing was released; please report the model"
-        )
     codes = _reproduce(tree, leaf, chance)
     posterior /= posterior.sum()
     return TreeRelease(batch, leaf.path, codes, posterior, least, most, told, rest, chance, mass, leaf.box)

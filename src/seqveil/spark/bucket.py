@@ -21,7 +21,7 @@ from seqveil.store.migrations import UNKNOWN
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, SymbolCall
 from seqveil.store.records import codec_of
-from seqveil.stream import Setting, whole_codes
+from seqveil.stream import Setting, raw_codes
 
 MEMORY = 1 << 28  # bytes that live states may take at once
 
@@ -98,7 +98,7 @@ class Bucket:
         self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None = None
     ) -> tuple[NDArray[np.intp], Releases]:
         """The places of the events that were new, and what all were released as; the others have no release here."""
-        raw = whole_codes(codes, self._setting.model.n)
+        raw = raw_codes(codes, self._setting.model.n)
         made = Releases.none(raw.size)
         call = SymbolCall(self._setting, users, seqs, times, raw, made)
         fresh = [self._play(call, group) for group in self._groups(users)]

@@ -196,10 +196,10 @@ class Live:
 
 def skipped(setting: Setting, state: State) -> State:
     """The state after an event that nobody released: the belief moves on, nothing is charged."""
-    states = state.states
+    states, account = state.states, state.account
     for _ in range(setting.batch):
-        states = belief.predict(setting.model, states)
-    return replace(state, states=states, steps=state.steps + 1)
+        states, account = belief.predict(setting.model, states), account.skip(setting.model)
+    return replace(state, states=states, steps=state.steps + 1, account=account)
 
 
 def ldp_before(spent: Floats, level: float) -> Floats:

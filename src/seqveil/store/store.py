@@ -25,7 +25,7 @@ from seqveil.store.migrations import UNKNOWN
 from seqveil.store.plan import Gaps, plan_of
 from seqveil.store.play import BatchCall, BatchReleases, Made, Played, Releases, SymbolCall, UserAccount
 from seqveil.store.records import GAP, Stored, codec_of
-from seqveil.stream import Setting, budget_spent, whole_codes
+from seqveil.stream import Setting, budget_spent, raw_codes
 
 Positions = Mapping[str, Position]
 
@@ -132,7 +132,7 @@ class Store:
         """
         if self.setting.in_batches:
             raise InputError(f"this store releases batches of {self.setting.batch}; use release_batches")
-        raw = whole_codes(codes, self.setting.model.n)
+        raw = raw_codes(codes, self.setting.model.n)
         names, numbers, stamps = self._checked(users, seqs, raw.size, times)
         made = Releases.none(raw.size)
         return self._run(SymbolCall(self.setting, names, numbers, stamps, raw, made), made, positions)
@@ -156,7 +156,7 @@ class Store:
 
     def _batch(self, k: int, codes: Sequence[int] | Ints) -> Ints:
         try:
-            raw = whole_codes(codes, self.setting.model.n)
+            raw = raw_codes(codes, self.setting.model.n)
         except InputError:
             raw = np.zeros(0, np.int64)
         if not 1 <= raw.size <= self.setting.batch:

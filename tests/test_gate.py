@@ -1,0 +1,159 @@
+"""One gate for codes: numpy and compiled refuse alike and answer alike; audits of files with rows lost or large ε."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqveil import Budget, Fleet, MarkovModel, Session, Setting, batches, fast, mechanisms, stream
+from seqveil.accounting import compose
+from seqveil.coins import SeededCoins
+from seqveil.errors import DataError, InputError, SeqveilError
+from seqveil.flow import audit_file, decode_file, release_file
+
+CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+QUICK = [name for name in mechanisms.instantaneous() if name not in ("temporal", "temporal_restricted")]
+
+
+@pytest.fixture(autouse=True)
+def restored():
+    before = fast._loaded, fast._made
+    yield
+    fast._loaded, fast._made = before
+
+
+def use(compiled: bool) -> None:
+    fast._loaded = False
+    if compiled:
+        fast._loaded = None
+        if not fast.load():
+            pytest.skip("the compiled path needs numba")
+
+
+def answer(act) -> tuple[object, ...]:
+    """What came of a call: the refusal's kind and words, or all that was released."""
+    try:
+        released, after = act()
+    except SeqveilError as error:
+        return type(error).__name__, str(error)
+    arrays = (
+        released.codes,
+        released.epsilons,
+        released.columns,
+        after.states,
+        after.account.most,
+        after.account.least,
+    )
+    return tuple(array.tobytes() for array in arrays)
+
+
+codes = st.lists(st.integers(-3, 5), min_size=3, max_size=3).map(np.array)
+odd = st.sampled_from(
+    [
+        np.array([0.0, 1.0, 2.0]),
+        np.array([True, False, True]),
+        np.array([0, 1]),
+        np.array([[0], [1], [2]]),
+        np.array([0, 1, 10**12]),
+        np.array([0, 1, 2**63], np.uint64),
+        np.array([0, 1, 2], np.int8),
+        np.array(["0", "1", "2"]),
+        np.array([-(2**62), 0, 0]),
+    ]
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(given=codes | odd, name=st.sampled_from(QUICK), stop=st.booleans(), spent=st.booleans())
+def test_numpy_and_compiled_refuse_alike_and_answer_alike(given, name, stop, spent):
+    sound = mechanisms.get(name).sound
+    budget = Budget(total=1.0 if spent else 50.0, when_spent="stop") if stop and sound else None
+    setting = Setting.of(CHAIN, name, 1.0, budget=budget)
+    found = []
+    for compiled in (True, False):
+        use(compiled)
+        state = stream.State.start(setting, 3)
+        if spent:
+            _, state = stream.step(setting, state, np.array([0, 1, 2]), SeededCoins(4))
+        found.append(answer(lambda state=state: stream.step(setting, state, given, SeededCoins(5))))
+        found.append(answer(lambda state=state: stream.observe(setting, state, given)))
+    assert found[:2] == found[2:]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", QUICK)
+def test_codes_outside_the_alphabet_are_refused_by_every_mechanism(name, compiled):
+    use(compiled)
+    setting = Setting.of(CHAIN, name, 1.0)
+    for wrong in ([0, -1], [0, 3], [0, 10**9], [-(2**40), 0], [0.0, 1.0]):
+        with pytest.raises(DataError):
+            Fleet(setting, 2).observe(np.arange(2), np.array(wrong))
+        with pytest.raises(InputError):
+            Fleet(setting, 2).release(np.arange(2), np.array(wrong), SeededCoins(1))
+
+
+@pytest.mark.parametrize("wrong", [[0, 3], [0, -1], [0.5, 1.0]])
+@pytest.mark.parametrize("name", mechanisms.batched())
+def test_batches_pass_the_same_gate(name, wrong):
+    setting = Setting.of(CHAIN, name, 2.0, batch=2)
+    with pytest.raises(InputError, match="expected"):
+        batches.step(setting, stream.State.start(setting), np.array(wrong), SeededCoins(1))
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A release under a budget with policy "stop", large enough not to be spent, of which 200 rows were deleted."""
+    CHAIN.save(tmp_path / "m.model")
+    rows = CHAIN.sample(1000, 1, seed=2)[0]
+    pl.DataFrame({"user": ["u"] * 1000, "value": rows}).write_csv(tmp_path / "raw.csv")
+    setting = Setting.of(CHAIN, "randomized_response", 1.0, budget=Budget(total=5000.0, when_spent="stop"))
+    release_file(tmp_path / "raw.csv", setting, tmp_path / "r.csv", seed=1)
+    frame = pl.read_csv(tmp_path / "r.csv")
+    kept = frame.filter(~pl.col("event").is_between(300, 499))
+    assert frame.height - kept.height == 200
+    kept.write_csv(tmp_path / "r.csv")
+    return tmp_path / "r.csv"
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_file_with_200_rows_deleted_is_refused(stopped, compiled):
+    use(compiled)
+    with pytest.raises(DataError, match="missing where it allows one"):
+        audit_file(stopped, CHAIN)
+    with pytest.raises(DataError, match="missing where it allows one"):
+        decode_file(stopped, CHAIN, stopped.with_name("d.csv"))
+
+
+@pytest.mark.parametrize("epsilon", [17.0, 32.0])
+def test_audit_takes_a_batched_release_at_any_epsilon_it_may_have(tmp_path, epsilon):
+    CHAIN.save(tmp_path / "m.model")
+    pl.DataFrame({"user": ["u"] * 8, "value": [0, 0, 1, 1, 2, 2, 0, 0]}).write_csv(tmp_path / "raw.csv")
+
+    def seqveil(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "seqveil", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    made = seqveil("release", "raw.csv", "-m", "m.model", "-e", epsilon, "--batch", 4, "-o", "r.csv")
+    assert made.returncode == 0, made.stderr
+    report = seqveil("audit", "r.csv", "-m", "m.model", "--json")
+    assert report.returncode == 0, report.stderr
+    composed = json.loads(report.stdout)["composed"]
+    assert composed["basic"] == 2 * epsilon
+    assert composed["best"] <= 2 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 32.0, 500.0, 1e4])
+def test_compositions_hold_for_every_epsilon(epsilon):
+    for releases in (0, 1, 7, 10**6):
+        total = compose(epsilon, releases)
+        assert total.basic == releases * epsilon
+        assert 0.0 <= total.best <= total.basic
+        assert total.chernoff >= 0.0
+    assert Session(CHAIN, "tree", 32.0, batch=2).compose(3).best <= 96.0
