@@ -279,7 +279,7 @@ def test_the_commands_take_it_and_an_audit_checks_it(tmp_path, capsys):
     (tmp_path / "data.csv").write_text("user,seq,value\n" + rows)
     where = [str(tmp_path / name) for name in ("data.csv", "m", "out.csv")]
     assert main(["fit", where[0], "-o", where[1], "--smoothing", "1"]) == 0
-    release = ["release", where[0], "-m", where[1], "-e", "0.5", "--out", where[2], "--seed", "1"]
+    release = ["release", where[0], "-m", where[1], "-e", "0.5", "--out", where[2]]
     assert main([*release, "--ldp-budget", "3", "--json"]) == 0
     side = json.loads((tmp_path / "out.csv.meta.json").read_text())
     assert side["setting"]["budget"]["ldp_total"] == 3.0

@@ -101,7 +101,7 @@ class InFile:
         data = self._folder / "data.csv"
         data.write_text("user,value\n" + "".join(f"ann,{code}\n" for code in raw))
         try:
-            account = release_file(data, self._setting, self._out, chunk=self._chunk)
+            account = release_file(data, self._setting, self._out, chunk=self._chunk, force=True)
         except BudgetSpent as spent:
             account = spent.made
         if not self._out.exists():
@@ -263,7 +263,7 @@ def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
     users, times = ["ann", "bob", "ann"], np.array([2.0, 1.0, 1.0])
     with Store.open(tmp_path / "s.db", setting, coins=coins) as store:
         for wrong in (times, np.array([0.0, np.nan, 1.0])):
-            with pytest.raises(InputError, match="times"):
+            with pytest.raises(InputError, match="time"):
                 store.release(users, [0, 0, 1], [0, 0, 0], wrong)
         assert store.accounts().users == []
     roster = Roster(setting)
