@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 
 import seqveil
-from seqveil.errors import InputError
+from seqveil.core.errors import InputError
 
 NAMES = (
     "optimum",

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil.distortion import Distortion, absolute, hamming
-from seqveil.mechanisms import auto as AUTO
-from seqveil.mechanisms import optimal
-from seqveil.mechanisms._batch import Batch
-from seqveil.mechanisms._support import Support, support
-from seqveil.mechanisms.batch_descent import MECHANISM as BATCH_DESCENT
-from seqveil.mechanisms.batch_lp import LARGEST
-from seqveil.mechanisms.batch_lp import MECHANISM as BATCH_LP
-from seqveil.mechanisms.tree import TREE
-from seqveil.mechanisms.tree_refined import MECHANISM as TREE_REFINED
-from seqveil.model import MarkovModel
+from seqveil.core.distortion import Distortion, absolute, hamming
+from seqveil.core.mechanisms import auto as AUTO
+from seqveil.core.mechanisms import optimal
+from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.mechanisms._support import Support, support
+from seqveil.core.mechanisms.batch_descent import MECHANISM as BATCH_DESCENT
+from seqveil.core.mechanisms.batch_lp import LARGEST
+from seqveil.core.mechanisms.batch_lp import MECHANISM as BATCH_LP
+from seqveil.core.mechanisms.tree import TREE
+from seqveil.core.mechanisms.tree_refined import MECHANISM as TREE_REFINED
+from seqveil.core.model import MarkovModel
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 SHAPES = ((2, 2), (2, 4), (2, 6), (3, 2), (3, 3), (4, 2), (5, 2), (5, 3))

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.timing import best
 from seqveil import Fleet, MarkovModel, Setting
-from seqveil.coins import SystemCoins
+from seqveil.core.coins import SystemCoins
 
 USERS, EVENTS = 10_000, 10
 EPSILON = 1.0

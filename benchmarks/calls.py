@@ -16,15 +16,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil import fast
-from seqveil.accounting import Budget
-from seqveil.coins import Coins, SeededCoins
-from seqveil.errors import BudgetSpent
-from seqveil.kernel import DENOMINATOR, Kernels
-from seqveil.model import MarkovModel
-from seqveil.roster import Roster
-from seqveil.store import Store
-from seqveil.stream import Setting
+from seqveil.core import fast
+from seqveil.core.coins import Coins, SeededCoins
+from seqveil.core.errors import BudgetSpent
+from seqveil.core.kernel import DENOMINATOR, Kernels
+from seqveil.core.model import MarkovModel
+from seqveil.release.accounting import Budget
+from seqveil.release.roster import Roster
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 TRIES = 3  # of a call that is refused
@@ -192,7 +192,7 @@ class InStore:
         return f"u{self._user}"
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
-        from seqveil.store import OutOfOrder
+        from seqveil.release.store import OutOfOrder
 
         try:
             return Seen(tuple(self.store.release([self.user] * len(raw), list(seqs), raw).codes.tolist()), False)

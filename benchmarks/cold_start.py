@@ -10,13 +10,13 @@ import numpy as np
 
 from benchmarks.timing import find
 from seqveil import Alphabet, Fleet, MarkovModel, Setting
-from seqveil._symbols import Symbols
-from seqveil.coins import SeededCoins
-from seqveil.decode import decode_codes
-from seqveil.kernel import Ints
-from seqveil.learn import Evidence, Learned, learn, region, slack_along
-from seqveil.model import Counts
-from seqveil.shadow import Shadow
+from seqveil.core.coins import SeededCoins
+from seqveil.core.kernel import Ints
+from seqveil.core.model import Counts
+from seqveil.core.symbols import Symbols
+from seqveil.receive.decode import decode_codes
+from seqveil.receive.learn import Evidence, Learned, learn, region, slack_along
+from seqveil.receive.reweigh import Shadow
 
 EPSILON, PERIOD = 1.0, 4
 GROWTH = (300, 1_000, 3_000, 10_000, 20_000)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scale import EPSILON, SYMBOLS, rate, sticky
-from seqveil import Fleet, Setting, fast
-from seqveil.accelerated import DeviceFleet
-from seqveil.coins import SeededCoins, SystemCoins
+from seqveil import Fleet, Setting
+from seqveil.core import fast
+from seqveil.core.coins import SeededCoins, SystemCoins
+from seqveil.release.accelerated import DeviceFleet
 
 
 def run(data: Path | None) -> list[dict[str, float]]:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Fleet, Grid, MarkovModel, Setting, batches
-from seqveil.coins import SeededCoins
-from seqveil.decode import decode_codes
-from seqveil.distortion import Distortion, resolve
-from seqveil.model import Counts
-from seqveil.stream import State
+from seqveil import Fleet, Grid, MarkovModel, Setting
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.model import Counts
+from seqveil.receive.decode import decode_codes
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 SIDE, FRAMES, SAMPLES, STREAMS = 100, 25, 250, 16
 PER_SECOND = 10.0

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import Fleet, MarkovModel, Setting
-from seqveil.coins import SeededCoins
-from seqveil.statistics import summarise
+from seqveil.core.coins import SeededCoins
+from seqveil.receive.statistics import summarise
 
 TARGETS = ("histogram", "over_time", "transitions", "dwell")
 CASES = (

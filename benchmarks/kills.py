@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil import Setting
-from seqveil.model import MarkovModel
-from seqveil.roster import Roster
-from seqveil.store import Store
-from seqveil.store.live import units
+from seqveil.core.model import MarkovModel
+from seqveil.release.roster import Roster
+from seqveil.release.store import Store
+from seqveil.release.store.live import units
 
 MECHANISM = "balanced"
 

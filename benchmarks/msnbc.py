@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Fleet, MarkovModel, Setting, batches
-from seqveil.coins import SeededCoins
-from seqveil.decode import decode_codes
-from seqveil.distortion import Distortion
-from seqveil.kernel import Kernels, usable
-from seqveil.mechanisms import optimal
-from seqveil.mechanisms._filling import solve
-from seqveil.stream import State
+from seqveil import Fleet, MarkovModel, Setting
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import Distortion
+from seqveil.core.kernel import Kernels, usable
+from seqveil.core.mechanisms import optimal
+from seqveil.core.mechanisms._filling import solve
+from seqveil.receive.decode import decode_codes
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 USERS, CLICKS, EPSILON = 1_000, 20, 1.0
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import Fleet, MarkovModel, Setting, datasets
-from seqveil._symbols import Symbols
-from seqveil.coins import SeededCoins
-from seqveil.decode import decode_codes
-from seqveil.learn.private import BoundedCounts
-from seqveil.model import Counts
+from seqveil.core.coins import SeededCoins
+from seqveil.core.model import Counts
+from seqveil.core.symbols import Symbols
+from seqveil.receive.decode import decode_codes
+from seqveil.receive.learn.private import BoundedCounts
 
 EPSILONS = (8.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 RULES = ((0.0, 0.0), (2.0, 0.0), (2.0, 0.95), (3.0, 0.0), (3.0, 0.95), (4.0, 0.0), (4.0, 0.95))  # cut, share that stays

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import best, find
-from seqveil import Fleet, MarkovModel, Session, Setting, batches, distortion, fast
-from seqveil.coins import BITS, SystemCoins
-from seqveil.stream import State
+from seqveil import Fleet, MarkovModel, Session, Setting, distortion
+from seqveil.core import fast
+from seqveil.core.coins import BITS, SystemCoins
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 USERS, SYMBOLS, EPSILON = 100_000, 17, 1.0
 MECHANISMS = ("optimal", "crr", "randomized_response")

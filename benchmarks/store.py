@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, fast
-from seqveil.store import Store
-from seqveil.store.database import WAL_PAGES
+from seqveil import MarkovModel, Setting
+from seqveil.core import fast
+from seqveil.release.store import Store
+from seqveil.release.store.database import WAL_PAGES
 
 EVENTS, GROUP, SYMBOLS, EPSILON, TIMES = 200_000, 1000, 17, 1.0, 2
 AN_HOUR = 1_800_000

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, batches, distortion
-from seqveil.coins import SeededCoins
-from seqveil.mechanisms._batch import Batch, BatchMechanism
-from seqveil.mechanisms._program import solve
-from seqveil.mechanisms.tree import TREE, TREE_LDP
-from seqveil.stream import State
+from seqveil import MarkovModel, Setting, distortion
+from seqveil.core.coins import SeededCoins
+from seqveil.core.mechanisms._batch import Batch, BatchMechanism
+from seqveil.core.mechanisms._program import solve
+from seqveil.core.mechanisms.tree import TREE, TREE_LDP
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 SIDE = 100

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from seqveil.datasets import Dataset
 
 from seqveil import MarkovModel, Setting, datasets
-from seqveil.audit import wrong_model_bound
-from seqveil.coins import SeededCoins
-from seqveil.datasets import Dataset
-from seqveil.drift import Drift
-from seqveil.model import Counts
-from seqveil.shadow import Shadow
+from seqveil.core.coins import SeededCoins
+from seqveil.core.model import Counts
+from seqveil.receive.audit import wrong_model_bound
+from seqveil.receive.drift import Drift
+from seqveil.receive.reweigh import Shadow
 
 EPSILON, ALPHA = 1.0, 0.01
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)

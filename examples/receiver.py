@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-
-from seqveil import batches, belief, stream
 from seqveil.client import Client, Release, ServiceError
-from seqveil.stream import NOTHING, Setting, State
+
+from seqveil.core import filtering
+from seqveil.release import batches, stream
+from seqveil.release.stream import NOTHING, Setting, State
 
 
 class LiveDecoder:
@@ -38,11 +39,11 @@ class LiveDecoder:
         stamp = None if release.time is None else np.array([release.time])
         before = self.state.states
         seen, self.state = stream.observe(setting, self.state, np.array([code], np.int64), stamp)
-        law, _ = belief.condition(model, before, seen.columns / seen.columns.max(1, keepdims=True))
-        return belief.symbols(model, law)
+        law, _ = filtering.condition(model, before, seen.columns / seen.columns.max(1, keepdims=True))
+        return filtering.symbols(model, law)
 
     def _pass(self) -> np.ndarray:
-        from seqveil.store.live import skipped
+        from seqveil.release.store.live import skipped
 
         self.state = skipped(self.setting, self.state)
         return np.zeros((0, self.setting.model.n))

@@ -2,7 +2,7 @@
 
 import sys
 
-from seqveil.cli import main
+from seqveil.interfaces.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["spark", *sys.argv[1:]]))

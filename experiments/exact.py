@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqveil import belief
-from seqveil.coins import SeededCoins
-from seqveil.distortion import hamming
-from seqveil.kernel import DENOMINATOR
-from seqveil.mechanisms import Batch, BatchMechanism, Mechanism
-from seqveil.model import MarkovModel
+from seqveil.core import filtering
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import hamming
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.mechanisms import Batch, BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
 
 Errors = dict[str, float]
 RARE = 1e-15  # a history less likely than this adds nothing
@@ -47,7 +47,7 @@ def one_by_one(model: MarkovModel, mechanism: Mechanism, epsilon: float, length:
         chances = mass[kept]
         filtered.append(joint[kept] / chances[:, None])
         columns.append(column[kept])
-        states = belief.predict(model, filtered[-1])
+        states = filtering.predict(model, filtered[-1])
     late = _hindsight(model, chances, filtered, columns)
     return {"released": wrong / length, "online": guessed / length, "hindsight": late / length, "leakage": leak}
 
@@ -58,7 +58,7 @@ def _hindsight(model: MarkovModel, chances: np.ndarray, filtered: list[np.ndarra
         smooth = law * later
         smooth /= smooth.sum(1, keepdims=True)
         wrong += float(chances @ (1.0 - smooth.max(1)))
-        later = belief.pull(model, column * later)
+        later = filtering.pull(model, column * later)
     return wrong
 
 
@@ -113,7 +113,7 @@ def _outcomes(batch: Batch, mechanism: BatchMechanism) -> list[_Outcome]:
         chance = float(joint[:, index].sum())
         wrong = float((joint[:, index] * costs[:, index]).sum() / chance)
         guessed = float((1.0 - sent.smooth(ones)[0].max(1)).sum())
-        ahead = belief.predict(batch.model, sent.posterior[None, :])[0]
+        ahead = filtering.predict(batch.model, sent.posterior[None, :])[0]
         found.append(_Outcome(chance, wrong, guessed, max(sent.most, -sent.least), ahead, sent))
     return found
 
@@ -123,7 +123,7 @@ def _late(model: MarkovModel, sent: tuple[object, ...]) -> float:
     for each in reversed(sent):
         laws, first = each.smooth(later)  # type: ignore[attr-defined]
         wrong += float((1.0 - laws.max(1)).sum())
-        later = belief.pull(model, (first / first.max())[None, :])[0]
+        later = filtering.pull(model, (first / first.max())[None, :])[0]
     return wrong
 
 
@@ -132,5 +132,5 @@ def silent(model: MarkovModel, length: int) -> float:
     law, wrong = model.initial[None, :], 0.0
     for _ in range(length):
         wrong += float(1.0 - law.max())
-        law = belief.predict(model, law)
+        law = filtering.predict(model, law)
     return wrong / length

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.mechanisms import get
+from seqveil.core.mechanisms import get
 
 Table = np.ndarray  # (2, 2): row the truth, column the release
 Numbers = dict[str, Any]

@@ -17,13 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, batches, belief, distortion, mechanisms
-from seqveil.coins import SeededCoins
-from seqveil.kernel import Kernels
-from seqveil.mechanisms import Batch
-from seqveil.mechanisms import _boxes as boxes
-from seqveil.mechanisms import markov_quilt as quilt
-from seqveil.stream import State
+from seqveil import MarkovModel, Setting, distortion, mechanisms
+from seqveil.core import filtering
+from seqveil.core.coins import SeededCoins
+from seqveil.core.kernel import Kernels
+from seqveil.core.mechanisms import Batch
+from seqveil.core.mechanisms import _boxes as boxes
+from seqveil.evaluate.rivals import markov_quilt as quilt
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 EPSILON = 1.0
 TRIES = 3  # of which the quickest is taken
@@ -127,10 +129,10 @@ def _releases(model: MarkovModel, name: str, length: int) -> Act:
     def act() -> int:
         states, coins, done = model.initial[None], SeededCoins(1), 0
         for _ in range(length):
-            kernels = mechanism.kernels(belief.symbols(model, states), EPSILON, distortion.hamming())
+            kernels = mechanism.kernels(filtering.symbols(model, states), EPSILON, distortion.hamming())
             drawn = kernels.draw(np.zeros(1, np.int64), coins)
-            after, _ = belief.condition(model, states, kernels.column(drawn))
-            states = belief.predict(model, after)
+            after, _ = filtering.condition(model, states, kernels.column(drawn))
+            states = filtering.predict(model, after)
             done += _cells(kernels) + model.chain.nnz
         return done
 
@@ -178,7 +180,7 @@ def whole_sequences(n: int, length: int) -> Act:
     every = np.indices((n,) * length).reshape(length, -1).T
     costs = distortion.matrix((every[:, None] != every[None]).sum(2).astype(float))
     law = np.full((1, len(every)), 1.0 / len(every))
-    return lambda: int(mechanisms.mutual_information.kernels(law, 0.1, costs).extra.size)
+    return lambda: int(mechanisms.get("mutual_information").kernels(law, 0.1, costs).extra.size)
 
 
 def quilts(n: int, length: int) -> Act:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import Fleet, MarkovModel, Setting, belief, mechanisms
-from seqveil.coins import SeededCoins
-from seqveil.distortion import hamming
-from seqveil.mechanisms import Mechanism, markov_quilt
-from seqveil.mechanisms.mutual_information import information
-from seqveil.mechanisms.temporal import leakage
+from seqveil import Fleet, MarkovModel, Setting, mechanisms
+from seqveil.core import filtering
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import hamming
+from seqveil.core.mechanisms import Mechanism
+from seqveil.evaluate.rivals import markov_quilt
+from seqveil.evaluate.rivals.mutual_information import information
+from seqveil.evaluate.rivals.temporal import leakage
 
 Figures = dict[str, Any]
 EPSILON, LENGTH = 0.5, 4
@@ -74,8 +76,8 @@ def enumerate_stream(model: MarkovModel, mechanism: Mechanism, epsilon: float, l
             with np.errstate(divide="ignore"):
                 step = step + np.log(likely[every[:, t]] / marginal)
             column, chance = column * likely[every[:, t]], chance * marginal
-            after, _ = belief.condition(model, states, likely[None])
-            states = belief.predict(model, after)
+            after, _ = filtering.condition(model, states, likely[None])
+            states = filtering.predict(model, after)
         if column.any():
             columns.append(column)
             steps.append(step)
@@ -114,7 +116,7 @@ def sip_composes() -> Figures:
 
 def mip_composes() -> Figures:
     """Information of a stream under kernels that see the present symbol and past releases only: it adds up exactly."""
-    stream = enumerate_stream(STICKY, mechanisms.mutual_information, 0.1, LENGTH)
+    stream = enumerate_stream(STICKY, mechanisms.get("mutual_information"), 0.1, LENGTH)
     fair = np.array([[0.5, 0.5]])
     coin = np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.0, 0.5], [0.5, 0.0]]])  # Pr(Z, Z⊕X | X), Z a hidden fair coin
     each = max(float(information(fair, coin.sum(axis)[None])[0]) for axis in (1, 2))
@@ -177,7 +179,7 @@ def guarantees(seed: int = 0) -> Figures:
         kernels = mechanisms.get(name).kernels(beliefs, EPSILON, hamming())
         found[f"{name}: largest leakage over 300 beliefs, in ε"] = float(kernels.leakage(beliefs).max()) / EPSILON
     rare = np.array([[0.999, 0.001]])
-    kernel = mechanisms.mutual_information.kernels(rare, 0.01, hamming())
+    kernel = mechanisms.get("mutual_information").kernels(rare, 0.01, hamming())
     found["mutual_information: leakage at (.999, .001), ε = 0.01"] = float(kernel.leakage(rare)[0])
     return found
 
@@ -188,7 +190,7 @@ def correlation() -> Figures:
     for name in ("randomized_response", "mutual_information", "optimal"):
         tables = []
         for model in (INDEPENDENT, STICKY):
-            states = belief.predict(model, np.array([[0.8, 0.2]]))
+            states = filtering.predict(model, np.array([[0.8, 0.2]]))
             kernel = mechanisms.get(name).kernels(states, EPSILON, hamming()).one(0)
             table = np.zeros((2, 2))
             table[:, kernel.codes] = kernel.probabilities

@@ -16,11 +16,13 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from experiments import streams
-from seqveil import MarkovModel, Setting, batches, belief
-from seqveil.coins import SeededCoins
-from seqveil.kernel import DENOMINATOR
-from seqveil.mechanisms import Mechanism
-from seqveil.stream import State
+from seqveil import MarkovModel, Setting
+from seqveil.core import filtering
+from seqveil.core.coins import SeededCoins
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.mechanisms import Mechanism
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 Codes = Floats = np.ndarray
 TOGETHER = 400_000  # states of all streams followed at once: what a cache holds
@@ -115,10 +117,10 @@ def _follow(model: MarkovModel, truth: Codes, start: Callable[[], Choose], whole
         states = np.broadcast_to(model.initial, (rows.stop - begin, model.size))
         notes = []
         for t in range(truth.shape[1]):
-            codes, columns = choose(rows, t, belief.symbols(model, states))
-            after, marginal = belief.condition(model, states, columns)
-            notes.append((codes, *_noted(belief.symbols(model, after), where, marginal / whole)))
-            states = belief.predict(model, after)
+            codes, columns = choose(rows, t, filtering.symbols(model, states))
+            after, marginal = filtering.condition(model, states, columns)
+            notes.append((codes, *_noted(filtering.symbols(model, after), where, marginal / whole)))
+            states = filtering.predict(model, after)
         parts.append(Seen(*(np.stack(each, axis=1) for each in zip(*notes, strict=True))))
     return Seen.join(parts)
 
@@ -149,9 +151,9 @@ def restricted(followers: MarkovModel, model: MarkovModel, truth: Codes, epsilon
                 chance = weights.sum(1)
                 lost = chance == 0  # nobody who follows the chain can have made it: start from what was believed
                 weights[lost], chance = after[lost], np.where(lost, TINY, chance)
-                states = belief.predict(model, weights)
-            after, marginal = belief.condition(model, states, column)
-            notes.append((codes[:, t], *_noted(belief.symbols(model, after), where, chance * marginal)))
+                states = filtering.predict(model, weights)
+            after, marginal = filtering.condition(model, states, column)
+            notes.append((codes[:, t], *_noted(filtering.symbols(model, after), where, chance * marginal)))
         parts.append(Seen(*(np.stack(each, axis=1) for each in zip(*notes, strict=True))))
     return Seen.join(parts)
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from seqveil.datasets import Dataset
 
 from experiments.context import Context
 from seqveil import MarkovModel, datasets
-from seqveil.alphabet import Grid
-from seqveil.datasets import Dataset
-from seqveil.distortion import Distortion, euclidean
-from seqveil.errors import DataError
-from seqveil.model import Counts
+from seqveil.core.alphabet import Grid
+from seqveil.core.distortion import Distortion, euclidean
+from seqveil.core.errors import DataError
+from seqveil.core.model import Counts
 
 Codes = np.ndarray
 

@@ -12,7 +12,7 @@ from typing import Any
 from experiments import EXPERIMENTS, module
 from experiments.claims import FAILS, HOLDS, OPEN, UNSOUND
 from experiments.context import read, write
-from seqveil.errors import InputError
+from seqveil.core.errors import InputError
 
 Result = dict[str, Any]
 STYLE = """

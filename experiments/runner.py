@@ -10,7 +10,7 @@ from typing import Any
 from experiments import EXPERIMENTS, module, report
 from experiments.context import Context, dumps, read, write
 from seqveil import __version__, datasets
-from seqveil.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError
 
 Result = dict[str, Any]
 

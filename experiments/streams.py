@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
-from seqveil import Fleet, MarkovModel, Setting, batches
-from seqveil.coins import SeededCoins
 from seqveil.datasets import Dataset
-from seqveil.decode import decode_codes
-from seqveil.distortion import Distortion
-from seqveil.mechanisms import BatchMechanism, find
-from seqveil.stream import State
+
+from seqveil import Fleet, MarkovModel, Setting
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import Distortion
+from seqveil.core.mechanisms import BatchMechanism, find
+from seqveil.receive.decode import decode_codes
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 Codes = np.ndarray
 TOGETHER = 5_000_000  # numbers of a table of laws that may be in memory at once

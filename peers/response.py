@@ -9,8 +9,8 @@ import numpy as np
 
 from peers.environments import MULTI_FREQ, OPENDP, PURE, Peer, ask
 from peers.judge import Row, by_offset, chi_square, threshold, verdict
-from seqveil.kernel import Kernel
-from seqveil.mechanisms import randomized_response
+from seqveil.core.kernel import Kernel
+from seqveil.core.mechanisms import randomized_response
 
 SIZES = (4, 17, 100)
 EPSILONS = (0.1, 0.5, 1.0, 3.0)

@@ -16,8 +16,9 @@ import numpy as np
 
 from peers.environments import MULTI_FREQ, OPENDP, PURE, Unavailable, ask, set_up
 from peers.response import speed_cases
-from seqveil import Fleet, MarkovModel, Setting, fast
-from seqveil.coins import SystemCoins
+from seqveil import Fleet, MarkovModel, Setting
+from seqveil.core import fast
+from seqveil.core.coins import SystemCoins
 
 SIZES = (17, 100)
 EPSILON = 1.0

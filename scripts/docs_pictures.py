@@ -10,8 +10,8 @@ from pathlib import Path
 
 import seqveil as sv
 from seqveil import datasets, planning, plots
-from seqveil._symbols import Codes
-from seqveil.decode import estimates
+from seqveil.core.symbols import Codes
+from seqveil.receive.decode import estimates
 
 TARGET = Path(__file__).parent.parent / "docs" / "img"
 SEED = 7

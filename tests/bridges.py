@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from mosquitto import Client, until
-from seqveil.model import MarkovModel
-from seqveil.mqtt import Bridge, Broker, Link, Topics
-from seqveil.store import Store
-from seqveil.stream import Setting
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
 KEY = bytes(range(32))
 VALUES = ["zq-left", "zq-right", "zq-up"]

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from seqveil.belief import predict
-from seqveil.mechanisms._batch import Batch
-from seqveil.model import MarkovModel
+from seqveil.core.filtering import predict
+from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.model import MarkovModel
 
 
 class FixedCoins:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from seqveil import stream
+from seqveil.release import stream
 
 
 class GivenCoins:
@@ -133,7 +133,7 @@ def release_paths(setting, length, state=None, columns=()):
         _, after = stream.observe(setting, state, np.array([stream.NOTHING]))
         yield from release_paths(setting, length - 1, after, (*columns, np.ones(setting.model.n, np.int64)))
         return
-    belief = stream.belief.symbols(setting.model, state.states)
+    belief = stream.filtering.symbols(setting.model, state.states)
     kernel = stream.kernels(setting, belief, float(epsilons[0])).one(0)
     for index, code in enumerate(kernel.codes.tolist()):
         if not kernel.marginal(belief[0])[index] > 0:

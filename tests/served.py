@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 import reference_streams as ref
-from seqveil.model import MarkovModel
-from seqveil.service import tokens
-from seqveil.service.app import create_app
-from seqveil.service.config import ServeConfig
-from seqveil.service.server import server as http_server
-from seqveil.store import Store
-from seqveil.stream import Setting
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.service import tokens
+from seqveil.interfaces.service.app import create_app
+from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service.server import server as http_server
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
 KEY = bytes(range(32))
 WORDS = ["home", "work", "gym", "shop"]

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from seqveil.studio.app import create_app
-from seqveil.studio.desk import Desk
+from seqveil.interfaces.studio.app import create_app
+from seqveil.interfaces.studio.desk import Desk
 from served import ask
 
 KEY = "the-key-of-these-tests"

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import Budget, Fleet, MarkovModel, Setting, errors
-from seqveil.accelerated import DeviceFleet
-from seqveil.coins import SeededCoins
+from seqveil.core.coins import SeededCoins
+from seqveil.release.accelerated import DeviceFleet
 
 pytest.importorskip("torch", reason="a device fleet needs torch")
 pytestmark = pytest.mark.slow

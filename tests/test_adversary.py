@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 import reference_streams as ref
 import seqveil as sv
-from seqveil import mechanisms, stream
-from seqveil.audit import adversary
-from seqveil.coins import SeededCoins
-from seqveil.decode import decode_codes, decode_paths
-from seqveil.errors import DataError, InputError
-from seqveil.kernel import DENOMINATOR
+from seqveil import mechanisms
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.evaluate import adversary
+from seqveil.receive.decode import decode_codes, decode_paths
+from seqveil.release import stream
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def paths(setting, codes=(), columns=(), state=None):
     if len(codes) == LENGTH:
         yield codes, columns, state
         return
-    belief = stream.belief.symbols(setting.model, state.states)
+    belief = stream.filtering.symbols(setting.model, state.states)
     kernel = stream.kernels(setting, belief, float(stream.allowance(setting, state)[0][0])).one(0)
     for index, code in enumerate(kernel.codes.tolist()):
         if kernel.marginal(belief[0])[index] > 0:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import Budget, MarkovModel, Session, Setting
-from seqveil.audit import Against, BatchAgainst, wrong_model_bound
-from seqveil.audit.against import merged
-from seqveil.cli import main
-from seqveil.errors import InputError
-from seqveil.flow.against import against_file
-from seqveil.flow.release import release_file
-from seqveil.stream import NOTHING
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.against import against_file
+from seqveil.interfaces.flow.release import release_file
+from seqveil.receive.audit import Against, BatchAgainst, wrong_model_bound
+from seqveil.receive.audit.against import merged
+from seqveil.release.stream import NOTHING
 
 
 def chain(rng, n, zeros=False):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqveil.alphabet import Alphabet, Bins, Grid, from_json
-from seqveil.errors import InputError, UnknownSymbol
+from seqveil.core.alphabet import Alphabet, Bins, Grid, from_json
+from seqveil.core.errors import InputError, UnknownSymbol
 
 plain_values = st.one_of(
     st.text(max_size=4), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.booleans(), st.none()

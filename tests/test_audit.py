@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import Budget, MarkovModel, Schedule, Session, Setting
-from seqveil.audit import Audit
-from seqveil.errors import DataError
-from seqveil.stream import NOTHING
+from seqveil.core.errors import DataError
+from seqveil.receive.audit import Audit
+from seqveil.release.stream import NOTHING
 
 
 def random_model(rng, n, zeros):

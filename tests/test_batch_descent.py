@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_batches import check_kernel, check_release, every_batch, random_model, sequence_leakage
-from seqveil.coins import SeededCoins
-from seqveil.distortion import absolute, hamming
-from seqveil.errors import InputError
-from seqveil.mechanisms._batch import Batch
-from seqveil.model import MarkovModel
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import absolute, hamming
+from seqveil.core.errors import InputError
+from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.model import MarkovModel
 
 pytestmark = pytest.mark.slow
 
 # the modules; the package may give these names to the mechanisms in them
-batch_descent = importlib.import_module("seqveil.mechanisms.batch_descent")
-batch_lp = importlib.import_module("seqveil.mechanisms.batch_lp")
+batch_descent = importlib.import_module("seqveil.core.mechanisms.batch_descent")
+batch_lp = importlib.import_module("seqveil.core.mechanisms.batch_lp")
 
 MECHANISM = batch_descent.MECHANISM
 

@@ -9,16 +9,16 @@ from scipy.stats import chi2
 
 import reference
 from reference_batches import FixedCoins, check_kernel, check_release, every_batch, random_model, sequence_leakage
-from seqveil.coins import SeededCoins
-from seqveil.distortion import absolute, hamming
-from seqveil.errors import InputError
-from seqveil.kernel import DENOMINATOR
-from seqveil.mechanisms import _support, optimal
-from seqveil.mechanisms._batch import Batch
-from seqveil.model import Counts, MarkovModel
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import absolute, hamming
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.mechanisms import _support, optimal
+from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.model import Counts, MarkovModel
 
 # the modules; the package may give these names to the mechanisms in them
-batch_lp = importlib.import_module("seqveil.mechanisms.batch_lp")
+batch_lp = importlib.import_module("seqveil.core.mechanisms.batch_lp")
 
 
 def table_of(batch):

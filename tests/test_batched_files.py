@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Schedule, Setting, batches, mechanisms, stream
-from seqveil.batches import decode_path
-from seqveil.cli import main
-from seqveil.decode import decode_paths
-from seqveil.errors import DataError
-from seqveil.flow import audit_file, decode_file, release_file
+from seqveil import Budget, MarkovModel, Schedule, Setting, mechanisms
+from seqveil.core.errors import DataError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow import audit_file, decode_file, release_file
+from seqveil.receive.decode import decode_paths
+from seqveil.release import batches, stream
+from seqveil.release.batches import decode_path
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil import batches, belief, mechanisms, stream
-from seqveil.coins import SeededCoins
-from seqveil.errors import BudgetSpent, DataError, InputError
-from seqveil.mechanisms.auto import choose
+from seqveil import mechanisms
+from seqveil.core import filtering
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.mechanisms.auto import choose
+from seqveil.release import batches, stream
 
 STICKY = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 GAPPED = sv.MarkovModel([0.6, 0.4, 0.0], [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5], [0.4, 0.0, 0.6]])
@@ -70,7 +72,7 @@ def test_decoding_across_batches_is_bayes(seed, name, gapped):
     for sequence, weight in weights.items():
         expected[np.arange(4), sequence] += weight / total
     np.testing.assert_allclose(batches.smooth(setting, sent), expected, atol=1e-10)
-    last = belief.symbols(model, sent[-1].posterior[None])[0]
+    last = filtering.symbols(model, sent[-1].posterior[None])[0]
     np.testing.assert_allclose(batches.filtered(setting, sent)[-1], last, atol=1e-10)
 
 

@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 import typer
 
-from seqveil import cli, mechanisms
-from seqveil.cli import app, main
+from seqveil import mechanisms
+from seqveil.interfaces import cli
+from seqveil.interfaces.cli import app, main
 
 COMMANDS = ("fit", "plan", "release", "audit", "decode", "mechanisms")
 SECRET = "zq-secret-77"
@@ -400,7 +401,7 @@ def large(tmp_path_factory):
 
 def test_help_is_quick_because_it_loads_little(tmp_path):
     check = (
-        "import sys; from seqveil.cli import main; main(['release', '--help']); "
+        "import sys; from seqveil.interfaces.cli import main; main(['release', '--help']); "
         "print([name for name in ('scipy', 'polars', 'matplotlib', 'highspy') if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
@@ -452,8 +453,8 @@ def test_a_reader_that_never_came_is_no_error():
 def test_a_signal_that_python_drops_still_ends_the_run():
     """A signal may come while a finaliser runs, where exceptions are lost: the next chunk must notice it."""
     program = (
-        "import sys, signal, seqveil.cli as cli\n"
-        "from seqveil.commands import output\n"
+        "import sys, signal, seqveil.interfaces.cli as cli\n"
+        "from seqveil.interfaces.commands import output\n"
         "class Last:\n"
         "    def __del__(self): signal.raise_signal(signal.SIGINT)\n"
         "with cli.interruptible():\n"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seqveil.client import Client, Event, ServiceError, Unreachable
 
 from examples.receiver import LiveDecoder
 from seqveil import decode
-from seqveil.accounting import Budget
-from seqveil.client import Client, Event, ServiceError, Unreachable
-from seqveil.decode import decode_paths
-from seqveil.errors import InputError
-from seqveil.stream import Setting
+from seqveil.core.errors import InputError
+from seqveil.receive.decode import decode_paths
+from seqveil.release.accounting import Budget
+from seqveil.release.stream import Setting
 from served import WORDS, running, words_model, words_setting
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from seqveil.coins import BITS, SeededCoins, SystemCoins, coins
-from seqveil.errors import InputError
+from seqveil.core.coins import BITS, SeededCoins, SystemCoins, coins
+from seqveil.core.errors import InputError
 
 
 @pytest.mark.parametrize("source", [SystemCoins(), SeededCoins(3)], ids=["system", "seeded"])

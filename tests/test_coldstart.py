@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seqveil.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
 
 import reference_streams as streams
 from seqveil import Budget, Fleet, MarkovModel, Setting
-from seqveil.alphabet import Alphabet
-from seqveil.coins import SeededCoins
-from seqveil.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
-from seqveil.errors import BudgetSpent, InputError, ModelError
-from seqveil.leakage import extremes
-from seqveil.learn import Evidence, learn, region, slack_along
+from seqveil.core.alphabet import Alphabet
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import BudgetSpent, InputError, ModelError
+from seqveil.core.leakage import extremes
+from seqveil.receive.learn import Evidence, learn, region, slack_along
 
 pytestmark = pytest.mark.slow
 

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from seqveil.coldstart import Versions
 
 from seqveil import MarkovModel
-from seqveil.cli import main
-from seqveil.coldstart import Versions
-from seqveil.errors import DataError
-from seqveil.flow.coldstart import audit_cold
+from seqveil.core.errors import DataError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.coldstart import audit_cold
 
 pytestmark = pytest.mark.slow
 

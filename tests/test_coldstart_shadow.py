@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 import reference_batches
 import reference_streams as streams
-from seqveil import MarkovModel, Setting, batches, shadow
-from seqveil.coins import SeededCoins
-from seqveil.errors import InputError
-from seqveil.stream import State
+from seqveil import MarkovModel, Setting
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.receive import reweigh as shadow
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from seqveil import MarkovModel, Setting
-from seqveil.coins import KeyedCoins
-from seqveil.errors import InputError, ModelError
-from seqveil.learn import learn
-from seqveil.shadow import Shadow
-from seqveil.store import Store
-from seqveil.store.upgrade import evidence_of, upgrade
+from seqveil.core.coins import KeyedCoins
+from seqveil.core.errors import InputError, ModelError
+from seqveil.receive.learn import learn
+from seqveil.receive.reweigh import Shadow
+from seqveil.receive.upgrade import evidence_of, upgrade
+from seqveil.release.store import Store
 
 pytestmark = pytest.mark.slow
 
@@ -111,8 +111,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path):
 
 def test_the_command_begins_learns_and_goes_on(tmp_path, capsys):
     """release --state, upgrade, release --state again: the same output file, and a second upgrade after a kill."""
-    from seqveil.cli import main
     from seqveil.coldstart import Versions
+
+    from seqveil.interfaces.cli import main
 
     truth, place = TRUTH.sample(24, users=300, seed=4), str(tmp_path)
     rows = [f"u{u},{'abc'[truth[u, t]]}" for t in range(24) for u in range(300)]

@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 import reference
 import reference_streams as ref
 import seqveil as sv
-from seqveil import batches, datasets, distortion, mechanisms, plots, stream
-from seqveil.alphabet import Alphabet
-from seqveil.cli import app, main
-from seqveil.commands.compare_table import winners
-from seqveil.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
-from seqveil.comparison.limits import _blahut, single_release
-from seqveil.comparison.race import _Batched, _OneByOne
-from seqveil.comparison.row import clustered
-from seqveil.decode import decode_codes
-from seqveil.errors import DataError, InputError
-from seqveil.flow.compare import Job, RowBook, jobs, read_arena, set_arena
+from seqveil import datasets, distortion, mechanisms, plots
+from seqveil.core.alphabet import Alphabet
+from seqveil.core.errors import DataError, InputError
+from seqveil.evaluate.commands.compare_table import winners
+from seqveil.evaluate.compare_files import Job, RowBook, jobs, read_arena, set_arena
+from seqveil.evaluate.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
+from seqveil.evaluate.comparison.limits import _blahut, single_release
+from seqveil.evaluate.comparison.race import _Batched, _OneByOne
+from seqveil.evaluate.comparison.row import clustered
+from seqveil.interfaces.cli import app, main
+from seqveil.receive.decode import decode_codes
+from seqveil.release import batches, stream
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +63,7 @@ class Slow:
     def one_by_one(self, setting, codes, coin):
         state, made = stream.State.start(setting), []
         for k, x in enumerate(codes):
-            belief = stream.belief.symbols(setting.model, state.states)
+            belief = stream.filtering.symbols(setting.model, state.states)
             used = float(stream.allowance(setting, state)[0][0])
             kernel = stream.kernels(setting, belief, used).one(0)
             self.lifts += [pair for pair in ref.exact_lifts(kernel.weights, belief[0]) if pair]
@@ -92,7 +93,7 @@ RACES = [("optimal", 1, 1), ("optimal", 1, 3), ("randomized_response", 1, 1), ("
 @pytest.mark.parametrize(("mechanism", "batch", "period"), RACES)
 @pytest.mark.parametrize("coin", [0, 1 << 61])
 def test_a_race_measures_what_a_slow_reading_finds(chain, mechanism, batch, period, coin, monkeypatch):
-    monkeypatch.setattr("seqveil.comparison.arena.PART", 100)  # several parts of several users
+    monkeypatch.setattr("seqveil.evaluate.comparison.arena.PART", 100)  # several parts of several users
     streams = ragged(chain, [1, 5, 3, 7, 4, 4])
     setting = stream.Setting.of(chain, mechanism, 0.6 * batch, schedule=period, batch=batch)
     coins, seen = ref.OneCoin(), []
@@ -454,7 +455,7 @@ def test_people_of_a_set_are_never_on_both_sides(monkeypatch):
     own = dataclasses.replace(
         made, streams=frame, index=index, alphabet=Alphabet(range(12)), distortion=distortion.hamming()
     )
-    monkeypatch.setattr(datasets, "load", lambda name, folder, **options: own)
+    monkeypatch.setattr("seqveil.interfaces.datasets.load", lambda name, folder, **options: own)
     arena, split = set_arena("msnbc", test_share=0.25, first=3, streams=4, seed=1)
     assert (split.fit_users, split.test_users, split.fit_events, split.test_events) == (9, 3, 90, 12)
     released = {int(code) for codes in arena.streams for code in codes}

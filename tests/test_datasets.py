@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import datasets
-from seqveil.alphabet import Alphabet, Bins, Grid
-from seqveil.datasets import _walks
-from seqveil.datasets._catalogue import FACTS
-from seqveil.errors import DataError, InputError
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.datasets import _walks
+from seqveil.interfaces.datasets._catalogue import FACTS
 
 REAL = os.environ.get("SEQVEIL_DATA")
 real = pytest.mark.skipif(not REAL, reason="SEQVEIL_DATA names no folder with the real sets")

@@ -5,12 +5,13 @@ import pytest
 
 import reference_streams as ref
 import seqveil as sv
-from seqveil import mechanisms, stream
-from seqveil.accounting import Budget, Schedule
-from seqveil.coins import SeededCoins
-from seqveil.decode import decode, decode_codes, estimates, histogram
-from seqveil.errors import DataError
-from seqveil.fleet import Fleet
+from seqveil import mechanisms
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError
+from seqveil.receive.decode import decode, decode_codes, estimates, histogram
+from seqveil.release import stream
+from seqveil.release.accounting import Budget, Schedule
+from seqveil.release.fleet import Fleet
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_streams as ref
-from seqveil.alphabet import Alphabet, Grid
-from seqveil.distortion import absolute, euclidean, hamming, matrix, resolve, squared
-from seqveil.errors import InputError
+from seqveil.core.alphabet import Alphabet, Grid
+from seqveil.core.distortion import absolute, euclidean, hamming, matrix, resolve, squared
+from seqveil.core.errors import InputError
 
 
 def every_kind(rng, n):

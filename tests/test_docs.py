@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from seqveil.cli import main
+from seqveil.interfaces.cli import main
 
 ROOT = Path(__file__).parent.parent
 TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from seqveil import Fleet, MarkovModel, Schedule, Setting, stream
-from seqveil.cli import main
-from seqveil.coins import SeededCoins
-from seqveil.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
-from seqveil.errors import InputError
-from seqveil.flow.release import release_file
+from seqveil import Fleet, MarkovModel, Schedule, Setting
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.release import release_file
+from seqveil.receive.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
+from seqveil.release import stream
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from scipy.optimize import linprog
 from experiments import exact, example1
 from experiments._noise import dips
 from seqveil import MarkovModel, mechanisms
-from seqveil.distortion import hamming
-from seqveil.mechanisms import Batch
+from seqveil.core.distortion import hamming
+from seqveil.core.mechanisms import Batch
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Budget, Fleet, MarkovModel, Session, Setting, errors, fast, mechanisms
-from seqveil.coins import SeededCoins
+from seqveil import Budget, Fleet, MarkovModel, Session, Setting, errors, mechanisms
+from seqveil.core import fast
+from seqveil.core.coins import SeededCoins
 
 pytest.importorskip("numba", reason="the compiled path needs numba (pip install 'seqveil[fast]')")
 
@@ -176,7 +177,7 @@ def test_loads_itself_when_worth_it_and_can_be_switched_off(monkeypatch):
 
 
 def test_code_that_disagrees_with_numpy_is_not_used(monkeypatch):
-    from seqveil import _compiled
+    from seqveil.core import compiled as _compiled
 
     class Off:
         """The compiled functions with one last bit changed."""

@@ -12,9 +12,9 @@ from experiments.context import Context, dumps
 from experiments.people import Sizes
 from experiments.reidentify import Network
 from seqveil import MarkovModel, Setting
-from seqveil.alphabet import Grid
-from seqveil.decode import decode_codes
-from seqveil.mechanisms.temporal import leakage
+from seqveil.core.alphabet import Grid
+from seqveil.evaluate.rivals.temporal import leakage
+from seqveil.receive.decode import decode_codes
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from seqveil import files
-from seqveil.errors import DataError, InputError
-from seqveil.files import Chunk, Columns, OrderCheck, Writer, count_rows, read, reading, sorted_chunks, writing
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces import files
+from seqveil.interfaces.files import (
+    Chunk,
+    Columns,
+    OrderCheck,
+    Writer,
+    count_rows,
+    read,
+    reading,
+    sorted_chunks,
+    writing,
+)
 
 SECRET = "Zq9secret"
 FORMATS = ["csv", "tsv", "jsonl", "ndjson", "parquet"]
@@ -185,7 +195,7 @@ def test_standard_input_as_a_whole_and_by_format(monkeypatch):
 
 def test_live_input_is_given_as_it_arrives():
     program = (
-        "from seqveil.files import read\n"
+        "from seqveil.interfaces.files import read\n"
         "for chunk in read('-', live=True): print(chunk.first_row, *chunk.values.to_list(), flush=True)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -516,5 +526,5 @@ def test_rows_are_counted(tmp_path, extension):
 
 
 def test_importing_files_does_not_import_polars():
-    program = "import sys, seqveil.files; assert 'polars' not in sys.modules"
+    program = "import sys, seqveil.interfaces.files; assert 'polars' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

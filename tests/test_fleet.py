@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_streams as ref
-from seqveil import mechanisms, roster, stream
-from seqveil.accounting import Budget, Schedule
-from seqveil.coins import SeededCoins
-from seqveil.errors import BudgetSpent, InputError
-from seqveil.fleet import ARRAYS, Fleet, rounds, take
-from seqveil.leakage import Account
-from seqveil.model import MarkovModel
-from seqveil.roster import Roster
-from seqveil.session import Session
+from seqveil import mechanisms
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.leakage import Account
+from seqveil.core.model import MarkovModel
+from seqveil.release import roster, stream
+from seqveil.release.accounting import Budget, Schedule
+from seqveil.release.fleet import ARRAYS, Fleet, rounds, take
+from seqveil.release.roster import Roster
+from seqveil.release.session import Session
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 

@@ -7,12 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Schedule, Setting, decode, stream
-from seqveil.alphabet import Bins, Grid
-from seqveil.errors import DataError, InputError
-from seqveil.flow import Columns, Source, audit_file, decode_file, fit_file, release_file
-from seqveil.flow.meta import Digest
-from seqveil.flow.rows import seconds
+from seqveil import Budget, MarkovModel, Schedule, Setting, decode
+from seqveil.core.alphabet import Bins, Grid
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.flow import Columns, Source, audit_file, decode_file, fit_file, release_file
+from seqveil.interfaces.flow.meta import Digest
+from seqveil.interfaces.flow.rows import seconds
+from seqveil.release import stream
 
 WORDS = ["bed", "kitchen", "office"]
 

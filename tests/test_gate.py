@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Budget, Fleet, MarkovModel, Session, Setting, batches, fast, mechanisms, stream
-from seqveil.accounting import compose
-from seqveil.coins import SeededCoins
-from seqveil.errors import DataError, InputError, SeqveilError
-from seqveil.flow import audit_file, decode_file, release_file
+from seqveil import Budget, Fleet, MarkovModel, Session, Setting, mechanisms
+from seqveil.core import fast
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.interfaces.flow import audit_file, decode_file, release_file
+from seqveil.release import batches, stream
+from seqveil.release.accounting import compose
 
 CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 QUICK = [name for name in mechanisms.instantaneous() if name not in ("temporal", "temporal_restricted")]

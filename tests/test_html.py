@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import seqveil as sv
 from seqveil import planning
-from seqveil.comparison import Arena, Contestant, race
+from seqveil.evaluate.comparison import Arena, Contestant, race
 
 
 class Shown(HTMLParser):

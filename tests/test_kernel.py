@@ -12,9 +12,9 @@ from scipy import stats
 
 import reference_streams as ref
 from seqveil import distortion, mechanisms
-from seqveil.coins import SystemCoins
-from seqveil.errors import GuaranteeError, InputError
-from seqveil.kernel import DENOMINATOR, Kernel, Kernels, to_weights
+from seqveil.core.coins import SystemCoins
+from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.kernel import DENOMINATOR, Kernel, Kernels, to_weights
 
 NAMES = mechanisms.instantaneous()
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 2.0, 4.0]

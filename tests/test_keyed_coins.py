@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import reference_streams as ref
-from seqveil import batches, coins, stream
-from seqveil.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, key_file
-from seqveil.errors import InputError
-from seqveil.fleet import Fleet
-from seqveil.model import MarkovModel
+from seqveil import coins
+from seqveil.core.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, key_file
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.release import batches, stream
+from seqveil.release.fleet import Fleet
 
 KEY = bytes(range(32))
 

@@ -14,19 +14,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seqveil.coldstart import ColdStart, Points
 
 import reference_streams as ref
-from seqveil import Budget, MarkovModel, Session, batches, mechanisms, stream
-from seqveil.cli import main
-from seqveil.coins import KeyedCoins, SeededCoins
-from seqveil.coldstart import ColdStart, Points
-from seqveil.errors import BudgetSpent, InputError
-from seqveil.spark.bucket import Bucket, Memory
-from seqveil.store import Store
-from seqveil.store.upgrade import upgrade
-from seqveil.stream import Setting
+from seqveil import Budget, MarkovModel, Session, mechanisms
+from seqveil.core.coins import KeyedCoins, SeededCoins
+from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.spark.bucket import Bucket, Memory
+from seqveil.receive.upgrade import upgrade
+from seqveil.release import batches, stream
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
-tree = import_module("seqveil.mechanisms.tree")
+tree = import_module("seqveil.core.mechanisms.tree")
 KEY = bytes(range(32))
 FILES = Path(__file__).parent / "files"
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])

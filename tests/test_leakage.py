@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_streams as ref
-from seqveil import belief
-from seqveil.kernel import DENOMINATOR
-from seqveil.leakage import Account, log_lifts
-from seqveil.model import MarkovModel
+from seqveil.core import filtering
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.leakage import Account, log_lifts
+from seqveil.core.model import MarkovModel
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -26,10 +26,10 @@ def charged(model, columns):
     states, account = model.initial[None], Account.start(model, 1)
     for column in columns:
         weights = column[None].astype(float)
-        possible = belief.symbols(model, states) > 0
-        posterior, marginal = belief.condition(model, states, weights)
+        possible = filtering.symbols(model, states) > 0
+        posterior, marginal = filtering.condition(model, states, weights)
         account = account.charge(model, weights, marginal, possible)
-        states = belief.predict(model, posterior)
+        states = filtering.predict(model, posterior)
     return account
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import reference_streams as streams
 from seqveil import Fleet, MarkovModel, Schedule, Setting
-from seqveil.coins import SeededCoins
-from seqveil.errors import InputError
-from seqveil.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
-from seqveil.learn.expect import each_user
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.receive.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
+from seqveil.receive.learn.expect import each_user
 
 pytestmark = pytest.mark.slow
 

@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import MarkovModel, Session, Setting, batches, belief, fast, stream
-from seqveil.audit import Audit
-from seqveil.coins import SeededCoins
-from seqveil.kernel import Kernels, to_weights
-from seqveil.mechanisms import Batch, BatchMechanism
-from seqveil.mechanisms._support import Codebook, support
-from seqveil.store.live import skipped
+from seqveil import MarkovModel, Session, Setting
+from seqveil.core import fast, filtering
+from seqveil.core.coins import SeededCoins
+from seqveil.core.kernel import Kernels, to_weights
+from seqveil.core.mechanisms import Batch, BatchMechanism
+from seqveil.core.mechanisms._support import Codebook, support
+from seqveil.receive.audit import Audit
+from seqveil.release import batches, stream
+from seqveil.release.store.live import skipped
 
-TreeRelease = import_module("seqveil.mechanisms.tree").TreeRelease
+TreeRelease = import_module("seqveil.core.mechanisms.tree").TreeRelease
 
 
 @pytest.fixture(autouse=True)
@@ -205,10 +207,10 @@ def test_an_event_nobody_released_moves_the_account_on_too():
     gap = skipped(setting, state)
     for account in (told, gap.account):
         assert account.ahead_most.tolist() == told.ahead_most.tolist()
-    after, marginal = belief.move(model, gap.states, column)
+    after, marginal = filtering.move(model, gap.states, column)
     assert after.sum() == pytest.approx(1.0)
-    charged = gap.account.charge(model, column, marginal, belief.possible(model, gap.states))
-    assert charged.worst[0] == told.charge(model, column, marginal, belief.possible(model, gap.states)).worst[0]
+    charged = gap.account.charge(model, column, marginal, filtering.possible(model, gap.states))
+    assert charged.worst[0] == told.charge(model, column, marginal, filtering.possible(model, gap.states)).worst[0]
 
 
 def respond(batch: Batch) -> Codebook:

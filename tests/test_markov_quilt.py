@@ -12,11 +12,11 @@ from scipy import stats
 import reference_streams as ref
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.coins import SeededCoins, SystemCoins
-from seqveil.errors import InputError, ModelError
-from seqveil.mechanisms import tops
-from seqveil.mechanisms._noise import discrete_laplace
-from seqveil.mechanisms.markov_quilt import noisy_count, noisy_histogram, scale
+from seqveil.core.coins import SeededCoins, SystemCoins
+from seqveil.core.errors import InputError, ModelError
+from seqveil.evaluate.rivals import tops
+from seqveil.evaluate.rivals.markov_quilt import noisy_count, noisy_histogram, scale
+from seqveil.evaluate.rivals.noise import discrete_laplace
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import pytest
 
 import reference_streams as ref
 from seqveil import checks, mechanisms
-from seqveil.distortion import absolute, euclidean, hamming, matrix, squared
-from seqveil.errors import GuaranteeError, InputError
-from seqveil.kernel import DENOMINATOR, Kernels, usable
-from seqveil.mechanisms import Mechanism, check_epsilon, constant
+from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
+from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.kernel import DENOMINATOR, Kernels, usable
+from seqveil.core.mechanisms import Mechanism, check_epsilon, constant
 
 NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from seqveil.alphabet import Alphabet, Bins, Grid
-from seqveil.errors import DataError, InputError, ModelError, UnknownSymbol
-from seqveil.model import Counts, MarkovModel
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
+from seqveil.core.model import Counts, MarkovModel
 
 STICKY = [[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.0, 0.5, 0.5]]
 
@@ -178,7 +178,7 @@ def test_spread_in_chunks_equals_spread_at_once(monkeypatch):
     model = MarkovModel.fit(random_streams(1, 5), order=2, n=5)
     values = np.random.default_rng(0).normal(size=(40, model.size))
     whole = model.spread(values, True)
-    monkeypatch.setattr("seqveil.model._CHUNK", 3 * model.chain.nnz)
+    monkeypatch.setattr("seqveil.core.model._CHUNK", 3 * model.chain.nnz)
     assert np.array_equal(model.spread(values, True), whole)
 
 

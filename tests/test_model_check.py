@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel
-from seqveil.cli import main
-from seqveil.drift import Kinds, staying
-from seqveil.fleet import Fleet
-from seqveil.stream import Setting
+from seqveil.interfaces.cli import main
+from seqveil.receive.drift import Kinds, staying
+from seqveil.release.fleet import Fleet
+from seqveil.release.stream import Setting
 
 N, LENGTH = 4, 30
 NAMES = list("abcd")

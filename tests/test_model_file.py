@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
-from seqveil.alphabet import Alphabet
-from seqveil.errors import InputError, ModelError
-from seqveil.model import MarkovModel
+from seqveil.core.alphabet import Alphabet
+from seqveil.core.errors import InputError, ModelError
+from seqveil.core.model import MarkovModel
 
 
 def random_streams(seed, n, users=8, longest=9):

@@ -9,10 +9,10 @@ from paho.mqtt.reasoncodes import ReasonCode
 import mosquitto
 from bridges import KEY, SECRET, VALUES, Place, event, published, send, setting_of, some_events
 from mosquitto import Client, until
-from seqveil.accounting import Budget
-from seqveil.errors import DataError
-from seqveil.mqtt import REASONS, BrokerError
-from seqveil.store import Store
+from seqveil.core.errors import DataError
+from seqveil.interfaces.mqtt import REASONS, BrokerError
+from seqveil.release.accounting import Budget
+from seqveil.release.store import Store
 
 
 @pytest.fixture(scope="module")

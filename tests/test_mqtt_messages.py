@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqveil.accounting import Budget
-from seqveil.alphabet import Grid
-from seqveil.cli import main
-from seqveil.errors import InputError
-from seqveil.model import MarkovModel
-from seqveil.mqtt import REASONS, Broker, Payloads, Topics, address
-from seqveil.mqtt.messages import Event, Refusal
-from seqveil.stream import UNKNOWN, Setting
+from seqveil.core.alphabet import Grid
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.mqtt import REASONS, Broker, Payloads, Topics, address
+from seqveil.interfaces.mqtt.messages import Event, Refusal
+from seqveil.release.accounting import Budget
+from seqveil.release.stream import UNKNOWN, Setting
 
 VALUES = ["zq-left", "zq-right", "zq-up"]
 SECRET = "zq-secret-88"
@@ -187,5 +187,5 @@ def test_the_command_refuses_in_one_line(options, text, tmp_path, capfd):
 
 
 def test_the_package_does_not_load_paho():
-    code = "import sys, seqveil, seqveil.cli; print('paho' in {name.split('.')[0] for name in sys.modules})"
+    code = "import sys, seqveil, seqveil.interfaces.cli; print('paho' in {name.split('.')[0] for name in sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -10,25 +10,25 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from seqveil.coldstart import ColdStart
 
 from benchmarks.calls import BUDGETS, POLICIES, InRoster, InStore, Seen, scripted, setting_of, worst, worst_of_all
-from seqveil.accounting import Budget
-from seqveil.cli import main
-from seqveil.coins import KeyedCoins, SeededCoins
-from seqveil.coldstart import ColdStart
-from seqveil.errors import BudgetSpent, GuaranteeError, InputError
-from seqveil.fleet import Fleet
-from seqveil.flow.durable import release_durably
-from seqveil.flow.release import release_file
-from seqveil.kernel import Kernels
-from seqveil.model import MarkovModel
-from seqveil.mqtt import Bridge, Broker, Link, Topics
-from seqveil.mqtt.messages import Event, Refusal
-from seqveil.roster import Roster
-from seqveil.service.writer import Job, Outcome, Writer
-from seqveil.spark.bucket import Bucket, Memory
-from seqveil.store import REFUSED, Store, StoreError
-from seqveil.stream import Setting
+from seqveil.core.coins import KeyedCoins, SeededCoins
+from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
+from seqveil.core.kernel import Kernels
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
+from seqveil.interfaces.mqtt.messages import Event, Refusal
+from seqveil.interfaces.service.writer import Job, Outcome, Writer
+from seqveil.interfaces.spark.bucket import Bucket, Memory
+from seqveil.release.accounting import Budget
+from seqveil.release.fleet import Fleet
+from seqveil.release.roster import Roster
+from seqveil.release.store import REFUSED, Store, StoreError
+from seqveil.release.stream import Setting
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 WAYS = list(itertools.product(POLICIES, BUDGETS))
@@ -282,7 +282,7 @@ def broken_third_round(monkeypatch):
             raise GuaranteeError("a kernel failed its own check; nothing was released")
         return pick(self, codes, coins)
 
-    monkeypatch.setattr("seqveil.fast._loaded", False)
+    monkeypatch.setattr("seqveil.core.fast._loaded", False)
     monkeypatch.setattr(Kernels, "pick", fail)
 
 

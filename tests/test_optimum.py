@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from seqveil.distortion import hamming as hamming_distortion
-from seqveil.errors import InputError
-from seqveil.mechanisms import _filling, _hamming, _program, optimal
+from seqveil.core.distortion import hamming as hamming_distortion
+from seqveil.core.errors import InputError
+from seqveil.core.mechanisms import _filling, _hamming, _program, optimal
 
 EPSILONS = (0.1, 0.2, 0.5, math.log(2.0), 1.0, math.log(3.0), 2.0, 3.0, 5.0)
 weights = st.one_of(

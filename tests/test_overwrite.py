@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel
-from seqveil.cli import main
-from seqveil.errors import InputError
-from seqveil.flow import release_file
-from seqveil.stream import Setting
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow import release_file
+from seqveil.release.stream import Setting
 
 KINDS = {
     "plain": ["--model", "m"],

@@ -14,7 +14,7 @@ import pytest
 
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.accounting import Budget, Schedule
+from seqveil.release.accounting import Budget, Schedule
 
 SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))
 HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer", "rich")
@@ -59,7 +59,7 @@ def test_messages_name_only_mechanisms_that_exist():
 
 
 def test_every_error_belongs_to_the_tree():
-    classes = [c for _, c in inspect.getmembers(sv.errors, inspect.isclass) if c.__module__ == "seqveil.errors"]
+    classes = [c for _, c in inspect.getmembers(sv.errors, inspect.isclass) if c.__module__ == "seqveil.core.errors"]
     assert len(classes) > 4
     assert all(issubclass(c, sv.SeqveilError) and c.__doc__ for c in classes)
     drawn = sv.errors.__doc__

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seqveil.accounting import Budget
+from seqveil.release.accounting import Budget
 from served import WORDS, running, words_setting
 from studios import finish, studio
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from seqveil import MarkovModel, Setting
-from seqveil.cli import main
-from seqveil.coins import SeededCoins
-from seqveil.errors import DataError, InputError
-from seqveil.learn.noise import exact_laplace, uniform
-from seqveil.learn.private import BoundedCounts, fit_private
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.cli import main
+from seqveil.receive.learn.noise import exact_laplace, uniform
+from seqveil.receive.learn.private import BoundedCounts, fit_private
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 

@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil.accounting import Budget
-from seqveil.cli import main
-from seqveil.errors import DataError, InputError
-from seqveil.flow.appending import Appended
-from seqveil.flow.durable import release_durably
-from seqveil.model import MarkovModel
-from seqveil.store import Store
-from seqveil.stream import Setting
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.appending import Appended
+from seqveil.interfaces.flow.durable import release_durably
+from seqveil.release.accounting import Budget
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"

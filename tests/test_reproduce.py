@@ -15,7 +15,8 @@ import experiments
 import seqveil
 from experiments import claims, report, streams
 from experiments.context import Context, dumps
-from seqveil import MarkovModel, Setting, cli, datasets
+from seqveil import MarkovModel, Setting, datasets
+from seqveil.interfaces import cli
 
 pytestmark = pytest.mark.slow
 

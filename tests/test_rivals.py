@@ -10,16 +10,17 @@ from scipy import integrate
 from scipy.optimize import linprog
 
 import reference_streams as ref
-from seqveil import checks, mechanisms, stream
-from seqveil.coins import SeededCoins, SystemCoins
-from seqveil.distortion import absolute, euclidean, hamming, matrix, squared
-from seqveil.errors import InputError
-from seqveil.mechanisms import mutual_information as mutual_information_mechanism
-from seqveil.mechanisms import optimal_ldp as optimal_ldp_mechanism
-from seqveil.mechanisms import topl as topl_mechanism
-from seqveil.mechanisms.mutual_information import arimoto, information
-from seqveil.mechanisms.optimal_ldp import likeliest, program
-from seqveil.mechanisms.topl import (
+from seqveil import checks, mechanisms
+from seqveil.core.coins import SeededCoins, SystemCoins
+from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.evaluate.rivals import mutual_information as mutual_information_mechanism
+from seqveil.evaluate.rivals import optimal_ldp as optimal_ldp_mechanism
+from seqveil.evaluate.rivals import topl as topl_mechanism
+from seqveil.evaluate.rivals.mutual_information import arimoto, information
+from seqveil.evaluate.rivals.optimal_ldp import likeliest, program
+from seqveil.evaluate.rivals.topl import (
     axis_table,
     estimate,
     hybrid_variance,
@@ -28,7 +29,7 @@ from seqveil.mechanisms.topl import (
     threshold,
     with_threshold,
 )
-from seqveil.model import MarkovModel
+from seqveil.release import stream
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,14 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from seqveil.coldstart import Versions
 
 from seqveil import MarkovModel
-from seqveil.cli import main
-from seqveil.coldstart import Versions
-from seqveil.errors import InputError
-from seqveil.flow import decode_file, release_file
-from seqveil.learn import Evidence
-from seqveil.stream import Setting
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow import decode_file, release_file
+from seqveil.receive.learn import Evidence
+from seqveil.release.stream import Setting
 
 N = 6
 SURE = ["--epsilon", 16, "--seed", 2]  # one release in a million is not the truth, and none is with this seed

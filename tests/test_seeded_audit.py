@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel
-from seqveil.cli import main
-from seqveil.studio import words
-from seqveil.studio.ask import Ask
-from seqveil.studio.picture import picture
-from seqveil.studio.source import builtin
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.studio import words
+from seqveil.interfaces.studio.ask import Ask
+from seqveil.interfaces.studio.picture import picture
+from seqveil.interfaces.studio.source import builtin
 
 KINDS = {
     "plain": ["--model", "m"],

@@ -16,19 +16,20 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
+from seqveil.client import Client
 
 import reference_streams as ref
-from seqveil.accounting import Budget
-from seqveil.alphabet import Alphabet, Grid
-from seqveil.client import Client, SeqveilError
-from seqveil.decode import decode_paths
-from seqveil.errors import InputError
-from seqveil.model import MarkovModel
-from seqveil.service.app import create_app
-from seqveil.service.config import ServeConfig
-from seqveil.service.wording import Wording
-from seqveil.store import Store
-from seqveil.stream import UNKNOWN, Setting
+from seqveil import SeqveilError
+from seqveil.core.alphabet import Alphabet, Grid
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.service.app import create_app
+from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service.wording import Wording
+from seqveil.receive.decode import decode_paths
+from seqveil.release.accounting import Budget
+from seqveil.release.store import Store
+from seqveil.release.stream import UNKNOWN, Setting
 from served import KEY, WORDS, Process, ask, running, words_model, words_setting
 
 

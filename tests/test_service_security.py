@@ -12,16 +12,16 @@ import time
 
 import numpy as np
 import pytest
+from seqveil.client import Client, Unreachable
 
 import reference_streams as ref
-from seqveil.alphabet import Bins
-from seqveil.cli import main
-from seqveil.client import Client, Unreachable
-from seqveil.errors import InputError
-from seqveil.model import MarkovModel
-from seqveil.service import logs, tokens
-from seqveil.service.config import ServeConfig, load
-from seqveil.stream import Setting
+from seqveil.core.alphabet import Bins
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.service import logs, tokens
+from seqveil.interfaces.service.config import ServeConfig, load
+from seqveil.release.stream import Setting
 from served import WORDS, Process, ask, running, words_model, words_setting
 
 
@@ -306,7 +306,7 @@ def test_nothing_goes_to_telemetry(service):
 
 
 def test_the_service_is_not_imported_unless_asked_for():
-    code = "import sys, seqveil, seqveil.client, seqveil.cli, seqveil.service.tokens; print(*sys.modules)"
+    code = "import sys, seqveil, seqveil.client, seqveil.interfaces.cli, seqveil.interfaces.service.tokens; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"fastapi", "uvicorn", "pydantic", "prometheus_client", "starlette"} & set(found)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import reference_streams as ref
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.accounting import Budget, Schedule
-from seqveil.errors import BudgetSpent, InputError, UnknownSymbol
-from seqveil.kernel import DENOMINATOR
+from seqveil.core.errors import BudgetSpent, InputError, UnknownSymbol
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.release.accounting import Budget, Schedule
 
 NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]

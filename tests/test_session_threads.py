@@ -6,10 +6,10 @@ import threading
 import pytest
 
 import seqveil as sv
-from seqveil.accounting import Budget
-from seqveil.errors import BudgetSpent
-from seqveil.store import Store
-from seqveil.stream import Setting
+from seqveil.core.errors import BudgetSpent
+from seqveil.release.accounting import Budget
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
 MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 THREADS = 8

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqveil import MarkovModel, Setting, batches, distortion
-from seqveil.coins import SeededCoins
-from seqveil.mechanisms import Batch
-from seqveil.mechanisms._shelf import Shelf
-from seqveil.mechanisms.tree import Tree, plant
-from seqveil.stream import State
+from seqveil import MarkovModel, Setting, distortion
+from seqveil.core.coins import SeededCoins
+from seqveil.core.mechanisms import Batch
+from seqveil.core.mechanisms._shelf import Shelf
+from seqveil.core.mechanisms.tree import Tree, plant
+from seqveil.release import batches
+from seqveil.release.stream import State
 
 AWAY = distortion.absolute(np.arange(600.0))
 
@@ -69,7 +70,7 @@ def test_releases_are_those_of_fresh_trees(monkeypatch):
     """Many users, sharing trees or not: the same releases, states and accounts."""
     import importlib
 
-    module = importlib.import_module("seqveil.mechanisms.tree")
+    module = importlib.import_module("seqveil.core.mechanisms.tree")
     setting = Setting.of(line(), "tree", 1.5, AWAY)
     codes = setting.model.sample(3, 12, seed=3)
 

@@ -14,19 +14,20 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
+from seqveil.spark import Columns, account, fit, release, session_conf, total
+
 import sparks
 from seqveil import MarkovModel, Setting
-from seqveil.accounting import Budget
-from seqveil.alphabet import Alphabet, Bins, Grid
-from seqveil.cli import main
-from seqveil.errors import DataError, InputError, SeqveilError
-from seqveil.flow.durable import release_durably
-from seqveil.spark import Columns, account, fit, release, session_conf, total
-from seqveil.spark.guard import told
-from seqveil.spark.ledger import standings
-from seqveil.spark.reading import read
-from seqveil.store import Store
-from seqveil.stream import UNKNOWN
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.spark.guard import told
+from seqveil.interfaces.spark.ledger import standings
+from seqveil.interfaces.spark.reading import read
+from seqveil.release.accounting import Budget
+from seqveil.release.store import Store
+from seqveil.release.stream import UNKNOWN
 
 KEY = sparks.KEY
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]

@@ -12,9 +12,10 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
-import sparks
 from seqveil.spark import account
-from seqveil.store import Store
+
+import sparks
+from seqveil.release.store import Store
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
 FILES = 8

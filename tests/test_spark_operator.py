@@ -16,20 +16,20 @@ from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql.streaming.tws_tester import TwsTester  # noqa: E402
 from pyspark.sql.types import StringType  # noqa: E402
 
-from seqveil.accounting import Budget, Schedule  # noqa: E402
-from seqveil.alphabet import Alphabet, Bins, Grid  # noqa: E402
-from seqveil.coins import KeyedCoins  # noqa: E402
-from seqveil.errors import DataError, InputError  # noqa: E402
-from seqveil.model import MarkovModel  # noqa: E402
-from seqveil.spark.bucket import Bucket, Kept, Memory  # noqa: E402
-from seqveil.spark.conf import needs_spark  # noqa: E402
-from seqveil.spark.guard import Refused, guarded, translated  # noqa: E402
-from seqveil.spark.job import Job, release_sorted  # noqa: E402
-from seqveil.spark.operator import Release  # noqa: E402
-from seqveil.spark.waiting import Seal  # noqa: E402
-from seqveil.store import OutOfOrder, Store  # noqa: E402
-from seqveil.store.live import units  # noqa: E402
-from seqveil.stream import Setting  # noqa: E402
+from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
+from seqveil.core.coins import KeyedCoins  # noqa: E402
+from seqveil.core.errors import DataError, InputError  # noqa: E402
+from seqveil.core.model import MarkovModel  # noqa: E402
+from seqveil.interfaces.spark.bucket import Bucket, Kept, Memory  # noqa: E402
+from seqveil.interfaces.spark.conf import needs_spark  # noqa: E402
+from seqveil.interfaces.spark.guard import Refused, guarded, translated  # noqa: E402
+from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
+from seqveil.interfaces.spark.operator import Release  # noqa: E402
+from seqveil.interfaces.spark.waiting import Seal  # noqa: E402
+from seqveil.release.accounting import Budget, Schedule  # noqa: E402
+from seqveil.release.store import OutOfOrder, Store  # noqa: E402
+from seqveil.release.store.live import units  # noqa: E402
+from seqveil.release.stream import Setting  # noqa: E402
 
 KEY = bytes(range(32))
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
@@ -320,7 +320,7 @@ def test_an_error_of_another_package_is_told_without_its_text():
 
 
 def test_a_job_travels_without_a_key_that_is_a_file(tmp_path):
-    from seqveil.coins import key_file
+    from seqveil.core.coins import key_file
 
     path = tmp_path / "key"
     secret = key_file(path, create=True)
@@ -337,7 +337,7 @@ def test_a_job_travels_without_a_key_that_is_a_file(tmp_path):
 @pytest.mark.parametrize("setting", [SETTINGS["plain"], BATCHED["tree"]], ids=["one by one", "batches"])
 def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     """Whole users at a time, in frames of any size; short batches go out at the end."""
-    import seqveil.spark.job as module
+    import seqveil.interfaces.spark.job as module
 
     monkeypatch.setattr(module, "CHUNK_ROWS", 7)
     rng = np.random.default_rng(5)

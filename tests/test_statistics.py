@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Fleet, MarkovModel, Setting, stream
-from seqveil.cli import main
-from seqveil.coins import SeededCoins
-from seqveil.errors import InputError
-from seqveil.flow.release import release_file
-from seqveil.statistics import summarise, unbiased
-from seqveil.statistics.unbiased import _fieller, indicators
+from seqveil import Fleet, MarkovModel, Setting
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.release import release_file
+from seqveil.receive.statistics import summarise, unbiased
+from seqveil.receive.statistics.unbiased import _fieller, indicators
+from seqveil.release import stream
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 TRUTH = MarkovModel([0.2, 0.5, 0.3], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]])  # not the model

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import reference_streams as ref
-from seqveil import batches, belief, roster, stream
-from seqveil.accounting import Budget
-from seqveil.coins import KeyedCoins, SeededCoins
-from seqveil.errors import BudgetSpent, DataError, InputError, ModelError
-from seqveil.model import MarkovModel
-from seqveil.store import GAP, NOTHING, OutOfOrder, Store, StoreBusy, StoreError, database, live
-from seqveil.store.live import nats, units
-from seqveil.store.store import described_as
+from seqveil.core import filtering
+from seqveil.core.coins import KeyedCoins, SeededCoins
+from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
+from seqveil.core.model import MarkovModel
+from seqveil.release import batches, roster, stream
+from seqveil.release.accounting import Budget
+from seqveil.release.store import GAP, NOTHING, OutOfOrder, Store, StoreBusy, StoreError, database, live
+from seqveil.release.store.live import nats, units
+from seqveil.release.store.store import described_as
 
 KEY = bytes(range(32))
 
@@ -72,7 +73,7 @@ class Twin:
         """The belief moves on by as many symbols as an event has; the account and the savings stay."""
         moved = state.states
         for _ in range(self.setting.batch):
-            moved = belief.predict(self.setting.model, moved)
+            moved = filtering.predict(self.setting.model, moved)
         return replace(state, states=moved, steps=state.steps + 1)
 
     def ledger(self, user):

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
-from seqveil import stream
-from seqveil.coins import KeyedCoins
-from seqveil.model import MarkovModel
-from seqveil.roster import Roster
-from seqveil.store import Store, StoreError, database
-from seqveil.store.live import units
-from seqveil.store.store import described_as
+from seqveil.core.coins import KeyedCoins
+from seqveil.core.model import MarkovModel
+from seqveil.release import stream
+from seqveil.release.roster import Roster
+from seqveil.release.store import Store, StoreError, database
+from seqveil.release.store.live import units
+from seqveil.release.store.store import described_as
 
 KEY = bytes(range(32))
 EVENTS, USERS, GROUP = 4000, 100, 20
@@ -109,7 +109,7 @@ def test_a_file_that_may_not_grow_undoes_the_call(tmp_path):
 import resource, sys
 sys.path[:0] = {sys.path!r}
 import test_store_crash as t
-from seqveil.store import Store, StoreError
+from seqveil.release.store import Store, StoreError
 store = Store.open({str(tmp_path / "s.db")!r}, t.setting_of())
 store.release(["ann"], [0], [0])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))

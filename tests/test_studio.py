@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import mechanisms
-from seqveil.cli import main
-from seqveil.decode import decode_codes, decode_paths
-from seqveil.distortion import resolve
-from seqveil.errors import InputError
-from seqveil.model import MarkovModel
-from seqveil.studio import Ask, builtin, picture
-from seqveil.studio.curve import Curve
-from seqveil.studio.desk import KEPT, LOADED, Desk, Gone
-from seqveil.studio.offer import offers
-from seqveil.studio.run import Run
-from seqveil.studio.source import builtins, sampled
-from seqveil.studio.table import Cut, loaded, rows_of_file, rows_of_text
-from seqveil.studio.words import factor, python
+from seqveil.core.distortion import resolve
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.studio import Ask, builtin, picture
+from seqveil.interfaces.studio.curve import Curve
+from seqveil.interfaces.studio.desk import KEPT, LOADED, Desk, Gone
+from seqveil.interfaces.studio.offer import offers
+from seqveil.interfaces.studio.run import Run
+from seqveil.interfaces.studio.source import builtins, sampled
+from seqveil.interfaces.studio.table import Cut, loaded, rows_of_file, rows_of_text
+from seqveil.interfaces.studio.words import factor, python
+from seqveil.receive.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
 

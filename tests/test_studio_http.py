@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from seqveil.accounting import Budget
-from seqveil.service import logs
-from seqveil.service.config import ServeConfig
-from seqveil.studio.desk import Desk
+from seqveil.interfaces.service import logs
+from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.studio.desk import Desk
+from seqveil.release.accounting import Budget
 from served import WORDS, ask, running, words_setting
 from studios import KEY, Process, parsed, studio
 
@@ -49,7 +49,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
 
 
 def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
-    from seqveil.studio.assets import assets
+    from seqveil.interfaces.studio.assets import assets
 
     for name, asset in assets().items():
         text = asset.content.decode()
@@ -65,7 +65,7 @@ def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
 
 
 def test_too_much_data_is_refused(monkeypatch):
-    monkeypatch.setattr("seqveil.studio.app.MOST_BYTES", 10_000)
+    monkeypatch.setattr("seqveil.interfaces.studio.app.MOST_BYTES", 10_000)
     with studio() as page:
         answer = page.ask("POST", "/v1/page/load", {"csv": "user,value\n" + "a,secret-77\n" * 2000})
         assert answer.status == 413

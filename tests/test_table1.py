@@ -6,7 +6,7 @@ import pytest
 from experiments import claims, growth, notions, table1
 from experiments.context import Context, dumps
 from seqveil import MarkovModel, mechanisms
-from seqveil.mechanisms import markov_quilt
+from seqveil.evaluate.rivals import markov_quilt
 
 pytestmark = pytest.mark.slow
 

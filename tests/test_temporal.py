@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import reference_streams as ref
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.distortion import hamming
-from seqveil.errors import InputError
-from seqveil.mechanisms.temporal import Quantifier, allocate, leakage, middle, quantifiers, stationary
-from seqveil.stream import Setting
+from seqveil.core.distortion import hamming
+from seqveil.core.errors import InputError
+from seqveil.evaluate.rivals.temporal import Quantifier, allocate, leakage, middle, quantifiers, stationary
+from seqveil.release.stream import Setting
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ from scipy.optimize import linprog
 
 import reference_streams as ref
 from seqveil import mechanisms
-from seqveil.accounting import Budget
-from seqveil.decode import decode, estimates
-from seqveil.distortion import absolute, euclidean, hamming, matrix, squared
-from seqveil.kernel import DENOMINATOR, Kernels, mix, to_weights
-from seqveil.model import MarkovModel
-from seqveil.session import Session
-from seqveil.stream import Setting
+from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
+from seqveil.core.kernel import DENOMINATOR, Kernels, mix, to_weights
+from seqveil.core.model import MarkovModel
+from seqveil.receive.decode import decode, estimates
+from seqveil.release.accounting import Budget
+from seqveil.release.session import Session
+from seqveil.release.stream import Setting
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 SPARING = ("optimal_ldp", "temporal")  # may find nothing worth telling, or keep back what correlation gives away

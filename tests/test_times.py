@@ -13,14 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import served
-from seqveil import Budget, MarkovModel, Session, _times, batches, stream
-from seqveil.cli import main
-from seqveil.coins import SeededCoins
-from seqveil.errors import DataError, InputError
-from seqveil.flow import audit_file, release_file
-from seqveil.mqtt.messages import Payloads, Refusal
-from seqveil.store import Store
-from seqveil.stream import Setting
+from seqveil import Budget, MarkovModel, Session
+from seqveil.core import times as clock
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow import audit_file, release_file
+from seqveil.interfaces.mqtt.messages import Payloads, Refusal
+from seqveil.release import batches, stream
+from seqveil.release.store import Store
+from seqveil.release.stream import Setting
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
 NOW = 1_700_000_000
@@ -33,28 +35,28 @@ def limited(per_window=1.0, span=60.0, **options):
 # what a time is read as
 
 
-@pytest.mark.parametrize("unit", range(4), ids=_times.UNITS)
+@pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_numbers_since_1970_are_known_by_their_size(unit):
     for year in (1980, 2024, 2200):
         at = int(datetime(year, 5, 1, tzinfo=UTC).timestamp())
         given = at * 10 ** (3 * unit)
         for each in (given, float(given), np.int64(given), np.float64(given)):
-            assert _times.seconds([each]).tolist() == [float(at)]
-        assert _times.unit_of(np.array([given])) == _times.UNITS[unit]
+            assert clock.seconds([each]).tolist() == [float(at)]
+        assert clock.unit_of(np.array([given])) == clock.UNITS[unit]
 
 
 def test_what_was_read_once_stays_as_it_is():
-    read = _times.seconds([0, -3.5, 99_999_999_999, 10**11, 10**14 - 1, 10**17, 10**20 - 10**4])
-    assert _times.seconds(read).tolist() == read.tolist()
-    assert np.abs(read).max() < _times.LATEST
+    read = clock.seconds([0, -3.5, 99_999_999_999, 10**11, 10**14 - 1, 10**17, 10**20 - 10**4])
+    assert clock.seconds(read).tolist() == read.tolist()
+    assert np.abs(read).max() < clock.LATEST
 
 
 def test_dates_are_utc_unless_they_say_otherwise():
     east = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     same = ["2024-05-01T10:00:00Z", "2024-05-01 10:00", "2024-05-01T12:00:00+02:00", datetime(2024, 5, 1, 10), east]
     expected = datetime(2024, 5, 1, 10, tzinfo=UTC).timestamp()
-    assert _times.seconds(same).tolist() == [expected] * 5
-    assert _times.seconds(np.array(["2024-05-01T10:00"], "datetime64[m]")).tolist() == [expected]
+    assert clock.seconds(same).tolist() == [expected] * 5
+    assert clock.seconds(np.array(["2024-05-01T10:00"], "datetime64[m]")).tolist() == [expected]
 
 
 WRONG = {
@@ -77,7 +79,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
     with pytest.raises(InputError, match="expected a time in seconds") as refused:
-        _times.seconds(wrong if isinstance(wrong, np.ndarray) else [1.0, wrong])
+        clock.seconds(wrong if isinstance(wrong, np.ndarray) else [1.0, wrong])
     assert "\n" not in str(refused.value)
     assert not isinstance(wrong, str) or wrong not in str(refused.value)
 
@@ -85,7 +87,7 @@ def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
 # the two attacks
 
 
-@pytest.mark.parametrize("unit", range(4), ids=_times.UNITS)
+@pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_nanoseconds_do_not_pass_a_window_of_seconds(unit):
     """In float64 1.7e18 - 60 is 1.7e18: a window that looks back from there is empty, whatever was released."""
     session = Session(MODEL, "optimal", 0.5, budget=limited(), seed=1)
@@ -216,7 +218,7 @@ def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_un
         tried = [now, now - 1e-3, now * 1e3 if other_unit else now]
         for given_time in tried:
             try:
-                at = _times.seconds([given_time])
+                at = clock.seconds([given_time])
                 made, state = stream.step(setting, state, np.array([k % 2]), coins, at)
             except InputError:
                 continue
@@ -230,7 +232,7 @@ def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_un
 @settings(deadline=None, max_examples=200)
 @given(st.floats(-1e11, 1e11), st.floats(0, 1e11), st.floats(1e-3, 1e11))
 def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
-    from seqveil.accounting import _since
+    from seqveil.release.accounting import _since
 
     for then in (now - ago, now - span, np.nextafter(now - span, math.inf), np.nextafter(now - span, -math.inf)):
         exact = Fraction(now) - Fraction(float(then)) < Fraction(span)
@@ -240,13 +242,13 @@ def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
 # files
 
 
-@pytest.mark.parametrize("unit", range(4), ids=_times.UNITS)
+@pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, unit, capsys):
     setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
     rows = pl.DataFrame({"user": ["a"] * 90, "time": [(NOW + k) * 10 ** (3 * unit) for k in range(90)]})
     rows.with_columns(value=pl.Series([k // 9 % 2 for k in range(90)])).write_csv(tmp_path / "data.csv")
     account = release_file(tmp_path / "data.csv", setting, tmp_path / "out.csv", seed=1)
-    assert account.times == _times.UNITS[unit]
+    assert account.times == clock.UNITS[unit]
     session = Session(MODEL, "optimal", 0.5, budget=limited(), seed=1)
     expected = [session.release(k // 9 % 2, time=NOW + k) for k in range(90)]
     assert pl.read_csv(tmp_path / "out.csv")["value"].to_list() == expected
@@ -258,7 +260,7 @@ def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, 
     command += ["--window-seconds", "60"]
     for more in ([], ["--state", str(tmp_path / "s.db")]):
         assert main([*command, "--out", str(tmp_path / f"again{len(more)}.csv"), *more]) == 0
-        assert capsys.readouterr().err.count(f"read as {_times.UNITS[unit]}") == 1
+        assert capsys.readouterr().err.count(f"read as {clock.UNITS[unit]}") == 1
 
 
 def test_a_file_whose_times_no_clock_shows_is_refused_by_its_row(tmp_path):

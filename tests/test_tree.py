@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil import MarkovModel, distortion
-from seqveil.coins import SeededCoins
-from seqveil.errors import DataError
-from seqveil.mechanisms._batch import Batch
-from seqveil.mechanisms._boxes import open_window
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError
+from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.mechanisms._boxes import open_window
 
-tree = import_module("seqveil.mechanisms.tree")
+tree = import_module("seqveil.core.mechanisms.tree")
 few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 10_000)
 
@@ -341,7 +341,7 @@ def test_leaves_cover_every_batch_once():
 @pytest.mark.parametrize("seed", range(12))
 def test_pruned_and_sampled_trees_keep_the_promise_for_every_batch(seed, monkeypatch):
     """Windows forced open on small chains, with much cut away, and splits judged by samples: still sound and exact."""
-    boxes, splits = (import_module(f"seqveil.mechanisms.{name}") for name in ("_boxes", "_splits"))
+    boxes, splits = (import_module(f"seqveil.core.mechanisms.{name}") for name in ("_boxes", "_splits"))
     monkeypatch.setattr(boxes, "WHOLE", 0)
     monkeypatch.setattr(boxes, "MOST", 1.0)
     monkeypatch.setattr(splits, "EXACT", 0)
@@ -366,7 +366,7 @@ def test_pruned_and_sampled_trees_keep_the_promise_for_every_batch(seed, monkeyp
 
 
 def test_windows_forced_open_do_cut_something(monkeypatch):
-    boxes = import_module("seqveil.mechanisms._boxes")
+    boxes = import_module("seqveil.core.mechanisms._boxes")
     monkeypatch.setattr(boxes, "WHOLE", 0)
     monkeypatch.setattr(boxes, "MOST", 1.0)
     lost = []

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import reference_streams as ref
 from seqveil import MarkovModel, distortion, mechanisms
-from seqveil.errors import SeqveilError
-from seqveil.mechanisms import Batch
+from seqveil.core.errors import SeqveilError
+from seqveil.core.mechanisms import Batch
 
-tree = import_module("seqveil.mechanisms.tree")
+tree = import_module("seqveil.core.mechanisms.tree")
 EPSILONS = (0.5, 8.0, 14.0, 16.0, 18.0, 20.0, 30.0, 32.0)
 WHOLE = 1 << 62
 

@@ -8,19 +8,19 @@ import pytest
 from scipy.stats import chi2
 
 from reference_batches import FixedCoins, check_kernel, check_release, every_batch, random_model, sequence_leakage
-from seqveil.coins import SeededCoins
-from seqveil.distortion import absolute, euclidean, hamming
-from seqveil.errors import InputError
-from seqveil.kernel import DENOMINATOR
-from seqveil.mechanisms import _program
-from seqveil.mechanisms._batch import Batch
-from seqveil.mechanisms._leaves import Leaves, grow
-from seqveil.model import Counts, MarkovModel
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import absolute, euclidean, hamming
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.mechanisms import _program
+from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.mechanisms._leaves import Leaves, grow
+from seqveil.core.model import Counts, MarkovModel
 
 # the modules; the package may give these names to the mechanisms in them
-batch_lp = importlib.import_module("seqveil.mechanisms.batch_lp")
-tree = importlib.import_module("seqveil.mechanisms.tree")
-tree_refined = importlib.import_module("seqveil.mechanisms.tree_refined")
+batch_lp = importlib.import_module("seqveil.core.mechanisms.batch_lp")
+tree = importlib.import_module("seqveil.core.mechanisms.tree")
+tree_refined = importlib.import_module("seqveil.core.mechanisms.tree_refined")
 
 
 def random_boxes(generator, length, n, count):

@@ -13,19 +13,21 @@ from hypothesis import strategies as st
 import reference_batches as twin
 import reference_streams as ref
 import seqveil as sv
-from seqveil import batches, belief, fast, mechanisms, stream
-from seqveil.alphabet import Alphabet, Bins, Grid
-from seqveil.cli import main
-from seqveil.coins import KeyedCoins, SeededCoins
-from seqveil.errors import DataError, InputError, UnknownSymbol
-from seqveil.fleet import Fleet
-from seqveil.flow.appending import Appended
-from seqveil.flow.durable import release_durably
-from seqveil.flow.release import release_file
-from seqveil.kernel import DENOMINATOR
-from seqveil.model import MarkovModel
-from seqveil.store import Store
-from seqveil.stream import UNKNOWN, Setting, State
+from seqveil import mechanisms
+from seqveil.core import fast, filtering
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.coins import KeyedCoins, SeededCoins
+from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow.appending import Appended
+from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.flow.release import release_file
+from seqveil.release import batches, stream
+from seqveil.release.fleet import Fleet
+from seqveil.release.store import Store
+from seqveil.release.stream import UNKNOWN, Setting, State
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -78,7 +80,7 @@ def test_the_law_of_its_release_is_the_marginal_of_the_kernel(name, seed, order,
     model = MarkovModel(belief_of_first(prior, order), transitions.reshape(-1, n), order=order)
     setting = Setting.of(model, name, epsilon)
     state = after_some_releases(setting, seed)
-    beliefs = belief.symbols(model, state.states)
+    beliefs = filtering.symbols(model, state.states)
     kernel = stream.kernels(setting, beliefs, epsilon).one(0)
     coin, lost = ref.OneCoin(), np.array([UNKNOWN])
 
@@ -476,7 +478,7 @@ def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, c
 
 
 def test_numbers_and_points_over_http(tmp_path):
-    from seqveil.service.wording import Wording
+    from seqveil.interfaces.service.wording import Wording
 
     numbers = Wording(Bins([0, 1, 2]))
     values = [0.5, "x" * 100_000, True, None, math.nan, 10**400, [1], {"a": 1}, 1.5]
@@ -493,8 +495,8 @@ def test_numbers_and_points_over_http(tmp_path):
 
 
 def test_payloads_read_any_value_and_refuse_what_is_no_event():
-    from seqveil.mqtt import Payloads
-    from seqveil.mqtt.messages import Refusal
+    from seqveil.interfaces.mqtt import Payloads
+    from seqveil.interfaces.mqtt.messages import Refusal
 
     payloads = Payloads(words_setting())
     for text in (b'"x"', b"null", b"NaN", b"-Infinity", b"3", b"[1]", b'{"a": 1}', b"1e999", b"[" * 300 + b"]" * 300):
@@ -536,7 +538,7 @@ class Wire:
         return taken
 
     def publish(self, topic, payload, retain=False):
-        from seqveil.mqtt.link import Confirmed
+        from seqveil.interfaces.mqtt.link import Confirmed
 
         self.published.append((topic, json.loads(payload)))
         self.put(Confirmed(len(self.published), None))
@@ -551,8 +553,8 @@ class Wire:
 @pytest.mark.parametrize("on_refused", ["report", "stop"])
 def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
     pytest.importorskip("paho")
-    from seqveil.mqtt import Bridge, Broker, Topics
-    from seqveil.mqtt.link import Arrived, Stop
+    from seqveil.interfaces.mqtt import Bridge, Broker, Topics
+    from seqveil.interfaces.mqtt.link import Arrived, Stop
 
     values = ["home", SECRET, None, "gym", 7, "work"]
     topics, log = Topics("raw/{user}", "released/{user}", "errors/{user}"), []
@@ -588,7 +590,7 @@ def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on
 def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
     pytest.importorskip("pandas")
     pytest.importorskip("pyspark")
-    from seqveil.spark.job import Job
+    from seqveil.interfaces.spark.job import Job
     from test_spark_operator import feed, kept_by, operator_of
 
     values = ["home", SECRET, "gym", None, "work"]

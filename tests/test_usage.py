@@ -5,7 +5,7 @@ import shlex
 import pytest
 import typer
 
-from seqveil.cli import app, main
+from seqveil.interfaces.cli import app, main
 
 ROOT = typer.main.get_command(app)
 LEAVES = [

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from seqveil.coldstart import ColdStart
 
 import served
 from seqveil import Budget, MarkovModel
-from seqveil.coins import KeyedCoins, SeededCoins, user_name
-from seqveil.coldstart import ColdStart
-from seqveil.errors import DataError, InputError
-from seqveil.flow import release_file
-from seqveil.flow.batched import Streams
-from seqveil.flow.durable import release_durably
-from seqveil.roster import Roster
-from seqveil.spark.bucket import Bucket, Memory
-from seqveil.store import Store, StoreError
-from seqveil.stream import Setting
+from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.flow import release_file
+from seqveil.interfaces.flow.batched import Streams
+from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.spark.bucket import Bucket, Memory
+from seqveil.release.roster import Roster
+from seqveil.release.store import Store, StoreError
+from seqveil.release.stream import Setting
 
 KEY = bytes(range(32))
 FILES = Path(__file__).parent / "files"

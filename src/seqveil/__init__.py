@@ -10,16 +10,17 @@ True
 True
 """
 
-from seqveil import accounting, checks, coins, distortion, errors, kernel, leakage, mechanisms
-from seqveil.accounting import Budget, Schedule, compose
-from seqveil.alphabet import Alphabet, Bins, Grid
-from seqveil.decode import decode
-from seqveil.errors import SeqveilError
-from seqveil.fleet import Fleet
-from seqveil.kernel import Kernel
-from seqveil.model import MarkovModel
-from seqveil.session import Session
-from seqveil.stream import Setting
+from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import SeqveilError
+from seqveil.core.kernel import Kernel
+from seqveil.core.model import MarkovModel
+from seqveil.receive.decode import decode
+from seqveil.release import accounting
+from seqveil.release.accounting import Budget, Schedule, compose
+from seqveil.release.fleet import Fleet
+from seqveil.release.session import Session
+from seqveil.release.stream import Setting
 
 __version__ = "0.1.0"
 

@@ -1,1 +1,0 @@
-"""The commands of `seqveil`, one file each; `seqveil.cli` puts them together."""

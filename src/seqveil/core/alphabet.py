@@ -1,0 +1,374 @@
+"""Values and their integer codes 0..n-1, with a stated policy for values outside the alphabet.
+
+`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane. All three share one interface
+(`Symbols`), never change after construction, and never show a value in a message or a repr.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.core.errors import InputError
+from seqveil.core.symbols import (
+    Codes,
+    Floats,
+    OnUnknown,
+    Symbols,
+    comes_from,
+    exact_integers,
+    float_array,
+    number_array,
+    pair_array,
+)
+
+
+class Alphabet(Symbols):
+    """A finite list of values, coded in the order given.
+
+    Parameters: `values` are hashable and distinct; `on_unknown` is "error", "nearest" (numbers only: the nearest
+    value, the smaller of two equally near) or "hide" (the code UNKNOWN, for which a release draws from the public
+    belief). NaN is refused as a value and is never near anything.
+
+    >>> pages = Alphabet(["news", "sport", "weather"])
+    >>> pages.encode(["sport", "news"])
+    array([1, 0])
+    >>> pages.decode([2, 2])
+    ['weather', 'weather']
+    >>> Alphabet([0, 10, 20], on_unknown="nearest").encode([3.2, 99])
+    array([0, 2])
+    """
+
+    values: Sequence[Any]
+
+    def __init__(self, values: Iterable[Hashable], on_unknown: OnUnknown = "error") -> None:
+        kept: Sequence[Any] = tuple(map(_plain, values))
+        if len(kept) == 0:
+            raise InputError("an alphabet needs at least one value; got none")
+        n = len(kept)
+        if all(type(value) is int and value == code for code, value in enumerate(kept)):
+            kept = range(n)  # codes 0..n-1 need no dictionary and have one saved form
+        self.__dict__.update(n=n, values=kept)
+        if not isinstance(kept, range):
+            self._refuse_duplicates()
+        self._set_policy(on_unknown)
+
+    @classmethod
+    def of(cls, values: Any, on_unknown: OnUnknown = "error") -> Alphabet:
+        """The alphabet of what occurs: sorted where the values can be compared, else in order of appearance."""
+        if comes_from(values, "polars", "pandas"):
+            values = values.unique().to_list() if comes_from(values, "polars") else values.unique().tolist()
+        elif isinstance(values, np.ndarray):
+            values = (np.unique(values) if values.dtype.kind != "O" else values).tolist()
+        try:
+            distinct = list(dict.fromkeys(values))
+        except TypeError:
+            raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
+        try:
+            distinct.sort()
+        except TypeError:  # a mix that has no order
+            distinct = list(dict.fromkeys(values))
+        return cls(distinct, on_unknown)
+
+    @classmethod
+    def codes(cls, n: int, on_unknown: OnUnknown = "error") -> Alphabet:
+        """The integers 0..n-1, each its own code."""
+        if n < 1:
+            raise InputError(f"an alphabet needs n >= 1 symbols; got n={n}")
+        return cls(range(n), on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        if isinstance(values, np.ndarray) and values.ndim != 1:
+            raise InputError(f"expected one value per event; got an array of shape {values.shape}, pass one dimension")
+        if not (isinstance(values, Sequence | np.ndarray) or comes_from(values, "polars", "pandas")):
+            values = list(values)
+        array = number_array(values) if self._exact else None
+        codes = self._encode_objects(values) if array is None else self._encode_numbers(array)
+        if self.on_unknown == "nearest" and (codes < 0).any():
+            numbers = float_array(values)
+            far = np.flatnonzero((codes < 0) & ~np.isnan(numbers))
+            codes[far] = self._nearest(numbers[far])
+        return self._settle(codes)
+
+    def encode_one(self, value: Any) -> int:
+        if isinstance(self.values, range):
+            known = type(value) is int and 0 <= value < self.n
+            return value if known else super().encode_one(value)
+        code = self._code_or_unknown(value)
+        return code if code >= 0 else super().encode_one(value)
+
+    def _values_of(self, codes: Codes) -> list[Any]:
+        return list(map(self.values.__getitem__, codes.tolist()))
+
+    @cached_property
+    def points(self) -> Floats | None:
+        if isinstance(self.values, range):
+            return np.arange(self.n, dtype=np.float64)
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values):
+            return None
+        try:
+            return np.array(self.values, dtype=np.float64)
+        except OverflowError:
+            return None
+
+    @cached_property
+    def _exact(self) -> bool:
+        """Whether numpy can compare the values without rounding any of them."""
+        if isinstance(self.values, range) or self.points is None:
+            return self.points is not None
+        return np.asarray(self.values).dtype == np.int64 or all(float(value) == value for value in self.values)
+
+    @cached_property
+    def _index(self) -> dict[Any, int]:
+        return {value: code for code, value in enumerate(self.values)}
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[Any], Codes]:
+        """The numbers in increasing order (int64 where all are such integers), and their codes."""
+        numbers = np.asarray(self.values)
+        if numbers.dtype != np.int64:
+            numbers = np.asarray(self.values, dtype=np.float64)
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order.astype(np.int64)
+
+    def _refuse_duplicates(self) -> None:
+        try:
+            duplicates = self.n - len(self._index)
+        except TypeError:
+            raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
+        if duplicates:
+            raise InputError(f"the values of an alphabet must differ; {duplicates} of {self.n} are repeats, drop them")
+        if any(map(_is_nan, self.values)):
+            raise InputError("NaN equals nothing, so it cannot be a symbol; name missing values by a string or None")
+
+    def _encode_numbers(self, array: NDArray[Any]) -> Codes:
+        known, order = (None, None) if isinstance(self.values, range) else self._sorted
+        if known is None or known.dtype == np.int64:
+            exact, integral = exact_integers(array)
+        else:
+            exact, integral = array.astype(np.float64), np.ones(array.shape, bool)
+        if known is None or order is None:
+            return np.where(integral & (exact >= 0) & (exact < self.n), exact, -1).astype(np.int64)
+        place = np.minimum(np.searchsorted(known, exact), self.n - 1)
+        return np.where(integral & (known[place] == exact), order[place], -1).astype(np.int64)
+
+    def _nearest(self, numbers: Floats) -> Codes:
+        points = self.points
+        assert points is not None  # the policy was refused otherwise
+        order = np.argsort(points, kind="stable")
+        line = points[order]
+        nearest: Codes = order[np.searchsorted((line[:-1] + line[1:]) / 2, numbers)]
+        return nearest
+
+    def _encode_objects(self, values: Any) -> Codes:
+        if comes_from(values, "polars"):
+            import polars as pl
+
+            if values.dtype == pl.String and all(type(value) is str for value in self.values):
+                coded = values.replace_strict(self.values, range(self.n), default=-1, return_dtype=pl.Int64)
+                return np.asarray(coded.to_numpy(), dtype=np.int64)
+            values = values.to_list()
+        elif isinstance(values, np.ndarray) or comes_from(values, "pandas"):
+            values = values.tolist()
+        try:
+            return np.fromiter(map(self._index.get, values, itertools.repeat(-1)), np.int64, len(values))
+        except TypeError:  # an unhashable value equals no symbol
+            return np.fromiter(map(self._code_or_unknown, values), np.int64, len(values))
+
+    def _code_or_unknown(self, value: Any) -> int:
+        try:
+            return self._index.get(value, -1)
+        except TypeError:
+            return -1
+
+    def _content(self) -> dict[str, Any]:
+        if isinstance(self.values, range):
+            return {"kind": "codes", "n": self.n}
+        return {"kind": "alphabet", "values": [_to_json_value(value) for value in self.values]}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Alphabet):
+            return NotImplemented
+        same = self.on_unknown == other.on_unknown and self.values == other.values
+        return same and all(type(a) is type(b) for a, b in zip(self.values, other.values, strict=True))
+
+    __hash__ = Symbols.__hash__
+
+
+class Bins(Symbols):
+    """Numbers cut at `edges` into len(edges)-1 bins [a, b), the last one closed; decoding gives the midpoint.
+
+    Parameters: `edges` increase strictly; `on_unknown="nearest"` puts numbers outside the range into the end bins.
+    NaN is in no bin.
+
+    >>> heart = Bins([40, 60, 80, 120])
+    >>> heart.encode([59.9, 60, 120])
+    array([0, 1, 2])
+    >>> heart.decode([0, 2])
+    [50.0, 100.0]
+    """
+
+    edges: Floats
+
+    def __init__(self, edges: ArrayLike, on_unknown: OnUnknown = "error") -> None:
+        line = np.array(float_array(edges))
+        if line.ndim != 1 or len(line) < 2 or not np.isfinite(line).all() or (line[1:] <= line[:-1]).any():
+            raise InputError(f"edges must be 2 or more finite numbers that increase; got shape {line.shape}, sort them")
+        middles = line[:-1] / 2 + line[1:] / 2  # halves first: the sum of two edges may overflow
+        if ((middles < line[:-1]) | (middles >= line[1:])).any():
+            raise InputError("two edges are too close to have a midpoint between them; widen the bins")
+        line.flags.writeable = middles.flags.writeable = False
+        self.__dict__.update(n=len(middles), edges=line, _middles=middles)
+        self._set_policy(on_unknown)
+
+    @classmethod
+    def of_width(cls, lo: float, hi: float, width: float, on_unknown: OnUnknown = "error") -> Bins:
+        """Equal bins from `lo` on that cover `hi`; the last may reach past `hi` where `width` does not divide."""
+        if not (math.isfinite(lo) and math.isfinite(hi) and math.isfinite(width) and lo < hi and width > 0):
+            raise InputError("bins of one width need finite lo < hi and width > 0; check the three numbers")
+        count = max(1, math.ceil((hi - lo) / width - 1e-9))
+        edges = lo + width * np.arange(count + 1)
+        edges[-1] = max(edges[-1], hi)
+        return cls(edges, on_unknown)
+
+    @classmethod
+    def quantiles(cls, values: ArrayLike, n: int, on_unknown: OnUnknown = "error") -> Bins:
+        """At most `n` bins of about equal count. The edges show the data they came from: treat them as public."""
+        data = np.asarray(values, dtype=np.float64).ravel()
+        if n < 1 or data.size == 0 or not np.isfinite(data).all():
+            raise InputError("quantile bins need n >= 1 and finite numbers; drop missing values first")
+        edges = np.unique(np.quantile(data, np.linspace(0, 1, n + 1)))
+        if len(edges) < 2:
+            raise InputError("all numbers are equal, so there is nothing to cut; use Bins with edges of your own")
+        return cls(edges, on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        return self._settle(self._cells(float_array(values)))
+
+    def _values_of(self, codes: Codes) -> list[Any]:
+        return list(self.points[codes].tolist())
+
+    @property
+    def points(self) -> Floats:
+        middles: Floats = self.__dict__["_middles"]
+        return middles
+
+    def _cells(self, numbers: Floats) -> Codes:
+        """Bin of every number, -1 where the policy has none."""
+        codes = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, self.n - 1).astype(np.int64)
+        outside = np.isnan(numbers)
+        if self.on_unknown != "nearest":
+            outside |= (numbers < self.edges[0]) | (numbers > self.edges[-1])
+        codes[outside] = -1
+        return codes
+
+    def _content(self) -> dict[str, Any]:
+        return {"kind": "bins", "edges": self.edges.tolist()}
+
+
+class Grid(Symbols):
+    """Points (x, y) on a grid of nx × ny cells; the code of a cell is ix * ny + iy, its value the cell's centre.
+
+    Parameters: edges as in `Bins`; `on_unknown="nearest"` moves points outside to the border cells.
+
+    >>> room = Grid.regular(4, 2, bounds=(0, 4, 0, 2))
+    >>> room.encode([(0.1, 0.1), (3.9, 1.5)])
+    array([0, 7])
+    >>> room.decode([7])
+    [(3.5, 1.5)]
+    """
+
+    x: Bins
+    y: Bins
+
+    def __init__(self, x_edges: ArrayLike, y_edges: ArrayLike, on_unknown: OnUnknown = "error") -> None:
+        x, y = Bins(x_edges, on_unknown), Bins(y_edges, on_unknown)
+        centres = np.stack([np.repeat(x.points, y.n), np.tile(y.points, x.n)], axis=1)
+        centres.flags.writeable = False
+        self.__dict__.update(n=x.n * y.n, x=x, y=y, _centres=centres)
+        self._set_policy(on_unknown)
+
+    @classmethod
+    def regular(
+        cls, nx: int, ny: int, bounds: tuple[float, float, float, float], on_unknown: OnUnknown = "error"
+    ) -> Grid:
+        """nx × ny equal cells over bounds (x0, x1, y0, y1)."""
+        if nx < 1 or ny < 1:
+            raise InputError(f"a grid needs at least one cell each way; got {nx} by {ny}")
+        x0, x1, y0, y1 = bounds
+        return cls(np.linspace(x0, x1, nx + 1), np.linspace(y0, y1, ny + 1), on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        array = pair_array(values)
+        ix, iy = self.x._cells(array[:, 0]), self.y._cells(array[:, 1])
+        return self._settle(np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy))
+
+    def _values_of(self, codes: Codes) -> list[Any]:
+        return list(map(tuple, self.points[codes].tolist()))
+
+    @property
+    def points(self) -> Floats:
+        centres: Floats = self.__dict__["_centres"]
+        return centres
+
+    def _set_policy(self, on_unknown: OnUnknown) -> None:
+        super()._set_policy(on_unknown)
+        self.__dict__.update(x=self.x.with_policy(on_unknown), y=self.y.with_policy(on_unknown))
+
+    def _content(self) -> dict[str, Any]:
+        return {"kind": "grid", "x_edges": self.x.edges.tolist(), "y_edges": self.y.edges.tolist()}
+
+
+def from_json(saved: dict[str, Any]) -> Symbols:
+    """The alphabet that `to_json` described.
+
+    >>> from_json(Bins([0, 1, 2]).to_json()) == Bins([0, 1, 2])
+    True
+    """
+    try:
+        kind, policy = saved["kind"], saved["on_unknown"]
+        if kind == "codes":
+            return Alphabet.codes(saved["n"], policy)
+        if kind == "alphabet":
+            return Alphabet([_from_json_value(value) for value in saved["values"]], policy)
+        if kind == "bins":
+            return Bins(saved["edges"], policy)
+        if kind == "grid":
+            return Grid(saved["x_edges"], saved["y_edges"], policy)
+    except (KeyError, TypeError, ValueError):
+        raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
+    raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars as the Python values they stand for, so that they save and compare as such."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(map(_plain, value)) if type(value) is tuple else value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _to_json_value(value: Any) -> Any:
+    if type(value) is tuple:
+        return {"tuple": [_to_json_value(part) for part in value]}
+    if type(value) is float and math.isinf(value):
+        return {"float": str(value)}  # JSON has no infinity
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    kind = type(value).__name__
+    raise InputError(f"values of type {kind} cannot be saved; use str, int, float, bool, None or tuples of these")
+
+
+def _from_json_value(saved: Any) -> Any:
+    if isinstance(saved, dict):
+        return float(saved["float"]) if "float" in saved else tuple(map(_from_json_value, saved["tuple"]))
+    return saved

@@ -1,0 +1,218 @@
+"""Randomness for releases: the operating system's by default, keyed where a step may be run again, seeded only for
+research and marked so."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Hashable, Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.errors import InputError
+
+BITS = 62
+"""Coins and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
+
+KEY_BYTES = 32
+User = str | int
+
+
+class Coins(Protocol):
+    """A source of uniform integers in [0, 2**62)."""
+
+    private: bool
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """`count` independent uniform integers in [0, 2**62)."""
+
+
+class SystemCoins:
+    """Coins of the operating system (`os.urandom`): what a private release uses unless it must be able to run again.
+
+    >>> SystemCoins().draw(3).shape
+    (3,)
+    """
+
+    private = True
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        return (words >> np.uint64(64 - BITS)).astype(np.int64)
+
+
+class SeededCoins:
+    """Coins anyone who knows the seed can replay: for research and tests, never for a private release.
+
+    >>> int(SeededCoins(7).draw(1)[0]) == int(SeededCoins(7).draw(1)[0])
+    True
+    >>> SeededCoins(7).private
+    False
+    """
+
+    private = False
+
+    def __init__(self, seed: int) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise InputError("expected a seed that is a whole number ≥ 0; leave seed=None for a private release")
+        self._generator = np.random.default_rng(int(seed))
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        return self._generator.integers(0, 1 << BITS, size=count, dtype=np.int64)
+
+
+def coins(seed: int | None = None) -> Coins:
+    """The operating system's coins, or seeded ones (marked not private) where a seed is given."""
+    return SystemCoins() if seed is None else SeededCoins(seed)
+
+
+class KeyedCoins:
+    """Coins that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
+
+    coin(user, seq, j) = PRF_key(j, seq, user) mod 2**62, so the same event has the same coins whenever, wherever and
+    beside whichever others it is released. An engine that repeats work after a crash then repeats its releases, instead
+    of drawing, and leaking, a second time.
+
+    *Guarantee*: to anyone without the key the coins of different events are independent and uniform, as far as BLAKE2b
+    is a pseudo-random function. **Whoever has the key can undo the release**, and the coins of one event must serve one
+    symbol only: a key is for one set of streams, released once. `context` separates uses that share a key; a store
+    passes its setting, so that two settings never share coins. A user who is a whole number has the coins of
+    its digits.
+
+    >>> coins = KeyedCoins(bytes(32))
+    >>> together = coins.of(["ann", "bob"], [0, 7]).draw(2)
+    >>> bool(together[1] == coins.of(["bob"], [7]).draw(1)[0])
+    True
+    >>> coins
+    KeyedCoins(private=True)
+
+    Reference: RFC 7693 (keyed BLAKE2b).
+    """
+
+    def __init__(self, key: bytes, context: bytes = b"", private: bool = True) -> None:
+        if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
+        self.private = private
+        self._key = blake2b(context, key=key, digest_size=KEY_BYTES, person=b"seqveil-context").digest()
+
+    @classmethod
+    def seeded(cls, seed: int, context: bytes = b"") -> KeyedCoins:
+        """Event coins that anyone who knows the seed can replay: for research, never for a private release."""
+        SeededCoins(seed)  # the same demands on a seed
+        return cls(blake2b(str(seed).encode(), digest_size=KEY_BYTES).digest(), context, private=False)
+
+    def of(self, users: Sequence[User], seqs: Sequence[int] | NDArray[np.int64]) -> EventCoins:
+        """The coins of these events, one after another."""
+        names = [b"s" + user_name(user).encode() for user in users]
+        return EventCoins(self._key, names, np.asarray(seqs, np.int64), self.private)
+
+    def __repr__(self) -> str:
+        return f"KeyedCoins(private={self.private})"
+
+
+class EventCoins:
+    """The coins of the events of one call: `draw` gives each event its next one; `rows` are those of some of them."""
+
+    def __init__(
+        self, key: bytes, names: list[bytes], seqs: NDArray[np.int64], private: bool, drawn: list[int] | None = None
+    ) -> None:
+        self._key, self._names, self.private = key, names, private
+        self._seqs = seqs.astype("<i8")
+        self._drawn = [0] * len(names) if drawn is None else drawn  # coins thrown so far, shared by all of its rows
+        self._at: Sequence[int] = range(len(names))
+
+    def rows(self, part: NDArray[np.intp]) -> EventCoins:
+        """The coins of these events alone."""
+        some = EventCoins(self._key, self._names, self._seqs, self.private, self._drawn)
+        some._at = [self._at[k] for k in part.tolist()]
+        return some
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """One coin for each event in order; several for a single event."""
+        if count != len(self._at) and len(self._at) != 1:
+            raise InputError(f"expected one coin for each of {len(self._at)} events, asked for {count}")
+        at = self._at if count == len(self._at) else list(self._at) * count
+        key, names, seqs, drawn = self._key, self._names, self._seqs.tobytes(), self._drawn
+        words = []
+        for k in at:
+            message = drawn[k].to_bytes(8, "little") + seqs[8 * k : 8 * k + 8] + names[k]
+            words.append(blake2b(message, key=key, digest_size=8).digest())
+            drawn[k] += 1
+        return (np.frombuffer(b"".join(words), "<u8") >> np.uint64(64 - BITS)).astype(np.int64)
+
+    def __repr__(self) -> str:
+        return f"EventCoins({len(self._at)} events, private={self.private})"
+
+
+def user_name(user: object, where: str = "") -> str:
+    """A user's name, which is text everywhere: a whole number is the same user as its decimal digits.
+
+    >>> user_name(7), user_name("7"), user_name("007")
+    ('7', '7', '007')
+    """
+    if isinstance(user, str):
+        return str(user)
+    if isinstance(user, (int, np.integer)) and not isinstance(user, bool):
+        return str(int(user))
+    raise InputError(f"{where}expected a user that is text or a whole number, got {type(user).__name__}")
+
+
+def known_as(user: Hashable) -> Hashable:
+    """What a user's account goes by where anything hashable may name one: its name, or the thing itself."""
+    whole = isinstance(user, (int, np.integer)) and not isinstance(user, bool)
+    return user_name(user) if whole or isinstance(user, str) else user
+
+
+def rows(source: Coins, part: NDArray[np.intp]) -> Coins:
+    """The coins for some rows of a call: each event's own where they belong to events, else the source as it is."""
+    return source.rows(part) if isinstance(source, EventCoins) else source
+
+
+def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
+    """The key in a file that its owner alone may read; `create` makes one where there is none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = key_file(f"{folder}/key", create=True)
+    ...     made == key_file(f"{folder}/key"), len(made)
+    (True, 32)
+    """
+    name = os.path.basename(path)
+    if create and not os.path.exists(path):
+        _make_key(path)
+    try:
+        with open(path, "rb") as file:
+            shared = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
+            key = file.read(KEY_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{name}: the key cannot be read ({error.strerror}); check the path") from None
+    if os.name == "posix" and shared:
+        raise InputError(f"{name}: others may read or change the key; run chmod 600 on it, or make a new one")
+    if len(key) != KEY_BYTES:
+        raise InputError(f"{name}: expected a key of exactly {KEY_BYTES} bytes; let seqveil make one")
+    return key
+
+
+def _make_key(path: str | os.PathLike[str]) -> None:
+    """Write a new key whole or not at all, and never over another."""
+    part = f"{os.fspath(path)}.part-{os.getpid()}"
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(handle, os.urandom(KEY_BYTES))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            pass  # another process was quicker: its key stands
+        finally:
+            os.unlink(part)
+    except OSError as error:
+        raise InputError(
+            f"{os.path.basename(path)}: a key cannot be made here ({error.strerror}); choose another folder"
+        ) from None

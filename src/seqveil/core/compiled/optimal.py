@@ -1,0 +1,283 @@
+"""The Hamming optimum, compiled: the closed form of `mechanisms._hamming` and `_filling` as integer tables.
+
+By blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the compiler turns
+them into vector instructions. Arrays are (…, lanes).
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqveil.core.compiled.sums import LANES, compiled, lane_sums
+from seqveil.core.kernel import DENOMINATOR, DROP, EVEN
+
+ONE = float(DENOMINATOR)
+DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; not covered here; no such release can have been made
+
+
+@compiled
+def _likeliest(belief, labels, top, left):
+    """The likeliest symbols in descending order, ties by code (`_hamming.top`), and their beliefs."""
+    lanes = belief.shape[1]
+    left[:] = belief
+    for k in range(labels.shape[0]):
+        best, which = top[k], labels[k]
+        best[:], which[:] = left[0], 0
+        for x in range(1, belief.shape[0]):
+            for u in range(lanes):
+                larger = left[x, u] > best[u]
+                best[u] = left[x, u] if larger else best[u]
+                which[u] = x if larger else which[u]
+        for u in range(lanes):
+            left[which[u], u] = -1.0
+
+
+@compiled
+def _timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):
+    """`_hamming.timetable`: `lane` holds, a row each, whether a last label follows (1 or 0), its time, and the tail."""
+    a, gain, kappa = numbers
+    wide, lanes = top.shape
+    has_last, time, tail, needed, held, priced, head = lane[0], lane[1], lane[2], lane[3], lane[4], lane[5], lane[6]
+    tail[:] = rest
+    for k in range(wide - 1, -1, -1):
+        for u in range(lanes):
+            after[k, u] = tail[u]  # mass of all that are less likely
+            tail[u] += top[k, u]
+    needed[:], held[:], priced[:], head[:], has_last[:], count[:] = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    for k in range(wide):
+        for u in range(lanes):
+            worth_it = top[k, u] > a * a * top[0, u]
+            need = max(kappa - top[k, u], 0.0)
+            first = count[u] == k and worth_it
+            labelled = first and after[k, u] >= needed[u] + need
+            last = first and not labelled
+            has_last[u] = 1.0 if last else has_last[u]
+            head[u] = top[k, u] if last else head[u]
+            needed[u] += need if labelled else 0.0
+            count[u] += 1 if labelled else 0
+            tail[u] = after[k, u] if labelled else tail[u]
+            part = min(max((kappa - after[k, u]) / (top[k, u] if labelled else 1.0), 0.0), 1.0)
+            share[k, u] = part if labelled else 0.0
+            held[u] += share[k, u] * (need if labelled else 0.0)
+            priced[u] += share[k, u] * (top[k, u] * (a * max(top[k, u], kappa) + gain))
+    for u in range(lanes):
+        left = max(tail[u] - needed[u], 0.0)
+        slope = min(tail[u], kappa) - held[u]
+        opened = has_last[u] > 0.0 and (kappa / a) * head[u] - priced[u] > a * top[0, u] * slope and left > 0.0
+        time[u] = min(left / (slope if slope > 0.0 else 1.0), 1.0) if opened else 0.0
+        has_last[u] = 1.0 if opened else 0.0
+        needed[u] = 0.0 if opened else left
+    for k in range(wide):
+        for u in range(lanes):
+            labelled = k < count[u]
+            kept[k, u] = 1.0 - time[u] * share[k, u] if labelled else 0.0
+            filling[k, u] = kept[k, u] * (max(kappa - top[k, u], 0.0) if labelled else 0.0)
+            filling[k, u] += needed[u] if k == 0 else 0.0
+            here = has_last[u] if k == count[u] else 0.0
+            marginal[k, u] = kept[k, u] * top[k, u] + filling[k, u] + time[u] * kappa * here
+
+
+@compiled
+def _last_slot(belief, labels, place, lane, count, kappa, holds):
+    """`_filling._last_slot`: the share of its time in the last slot for which each unlabelled symbol is there."""
+    has_last, tail, end, room = lane[0], lane[2], lane[3], lane[4]
+    wide, lanes = labels.shape
+    head = np.empty(lanes, np.int64)
+    for u in range(lanes):
+        end[u] = 0.0
+        head[u] = labels[min(count[u], wide - 1), u]
+        room[u] = kappa - belief[head[u], u]
+    for x in range(belief.shape[0]):
+        for u in range(lanes):
+            mass = belief[x, u] if place[x, u] < 0 and x != head[u] else 0.0
+            end[u] += mass
+            before = end[u] - mass
+            part = min(max((room[u] - before) / (mass if mass > 0.0 else 1.0), 0.0), 1.0)
+            part = part if mass > 0.0 else (1.0 if before < room[u] else 0.0)
+            part = 1.0 if x == head[u] or tail[u] < kappa else part
+            holds[x, u] = part if has_last[u] > 0.0 else 0.0
+
+
+@compiled
+def _presence(x, place, count, lane, kept, share, filling, marginal, borders, final, inside, presence):
+    """Time symbol x spends under each label; `inside` holds where its filling starts and ends, and its last slot's."""
+    wide, lanes = borders.shape
+    has_last, time = lane[0], lane[1]
+    start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
+    left = inside[6]
+    first[:], past[:], across[:] = 0.0, 0.0, 0.0
+    for k in range(wide):
+        for u in range(lanes):
+            first[u] += 1.0 if borders[k, u] <= start[u] else 0.0
+            past[u] += 1.0 if borders[k, u] < end[u] else 0.0
+    for u in range(lanes):
+        first[u] = min(first[u], final[u])
+        past[u] = max(min(past[u], final[u]), first[u])
+    for k in range(wide):
+        for u in range(lanes):
+            overlap = min(end[u], borders[k, u]) - max(start[u], borders[k, u] - filling[k, u])
+            overlap = max(overlap, 0.0) if first[u] <= k and k <= past[u] else 0.0
+            overlap = (1.0 if k == first[u] else 0.0) if first[u] == past[u] else overlap
+            overlap = marginal[k, u] if borders[wide - 1, u] <= 0.0 else overlap  # nobody fills
+            presence[k, u] = overlap
+            across[u] += overlap
+    for u in range(lanes):
+        across[u] = (1.0 - in_last[u]) / across[u]
+        left[u] = time[u] * share[max(place[x, u], 0), u]
+    for k in range(wide):
+        for u in range(lanes):
+            here = has_last[u] if k == count[u] else 0.0
+            own = (kept[k, u] if k == place[x, u] else 0.0) + left[u] * here
+            presence[k, u] = own if place[x, u] >= 0 else presence[k, u] * across[u] + in_last[u] * here
+
+
+@compiled
+def _weigh(x, presence, marginal, a, table, lane, count, doubtful):
+    """Rows of the tables as integers: `Kernels.from_tables` and `to_weights` of a·p + (1-a)·presence."""
+    lanes, norm, most = lane.shape[1], lane[3], lane[4]
+    norm[:], most[:] = 0.0, -1.0
+    for k in range(presence.shape[0]):
+        for u in range(lanes):
+            presence[k, u] = max(a * marginal[k, u] + (1.0 - a) * presence[k, u], 0.0)
+            norm[u] += presence[k, u]
+    left, largest = count[1], count[2]
+    left[:], largest[:] = DENOMINATOR, 0
+    for k in range(presence.shape[0]):
+        for u in range(lanes):
+            weight = np.int64(presence[k, u] * ONE)
+            table[x, k, u] = weight
+            left[u] -= weight
+            larger = float(weight) > most[u]
+            largest[u] = k if larger else largest[u]
+            most[u] = float(weight) if larger else most[u]
+    for u in range(lanes):
+        table[x, largest[u], u] += left[u]
+        doubtful[u] = doubtful[u] or abs(norm[u] - 1.0) > EVEN
+
+
+@compiled
+def _doubt(belief, table, bounds, lane, doubtful):
+    """Marks users whose lifts or LDP level are not well inside their bounds: numpy's exact check must look."""
+    ceiling, floor, ldp = bounds
+    lanes, low, high, mean = lane.shape[1], lane[3], lane[4], lane[5]
+    for k in range(table.shape[1]):
+        low[:], high[:], mean[:] = np.inf, 0.0, 0.0
+        for x in range(table.shape[0]):
+            for u in range(lanes):
+                weight = float(table[x, k, u])
+                low[u] = weight if weight < low[u] else low[u]
+                high[u] = weight if weight > high[u] else high[u]
+                mean[u] += belief[x, u] * weight
+        for u in range(lanes):
+            inside = high[u] <= ceiling * mean[u] and low[u] >= floor * mean[u] and high[u] <= ldp * low[u]
+            doubtful[u] = doubtful[u] or (high[u] > 0.0 and not (inside and mean[u] > 4.0 * DROP * ONE))
+
+
+@compiled
+def _plan(belief, labels, wide, lane, count, spare, numbers):
+    """The timetable of a block: who has a label, how much fills each slot, and where the fillings end."""
+    n, lanes = belief.shape
+    width = labels.shape[0]
+    top, after, share, filling, kept, marginal, borders = wide[0], wide[1], wide[2], wide[3], wide[4], wide[5], wide[6]
+    running, rest, final = lane[5], lane[6], lane[7]
+    _likeliest(belief, labels, top, spare)
+    lane_sums(belief, rest)
+    running[:] = 0.0
+    for k in range(width):
+        for u in range(lanes):
+            running[u] += top[k, u]
+    for u in range(lanes):
+        final[u] = max(0.0, rest[u] - running[u]) if width < n else 0.0
+    _timetable(top, final, numbers, after, share, filling, kept, marginal, lane, count)
+    running[:], final[:] = 0.0, 0.0
+    for k in range(width):
+        for u in range(lanes):
+            running[u] += filling[k, u]
+            borders[k, u] = running[u]
+    for k in range(width):
+        for u in range(lanes):
+            final[u] += 1.0 if borders[k, u] < running[u] else 0.0
+
+
+@compiled
+def _tables(belief, labels, wide, lane, inside, count, place, holds, numbers, table, doubtful):
+    """The integer tables of a block from its timetable, row by row."""
+    n, lanes = belief.shape
+    a, _, kappa = numbers
+    share, filling, kept, marginal, borders, presence = wide[2], wide[3], wide[4], wide[5], wide[6], wide[7]
+    time, final, start, end, in_last = lane[1], lane[7], inside[0], inside[1], inside[2]
+    place[:] = -1
+    for k in range(labels.shape[0]):
+        for u in range(lanes):
+            if k < count[0, u]:
+                place[labels[k, u], u] = k
+    _last_slot(belief, labels, place, lane, count[0], kappa, holds)
+    end[:], doubtful[:] = 0.0, False
+    for x in range(n):
+        for u in range(lanes):
+            in_last[u] = time[u] * holds[x, u]
+            mass = belief[x, u] * (1.0 - in_last[u]) if place[x, u] < 0 else 0.0
+            end[u] += mass
+            start[u] = end[u] - mass
+        _presence(x, place, count[0], lane, kept, share, filling, marginal, borders, final, inside, presence)
+        _weigh(x, presence, marginal, a, table, lane, count, doubtful)
+
+
+@compiled
+def _pick(table, labels, u, truth, coin, given):
+    """Which label of a user's table the coin picks for the truth, or is the one given (-1: none)."""
+    width, drawn = labels.shape[0], -1
+    if given >= 0:
+        for k in range(width):
+            drawn = k if labels[k, u] == given else drawn
+        return drawn
+    drawn, reached = 0, table[truth, 0, u]
+    while drawn < width - 1 and reached <= coin:
+        drawn += 1
+        reached += table[truth, drawn, u]
+    return drawn
+
+
+@compiled
+def optimal(beliefs, width, numbers, bounds, truths, coins, given):
+    """`optimal` for Hamming distortion: the table of each user, a draw from it (or the release given), and its column.
+
+    `truths` and `coins` (B,) are used where `given` is empty; else `given` (B,) are releases whose columns are wanted.
+    `numbers` are e^-ε, 1-e^-ε and 1/(1+e^ε); `bounds` largest and least lift and largest ratio. Gives released codes
+    (B,), weights of each symbol (B, n), and what became of each row.
+    """
+    users, n = beliefs.shape
+    lanes = min(users, LANES)
+    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
+    belief, spare, holds = np.empty((n, lanes)), np.empty((n, lanes)), np.empty((n, lanes))
+    labels, place = np.empty((width, lanes), np.int64), np.empty((n, lanes), np.int64)
+    wide, count = np.empty((8, width, lanes)), np.empty((3, lanes), np.int64)
+    lane, inside = np.empty((8, lanes)), np.empty((7, lanes))
+    table, doubtful = np.empty((n, width, lanes), np.int64), np.empty(lanes, np.bool_)
+    for begin in range(0, users, lanes):
+        for u in range(lanes):
+            row = beliefs[min(begin + u, users - 1)]
+            for x in range(n):
+                belief[x, u] = row[x]
+        _plan(belief, labels, wide, lane, count[0], spare, numbers)
+        _tables(belief, labels, wide, lane, inside, count, place, holds, numbers, table, doubtful)
+        _doubt(belief, table, bounds, lane, doubtful)
+        for u in range(min(lanes, users - begin)):
+            user = begin + u
+            if doubtful[u]:
+                state[user] = LEFT
+                continue
+            if given.size:
+                drawn = _pick(table, labels, u, 0, 0, given[user])
+            else:
+                drawn = _pick(table, labels, u, truths[user], coins[user], -1)
+            state[user] = IMPOSSIBLE
+            if drawn >= 0:
+                codes[user] = labels[drawn, u]
+                for x in range(n):
+                    columns[user, x] = table[x, drawn, u]
+                    if columns[user, x] > 0:
+                        state[user] = DONE
+    return codes, columns, state

@@ -1,0 +1,175 @@
+"""The compiled hot path: the same releases to the last bit, many times sooner, where numba is installed.
+
+It comes with `pip install 'seqveil[fast]'` and loads itself once a process has made enough releases to be worth it:
+half a second, the first time on a machine about ten, to compile. A program that minds the pause calls `load()` when it
+starts, as the service does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
+
+>>> load() in (True, False)
+True
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.distortion import Distortion, hamming
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
+from seqveil.core.leakage import Account
+from seqveil.core.mechanisms import Mechanism
+from seqveil.core.mechanisms._filling import NARROW
+from seqveil.core.mechanisms._hamming import columns as labels_of
+from seqveil.core.mechanisms.crr import MECHANISM as CRR
+from seqveil.core.mechanisms.crr import weight as crr_weight
+from seqveil.core.mechanisms.optimal import MECHANISM as OPTIMAL
+from seqveil.core.mechanisms.randomized_response import MECHANISM as RESPONSE
+from seqveil.core.mechanisms.randomized_response import weights as response_weights
+from seqveil.core.model import MarkovModel
+
+WORTH_IT = 20_000  # releases of a process after which the compiled code is loaded
+MARGIN = 1e-12  # what a check in floats keeps away from a bound; solvers keep ten times as far (`kernel.usable`)
+NOBODY: Ints = np.empty(0, np.int64)
+_loaded: Any = None  # False: it cannot be used here
+_made = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Releases made here, and the rows left for numpy."""
+
+    codes: Ints  # (B,)
+    columns: Ints  # (B, n)
+    left: Ints  # rows not covered, or in doubt
+    impossible: bool  # some release given cannot have been made
+
+
+def load() -> bool:
+    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here."""
+    return _code(WORTH_IT) is not None
+
+
+def _code(users: int) -> Any:
+    """The compiled functions, where they are there and worth it."""
+    global _loaded, _made
+    _made += users
+    if _loaded is None and _made >= WORTH_IT and os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba"):
+        from seqveil.core import compiled as _compiled
+
+        _loaded = _compiled if _agrees(_compiled) else False
+    return _loaded or None
+
+
+def release(
+    mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion, truths: Ints, thrown: Ints
+) -> Made | None:
+    """One release for each user from the coins thrown; None where this path does not cover the mechanism."""
+    return _make(_code(len(beliefs)), mechanism, beliefs, epsilon, distortion, truths, thrown, NOBODY)
+
+
+def observe(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion, given: Ints) -> Made | None:
+    """The columns of releases that are given."""
+    return _make(_code(len(beliefs)), mechanism, beliefs, epsilon, distortion, NOBODY, NOBODY, given)
+
+
+def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, Floats, Ints, Ints] | None:
+    """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it."""
+    code = _code(len(states))
+    mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
+    if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
+        return None
+    ahead, marginal, low, high, ruled_out = code.update(_whole(states), columns, *model.compact)
+    if ruled_out or (not mixes and filtering.faint(ahead).any()):
+        return None
+    return ahead, marginal, low, high
+
+
+def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:
+    """`Account.charge` after an `update` that was done here."""
+    relative, ahead = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
+    # logarithms are numpy's on either path: others may differ in the last bit
+    with np.errstate(divide="ignore"):
+        if model.full_support:
+            logs = np.log(np.stack([low, high], axis=1) / marginal[:, None])
+            return Account(*_loaded.charge_alike(logs, low == high, *ahead, relative))
+        logs = np.log(columns / marginal[:, None])
+    newest, _, pointers, targets, _, *restart = model.compact
+    return Account(*_loaded.charge(logs, columns, *ahead, relative, newest, pointers, targets, *restart))
+
+
+def _make(
+    code: Any,
+    mechanism: Mechanism,
+    beliefs: Floats,
+    epsilon: float,
+    distortion: Distortion,
+    truths: Ints,
+    thrown: Ints,
+    given: Ints,
+) -> Made | None:
+    n = beliefs.shape[1]
+    if code is None or not len(beliefs) or n == 1 or usable(epsilon, n) == 0.0:
+        return None
+    if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
+        made = code.optimal(_whole(beliefs), *labels_and_bounds(epsilon, n), truths, thrown, given)
+    elif mechanism is CRR:
+        told = crr_weight(epsilon)
+        base = code.parts(_whole(beliefs), DENOMINATOR - told)
+        made = code.truth_or_draw(base, told, truths, thrown, given)
+    elif mechanism is RESPONSE:
+        told, each = response_weights(epsilon, n)
+        # ε-LDP, so sound for every belief: one check for all
+        if not told or math.log((told + each) / each) > epsilon - MARGIN - 8 * slack(n):
+            return None
+        made = code.truth_or_draw(np.full((1, n), each, np.int64), told, truths, thrown, given)
+    else:
+        return None
+    codes, columns, state = made
+    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
+
+
+@lru_cache(maxsize=256)
+def labels_and_bounds(epsilon: float, n: int) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
+    """How many labels `optimal` has, the numbers of its closed form, and bounds on lifts and their ratios."""
+    aim = usable(epsilon, n)
+    a = math.exp(-aim)
+    top = epsilon - MARGIN
+    bounds = math.exp(top), math.exp(-top), math.exp(OPTIMAL.ldp * top)
+    return labels_of(n, aim), (a, -math.expm1(-aim), a / (1.0 + a)), bounds
+
+
+def _whole(array: Floats) -> Floats:
+    """The array as compiled code takes it: one memory layout, so that it is compiled once."""
+    if array.flags.carray and array.dtype == np.float64:  # the usual case, and quicker to ask for than `require`
+        return array
+    return np.require(array, np.float64, ["C", "W"])
+
+
+def _agrees(code: Any) -> bool:
+    """Whether the compiled path gives numpy's very bits on this machine, on a few chains."""
+    generator = np.random.default_rng(62)
+    costs = hamming()
+    for n in (3, 9, 17):
+        model = MarkovModel(np.full(n, 1.0 / n), generator.dirichlet(np.full(n, 0.5), n))
+        beliefs = generator.dirichlet(np.full(n, 0.3), 70)
+        truths, thrown = generator.integers(0, n, 70), generator.integers(0, DENOMINATOR, 70)
+        for mechanism in (OPTIMAL, CRR, RESPONSE):
+            made = _make(code, mechanism, beliefs, 1.0, costs, truths, thrown, NOBODY)
+            kernels = mechanism.kernels(beliefs, 1.0, costs)
+            drawn = kernels.pick(truths, thrown)
+            codes, columns = kernels.outputs[np.arange(70), drawn], kernels.column(drawn)
+            posterior, marginal = filtering.condition(model, beliefs, columns)
+            moved = code.update(beliefs, columns, *model.compact)
+            if made is None or made.left.size:
+                return False
+            pairs = [(made.codes, codes), (made.columns, columns), (moved[1], marginal)]
+            pairs.append((moved[0], filtering.predict(model, posterior)))
+            if not all(np.array_equal(ours, theirs) for ours, theirs in pairs):
+                return False
+    return True

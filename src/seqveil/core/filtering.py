@@ -1,0 +1,147 @@
+"""The adversary's filter: what an observer believes, from the model and the releases alone. Pure functions.
+
+A law of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a number
+below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back by
+another, hundreds of nats later, and no float would remember it. Zero is what the model itself rules out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.kernel import Floats, Ints, grouped_sum
+from seqveil.core.model import MarkovModel
+
+FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
+GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
+CHUNK = 1 << 22  # numbers gathered at once
+CLEAR = 1e-120  # what is more hears nothing of the faint ones
+
+
+def start(model: MarkovModel, users: int) -> Floats:
+    """The law of the first state, one row a user."""
+    law = model.initial
+    with np.errstate(divide="ignore"):
+        law = np.where((law > 0) & (law < FAINT), np.log(law), law)
+    return np.broadcast_to(law, (users, model.size)).copy()
+
+
+def clear(states: Floats) -> Floats:
+    """The law as probabilities alone, what is too faint for a float as 0."""
+    return np.where(states < 0, np.exp(np.minimum(states, 0.0)), states) if states.min(initial=0.0) < 0 else states
+
+
+def faint(states: Floats) -> NDArray[np.bool_]:
+    """Which rows have, or are about to lose, a state too faint for a float."""
+    small = (states < FAINT) & (states != 0)
+    return small.any(-1) if small.any() else np.zeros(len(states), bool)  # by rows is many times slower
+
+
+def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
+    """The filter's whole step: law of the next state after a release, and the marginal (B,) of it."""
+    posterior, marginal = condition(model, states, column)
+    return _onward(model, states, posterior, column, marginal), marginal
+
+
+def predict(model: MarkovModel, posterior: Floats) -> Floats:
+    """Law of the next state: posterior · transitions, one row a user."""
+    ones = np.ones((len(posterior), model.n))
+    return _onward(model, posterior, clear(posterior), ones, ones[:, 0])
+
+
+def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
+    """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
+    ahead = model.advance(posterior)
+    ahead /= ahead.sum(-1, keepdims=True)
+    if model.full_support:
+        return ahead
+    rows = np.flatnonzero((model.barely | faint(states) | faint(ahead)) & (marginal > 0))
+    if rows.size:
+        before = states[rows]
+        with np.errstate(divide="ignore"):
+            logs = np.where(before < 0, before, np.log(np.abs(before)))
+            logs += np.log(column[rows] / marginal[rows, None])[:, model.newest]
+        ahead[rows] = _with_faint(ahead[rows], _advance_logs(model, logs))
+    return ahead
+
+
+def _with_faint(ahead: Floats, logs: Floats) -> Floats:
+    """Each state by its probability, or by its logarithm where that is faint."""
+    near = np.where(logs < np.log(FAINT), np.where(np.isneginf(logs), 0.0, logs), np.exp(np.minimum(logs, 0.0)))
+    return np.where(ahead >= CLEAR, ahead, near)
+
+
+def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
+    """`MarkovModel.advance` in the log domain: (B, S) → (B, S)."""
+    inflow = model.inflow
+    filled = np.flatnonzero(np.diff(inflow.indptr))
+    begins, counts = inflow.indptr[:-1][filled], np.diff(inflow.indptr)[filled]
+    out = np.full((len(logs), model.size + 1), -np.inf)
+    step = max(1, CHUNK // max(1, inflow.nnz))
+    with np.errstate(divide="ignore"):
+        chances = np.log(inflow.data)
+        for low in range(0, len(logs), step):
+            terms = logs[low : low + step, inflow.indices] + chances
+            most = np.maximum.reduceat(terms, begins, axis=1)
+            most[np.isneginf(most)] = 0.0  # nothing comes here
+            sums = np.add.reduceat(np.exp(terms - np.repeat(most, counts, axis=1)), begins, axis=1)
+            out[low : low + step, filled] = most + np.log(sums)
+        ahead, restart = out[:, :-1], out[:, -1:]
+        if model.backoff.any():
+            ahead[:, model.base_state] = np.logaddexp(ahead[:, model.base_state], restart + np.log(model.base))
+    return ahead
+
+
+def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
+    """Law of the state after a release, post(s) ∝ states(s) · Q(y | newest symbol of s), and the marginal (B,) of y.
+
+    `column` (B, n) may be Q(y|·), its integer weights or the lifts: only proportions matter. A release that the belief
+    rules out (only an unsound mechanism can make one) starts the belief anew from the states that could have made it.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> post, marginal = condition(model, model.initial[None], np.array([[3.0, 1.0]]))
+    >>> post.tolist(), marginal.tolist(), predict(model, post).round(3).tolist()
+    ([[0.75, 0.25]], [2.0], [[0.7, 0.3]])
+    """
+    weights = column if model.size == model.n else column[:, model.newest]
+    post = clear(states) * weights
+    marginal = post.sum(-1)
+    total = marginal[:, None]
+    if not marginal.all():
+        post = np.where(total > 0, post, weights.astype(np.float64))
+        total = post.sum(-1, keepdims=True)
+    post /= total
+    return post, marginal
+
+
+def symbols(model: MarkovModel, states: Floats) -> Floats:
+    """Law of the newest symbol from the law of the state: (B, S) → (B, n)."""
+    law = clear(states)
+    if model.size == model.n:
+        return law
+    return grouped_sum(np.broadcast_to(model.newest, law.shape), law, model.n)
+
+
+def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
+    """Which symbols the model allows next, however faint: (B, n)."""
+    if model.size == model.n:
+        return states != 0
+    return grouped_sum(np.broadcast_to(model.newest, states.shape), (states != 0).astype(np.float64), model.n) > 0
+
+
+def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArray[np.bool_]:
+    """Which rows, led from `states` to `ahead` by a batch, have a state that the model allows and no float can hold."""
+    if model.full_support:
+        return np.zeros(len(states), bool)
+    allowed = states != 0
+    for _ in range(steps):
+        allowed = model.advance(allowed) > 0
+    return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
+
+
+def pull(model: MarkovModel, values: Floats) -> Floats:
+    """Σ_s' P(s'|s) values(s') for every state s: the way back that `predict` is the way forward of. (B, S) → (B, S)."""
+    jump = (values[:, model.base_state] * model.base).sum(1)
+    onward: Floats = (model.chain @ values.T).T
+    return onward + model.backoff * jump[:, None]

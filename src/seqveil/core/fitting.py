@@ -1,0 +1,254 @@
+"""Counting runs of symbols in streams, in one pass and in chunks, and turning the counts into a law.
+
+A context of length j followed by x is a run of j+1 symbols, so runs of length 1..m+1 are all that an order-m fit needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.core.alphabet import Alphabet
+from seqveil.core.errors import DataError, ModelError, UnknownSymbol
+from seqveil.core.states import States, checked_law, checked_order, from_contexts
+from seqveil.core.symbols import Codes, Floats, Symbols, comes_from
+
+_DENSE = 2**22  # below this many possible runs a table is quicker than a sort
+
+
+@dataclass
+class _Tally:
+    """How often each integer was seen; merges are put off until they are worth a sort."""
+
+    span: int
+    numbers: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
+    counts: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
+    waiting: list[tuple[Codes, Codes]] = field(default_factory=list)
+
+    def add(self, numbers: Codes) -> None:
+        if len(numbers) == 0:
+            return
+        if self.span <= _DENSE and len(numbers) * 8 >= self.span:
+            table = np.bincount(numbers, minlength=self.span)
+            seen = np.flatnonzero(table)
+            self.waiting.append((seen, table[seen]))
+        else:
+            self.waiting.append(np.unique(numbers, return_counts=True))
+        if sum(len(part) for part, _ in self.waiting) > len(self.numbers) + 100_000:
+            self.merge()
+
+    def merge(self) -> tuple[Codes, Codes]:
+        """Numbers in increasing order, and their counts."""
+        if self.waiting:
+            parts = [(self.numbers, self.counts), *self.waiting]
+            self.numbers, place = np.unique(np.concatenate([part for part, _ in parts]), return_inverse=True)
+            counts = np.zeros(len(self.numbers), np.int64)
+            np.add.at(counts, place, np.concatenate([count for _, count in parts]))
+            self.counts, self.waiting = counts, []
+        return self.numbers, self.counts
+
+
+class RunCounts:
+    """Counts of runs of 1..order+1 symbols over many users' streams, fed in chunks.
+
+    Between chunks only each user's last `order` codes are kept, so memory is O(users + distinct runs).
+    """
+
+    def __init__(self, n: int, order: int = 1) -> None:
+        if n < 1:
+            raise ModelError(f"an alphabet needs n >= 1 symbols; got n={n}")
+        self.n = n
+        self.order = checked_order(order, n)
+        self.events = 0
+        self._runs = [_Tally(n**length) for length in range(1, self.order + 2)]
+        self._first = np.zeros(n, np.int64)
+        self._slots: dict[Hashable, int] = {}
+        self._tails = np.full((0, self.order), -1, np.int64)
+
+    def add(self, users: Any, codes: ArrayLike) -> None:
+        """Count a chunk: who, and which code, row by row, in time order within each user."""
+        array = np.asarray(codes)
+        if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
+            raise DataError("codes must be a flat sequence of integers; encode the values with the alphabet first")
+        wrong = (array < 0) | (array >= self.n)
+        if wrong.any():
+            raise DataError(f"code {int(wrong.argmax())} of the chunk is outside 0..{self.n - 1}; encode it first")
+        rows = self._rows_of(users)
+        if len(rows) != len(array):
+            raise DataError(f"each event needs a user; got {len(rows)} users for {len(array)} codes")
+        if len(array):
+            self._count(rows, array.astype(np.int64))
+            self.events += len(array)
+
+    def _rows_of(self, users: Any) -> Codes:
+        """A small integer for each event's user; new users get the next one."""
+        if comes_from(users, "polars", "pandas"):
+            users = users.to_numpy()
+        plain = users if isinstance(users, np.ndarray) else np.asarray(users)
+        if plain.ndim != 1 or plain.dtype.kind not in "iuf":
+            listed = users.tolist() if isinstance(users, np.ndarray) else list(users)
+            missing = [place for place, user in enumerate(listed) if user is None or user != user]
+            if missing:
+                raise DataError(f"event {missing[0]} of the chunk has no user; name the user or drop the row")
+            slots = self._slots
+            return np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed))
+        if plain.dtype.kind == "f" and np.isnan(plain).any():
+            place = int(np.isnan(plain).argmax())
+            raise DataError(f"event {place} of the chunk has no user; name the user or drop the row")
+        distinct, inverse = np.unique(plain, return_inverse=True)
+        slots = self._slots
+        known = np.fromiter((slots.setdefault(u, len(slots)) for u in distinct.tolist()), np.int64, len(distinct))
+        return known[inverse]
+
+    def _count(self, rows: Codes, codes: Codes) -> None:
+        if len(self._slots) > len(self._tails):  # grow by doubling: many small chunks stay cheap
+            room = max(len(self._slots), 2 * len(self._tails)) - len(self._tails)
+            self._tails = np.concatenate([self._tails, np.full((room, self.order), -1, np.int64)])
+        present = np.unique(rows)
+        old_rows, old_codes = np.repeat(present, self.order), self._tails[present].ravel()
+        kept = old_codes >= 0
+        is_new = np.concatenate([np.zeros(int(kept.sum()), bool), np.ones(len(rows), bool)])
+        rows = np.concatenate([old_rows[kept], rows])
+        order = np.argsort(rows, kind="stable")  # a user's tail comes before the user's new events
+        rows, is_new = rows[order], is_new[order]
+        codes = np.concatenate([old_codes[kept], codes])[order]
+        begins = np.append(True, rows[1:] != rows[:-1])
+        self._first += np.bincount(codes[begins & is_new], minlength=self.n)
+        number = codes.copy()
+        self._runs[0].add(number[is_new])
+        for back in range(1, self.order + 1):
+            number[back:] += codes[:-back] * self.n**back
+            whole = is_new[back:] & (rows[back:] == rows[:-back])
+            self._runs[back].add(number[back:][whole])
+        self._keep_tails(rows, codes)
+
+    def _keep_tails(self, rows: Codes, codes: Codes) -> None:
+        ends = np.flatnonzero(np.append(rows[1:] != rows[:-1], True))
+        users = rows[ends]
+        for back in range(self.order):
+            place = np.maximum(ends - back, 0)
+            same = (ends >= back) & (rows[place] == users)
+            self._tails[users, self.order - 1 - back] = np.where(same, codes[place], -1)
+
+    def states(self, smoothing: float = 0.0, prior: str | ArrayLike = "data") -> States:
+        """The fitted law; see `MarkovModel.fit`."""
+        if not np.isfinite(smoothing) or smoothing < 0:
+            raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
+        if self.events == 0:
+            raise DataError("there is nothing to fit: the data hold no events")
+        runs = [tally.merge() for tally in self._runs]
+        n, order = self.n, self.order
+        frequency = np.zeros(n)
+        frequency[runs[0][0]] = runs[0][1]
+        base = (frequency + smoothing / n) / (self.events + smoothing)
+        contexts = {1: np.arange(n), **{length: runs[length - 1][0] for length in range(2, order + 1)}}
+        edges, backoff = [], []
+        for length, numbers in contexts.items():
+            run, count = runs[length]
+            place = np.searchsorted(numbers, run // n)
+            total = np.bincount(place, count, minlength=len(numbers)) + smoothing
+            target = (length + 1, run) if length < order else (order, run % n**order)
+            edges.append((length, run // n, *target, count / total[place]))
+            backoff.append(np.divide(smoothing, total, out=np.ones(len(total)), where=total > 0))
+        first = self._prior(prior, smoothing, base)
+        return from_contexts(order, n, contexts, edges, first, base, np.concatenate(backoff))
+
+    def _prior(self, prior: str | ArrayLike, smoothing: float, base: Floats) -> Floats:
+        if isinstance(prior, str):
+            if prior == "uniform":
+                return np.full(self.n, 1 / self.n)
+            if prior == "data":
+                return np.asarray((self._first + smoothing * base) / (self._first.sum() + smoothing))
+            raise ModelError('prior must be "data", "uniform" or an array of probabilities')
+        return checked_law(prior, "prior", self.n)
+
+
+def read_streams(
+    streams: Any, alphabet: Symbols | None, user: str, value: str | tuple[str, str], time: str | None
+) -> tuple[Symbols, NDArray[Any], Codes]:
+    """The alphabet (made from the data where None), and users and codes in time order within each user."""
+    if comes_from(streams, "polars", "pandas", "pyarrow"):
+        return _read_frame(streams, alphabet, user, value, time)
+    if isinstance(streams, str | bytes) or not hasattr(streams, "__iter__"):
+        raise DataError("streams must be a list of sequences or a frame with a user and a value column")
+    listed = [_sequence(stream, place) for place, stream in enumerate(streams)]
+    lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
+    if len(listed) == 0:
+        raise DataError("there is nothing to fit: the data hold no streams")
+    if (lengths == 0).any():
+        raise DataError(f"stream {int((lengths == 0).argmax())} has no events; drop empty streams first")
+    values = _joined(listed)
+    alphabet = alphabet or Alphabet.of(values)
+    try:
+        codes = alphabet.strict.encode(values)
+    except UnknownSymbol as error:
+        place = int(vars(error)["position"])
+        stream = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        event = place - int(lengths[:stream].sum())
+        located = UnknownSymbol(f"stream {stream}, event {event}: {error}")
+        vars(located)["position"] = place
+        raise located from None
+    return alphabet, np.repeat(np.arange(len(listed)), lengths), codes
+
+
+def _joined(listed: list[Any]) -> Any:
+    if all(isinstance(stream, np.ndarray) for stream in listed) and len({stream.dtype.kind for stream in listed}) == 1:
+        return np.concatenate(listed)
+    return [value for stream in listed for value in (stream.tolist() if isinstance(stream, np.ndarray) else stream)]
+
+
+def _sequence(stream: Any, place: int) -> Any:
+    if comes_from(stream, "polars", "pandas"):
+        return stream.to_numpy()
+    if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
+        raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
+    return stream
+
+
+def _read_frame(
+    frame: Any, alphabet: Symbols | None, user: str, value: str | tuple[str, str], time: str | None
+) -> tuple[Symbols, NDArray[Any], Codes]:
+    values = [value] if isinstance(value, str) else list(value)
+    table = _as_polars(frame, {user, *values, time, "time", "seq"})
+    names = table.collect_schema().names()
+    if time is None:
+        time = next((name for name in ("time", "seq") if name in names and name not in values), None)
+    wanted = [user, *values, *([time] if time else [])]
+    absent = [name for name in wanted if name not in names]
+    if absent:
+        raise DataError(f"the frame has no column {absent[0]!r}; name the columns with user=, value= and time=")
+    table = table.lazy().select(wanted).collect()
+    if table.height == 0:
+        raise DataError("there is nothing to fit: the frame has no rows")
+    for name in wanted:
+        if table[name].null_count():
+            row = int(table[name].is_null().arg_max())
+            raise DataError(f"row {row} has nothing in column {name!r}; fill it or drop the row")
+    column = table[values[0]] if len(values) == 1 else table.select(values).to_numpy()
+    alphabet = alphabet or Alphabet.of(column)
+    codes = alphabet.strict.encode(column)  # before sorting, so that positions in messages are rows of the frame
+    users = table[user].to_numpy()
+    if time:
+        order = table[time].to_frame().with_row_index("__row").sort(time, maintain_order=True)["__row"].to_numpy()
+        users, codes = users[order], codes[order]
+    return alphabet, users, codes
+
+
+def _as_polars(frame: Any, columns: set[str | None]) -> Any:
+    import polars as pl
+
+    if isinstance(frame, pl.DataFrame | pl.LazyFrame):
+        return frame
+    try:
+        if comes_from(frame, "pandas"):
+            return pl.from_pandas(frame[[name for name in frame.columns if name in columns]])
+        table = pl.from_arrow(frame)
+    except (TypeError, ValueError, pl.exceptions.PolarsError):
+        raise DataError("the frame cannot be read; give each column one type of value") from None
+    if not isinstance(table, pl.DataFrame):
+        raise DataError("streams must be a frame with a user and a value column; got a single column")
+    return table

@@ -1,0 +1,171 @@
+"""What a realised stream has leaked, exactly: max-plus and min-plus filtering of the lifts.
+
+For a release y_k with lifts ρ_k, and C the model's transitions,
+V_k(x) = log ρ_k(x) + max over x' with C(x|x') > 0 of V_{k-1}(x')
+is the largest log Pr(x_1..x_k | y) / Pr(x_1..x_k) over sequences that end in x (the same with min for the smallest), so
+max_x V_k(x) and min_x V_k(x) are the two sides of the sequence leakage (SIL) of what was released: never above the sum
+of the ε_k, often well below. Each step costs O(transitions), whatever the length of the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
+
+
+class Chain(Protocol):
+    """What the account needs of a model."""
+
+    @property
+    def initial(self) -> Floats: ...
+    @property
+    def newest(self) -> Ints: ...
+    @property
+    def full_support(self) -> bool: ...
+    def spread(self, values: Floats, largest: bool) -> Floats: ...
+
+
+def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
+    """Logs of the lifts of a released output, rounded down and up: two (B, n) arrays.
+
+    `column` (B, n) holds the weights of Q(y|x), `marginal` (B,) their mean under the belief, a sum of `terms` products.
+    A release that is equally likely whatever the truth is has lift 1 exactly.
+    """
+    return _rounded(column, marginal, terms, (column == column[:, :1]).all(1))
+
+
+def extremes(column: Ints, marginal: Floats, possible: NDArray[np.bool_], terms: int) -> tuple[Floats, Floats]:
+    """Logs of the least and largest lift over the possible symbols, rounded outward: two (B,) arrays."""
+    return between(*weight_range(column, possible), marginal, terms)
+
+
+def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Least and largest weight over the possible symbols: two (B,) arrays."""
+    if possible.all():
+        return column.min(1), column.max(1)
+    return np.where(possible, column, np.iinfo(np.int64).max).min(1), np.where(possible, column, 0).max(1)
+
+
+def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
+    """Logs of the least and largest lift from the least and largest weight, (B,) each, rounded outward."""
+    both = np.stack([low, high], axis=1)
+    down, up = _rounded(both, marginal, terms, low == high)
+    return down[:, 0], up[:, 1]
+
+
+def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.nan_to_num(np.log(column / marginal[:, None]), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    down, up = outward(logs, slack(terms), -1), outward(logs, slack(terms), +1)
+    return np.where(silent[:, None], 0.0, down), np.where(silent[:, None], 0.0, up)
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """Both sides of the exact leakage of what was released so far, one row a user.
+
+    `ahead_most` and `ahead_least` hold, for every state, the extremes over all sequences that can come to it next; for
+    a chain in which anything can follow anything they are one number a user. `most` and `least` are the account itself.
+    """
+
+    most: Floats  # (B,) max over sequences of log posterior/prior
+    least: Floats  # (B,) min
+    ahead_most: Floats  # (B, S) or (B, 1)
+    ahead_least: Floats
+
+    @classmethod
+    def start(cls, chain: Chain, users: int) -> Account:
+        most, least = np.zeros(users), np.zeros(users)
+        if chain.full_support:
+            return cls(most, least, np.zeros((users, 1)), np.zeros((users, 1)))
+        possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
+        return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
+
+    def charge(self, chain: Chain, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
+        """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
+
+        `possible` (B, n) are the symbols that the model allows there (`filtering.possible`).
+        """
+        terms = chain.newest.size
+        if chain.full_support:
+            least, most = extremes(column, marginal, possible, terms)
+            up = _add(self.ahead_most, most[:, None], np.inf)
+            down = _add(self.ahead_least, least[:, None], -np.inf)
+            return self._after(up, down, up, down, marginal)
+        down, up = log_lifts(column, marginal, terms)
+        most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
+        least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
+        return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
+
+    def _after(self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats) -> Account:
+        # a release the belief ruled out (an unsound mechanism's) tells all there is to tell, for good
+        told_all = np.isinf(self.most) | (marginal == 0)
+        if not told_all.any():
+            return Account(most.max(1), least.min(1), ahead_most, ahead_least)
+        return Account(
+            np.where(told_all, np.inf, most.max(1)),
+            np.where(told_all, -np.inf, least.min(1)),
+            np.where(told_all[:, None], self.ahead_most, ahead_most),
+            np.where(told_all[:, None], self.ahead_least, ahead_least),
+        )
+
+    def skip(self, chain: Chain) -> Account:
+        """The account after a symbol of which nothing was told: sequences go on, and nothing is charged."""
+        if self.ahead_most.shape[1] == 1:
+            return self
+        ahead = chain.spread(self.ahead_most, True), chain.spread(self.ahead_least, False)
+        return Account(self.most, self.least, *ahead)
+
+    def charge_batch(self, most: Floats, least: Floats) -> Account:
+        """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
+
+        From above: whichever sequence came before is taken to go on with the batch that was moved furthest. Where the
+        belief is no longer known (`blur`), a batch is charged what it tells under any belief: log largest over least.
+        """
+        up, down = self.ahead_most.max(1), self.ahead_least.min(1)
+        if self.blurred.any():
+            anyhow = _add(most, -least, np.inf)
+            up, down = np.where(self.blurred, self.most, up), np.where(self.blurred, self.least, down)
+            most, least = np.where(self.blurred, anyhow, most), np.where(self.blurred, -anyhow, least)
+        up, down = _add(up, most, np.inf), _add(down, least, -np.inf)
+        wide = (len(up), self.ahead_most.shape[1])
+        after = Account(up, down, *(np.broadcast_to(side[:, None], wide).copy() for side in (up, down)))
+        return after.blur(self.blurred)
+
+    @property
+    def blurred(self) -> NDArray[np.bool_]:
+        """Whose sequences can no longer be weighed one against another, for good."""
+        return np.isposinf(self.ahead_most[:, 0])
+
+    def blur(self, users: NDArray[np.bool_]) -> Account:
+        """The same account of users whose belief was too faint for a float somewhere: from now on any belief counts."""
+        if not users.any():
+            return self
+        ahead = np.where(users[:, None], np.inf, self.ahead_most), np.where(users[:, None], -np.inf, self.ahead_least)
+        return Account(self.most, self.least, *ahead)
+
+    @property
+    def worst(self) -> Floats:
+        """SIL of what was released: the larger side, one number a user."""
+        return np.maximum(self.most, -self.least) + 0.0  # no -0
+
+    def take(self, users: NDArray[np.intp] | slice) -> Account:
+        return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
+
+
+def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
+    """ahead + logs where a sequence can end there."""
+    return np.where(ahead == impossible, impossible, _add(ahead, logs, -impossible))
+
+
+def _add(total: Floats, cost: Floats, towards: float) -> Floats:
+    """total + cost, rounded outward; exact where the cost is 0."""
+    with np.errstate(invalid="ignore"):
+        sums = total + cost
+        moved = sums + np.copysign(2 * UNIT, towards) * np.abs(sums)
+    return np.where((cost == 0) | np.isinf(sums), sums, moved)

@@ -1,0 +1,145 @@
+"""The registry of mechanisms, and the table a reader chooses from (`seqveil mechanisms`)."""
+
+from __future__ import annotations
+
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.mechanisms import auto as _auto
+from seqveil.core.mechanisms import balanced as _balanced
+from seqveil.core.mechanisms import batch_descent as _batch_descent
+from seqveil.core.mechanisms import batch_lp as _batch_lp
+from seqveil.core.mechanisms import crr as _crr
+from seqveil.core.mechanisms import crr_repaired as _crr_repaired
+from seqveil.core.mechanisms import optimal as _optimal
+from seqveil.core.mechanisms import randomized_response as _randomized_response
+from seqveil.core.mechanisms import tree as _tree
+from seqveil.core.mechanisms import tree_refined as _tree_refined
+from seqveil.core.mechanisms._base import LARGEST, Mechanism, check_epsilon, constant
+from seqveil.core.mechanisms._batch import Batch, BatchMechanism, Sent
+from seqveil.evaluate.rivals import mutual_information as _mutual_information
+from seqveil.evaluate.rivals import optimal_ldp as _optimal_ldp
+from seqveil.evaluate.rivals import temporal as _temporal
+from seqveil.evaluate.rivals import topl as _topl
+
+optimal = _optimal.MECHANISM
+balanced = _balanced.MECHANISM
+crr_repaired = _crr_repaired.MECHANISM
+randomized_response = _randomized_response.MECHANISM
+crr = _crr.MECHANISM
+optimal_ldp = _optimal_ldp.MECHANISM
+mutual_information = _mutual_information.MECHANISM
+topl = _topl.MECHANISM
+temporal = _temporal.MECHANISM
+temporal_restricted = _temporal.RESTRICTED
+auto = _auto.MECHANISM
+tree = _tree.TREE
+tree_refined = _tree_refined.MECHANISM
+tree_ldp = _tree.TREE_LDP
+batch_lp = _batch_lp.MECHANISM
+batch_descent = _batch_descent.MECHANISM
+
+_OURS = (optimal, balanced, crr_repaired, randomized_response, crr)
+_RIVALS = (optimal_ldp, mutual_information, topl, temporal, temporal_restricted)
+_ONE_BY_ONE = {m.name: m for m in (*_OURS, *_RIVALS)}
+_BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
+
+
+def names() -> list[str]:
+    """Names of all registered mechanisms: those that release one symbol at a time, then those that release batches.
+
+    >>> len(names()) == len(instantaneous()) + len(batched())
+    True
+    """
+    return instantaneous() + batched()
+
+
+def instantaneous() -> list[str]:
+    """Names of the mechanisms that release one symbol at a time.
+
+    >>> instantaneous()[:5]
+    ['optimal', 'balanced', 'crr_repaired', 'randomized_response', 'crr']
+    >>> instantaneous()[5:]
+    ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
+    """
+    return list(_ONE_BY_ONE)
+
+
+def batched() -> list[str]:
+    """Names of the mechanisms that release w symbols at a time (w = 1 included).
+
+    >>> batched()
+    ['auto', 'tree', 'tree_refined', 'tree_ldp', 'batch_lp', 'batch_descent']
+    """
+    return list(_BATCHED)
+
+
+def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
+    """A mechanism of either kind by name; an object passes through."""
+    if not isinstance(mechanism, str):
+        return mechanism
+    if mechanism in _ONE_BY_ONE:
+        return _ONE_BY_ONE[mechanism]
+    if mechanism in _BATCHED:
+        return _BATCHED[mechanism]
+    raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
+
+
+def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
+    """What `auto` takes for single symbols: the exact optimum where it is quick, else the tree over the alphabet.
+
+    >>> from seqveil.core.distortion import absolute, hamming
+    >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
+    ('optimal', 'tree')
+    """
+    quick = _optimal.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= _optimal.QUICK
+    return "optimal" if quick else "tree"
+
+
+def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
+    """A mechanism that releases one symbol at a time."""
+    found = find(mechanism)
+    if isinstance(found, Mechanism):
+        return found
+    raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
+
+
+def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
+    """A mechanism that releases batches."""
+    found = find(mechanism)
+    if isinstance(found, BatchMechanism):
+        return found
+    raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
+
+
+__all__ = [
+    "LARGEST",
+    "Batch",
+    "BatchMechanism",
+    "Mechanism",
+    "Sent",
+    "auto",
+    "balanced",
+    "batch_descent",
+    "batch_lp",
+    "batched",
+    "check_epsilon",
+    "constant",
+    "crr",
+    "crr_repaired",
+    "find",
+    "get",
+    "get_batched",
+    "instantaneous",
+    "mutual_information",
+    "names",
+    "one_by_one",
+    "optimal",
+    "optimal_ldp",
+    "randomized_response",
+    "temporal",
+    "temporal_restricted",
+    "topl",
+    "tree",
+    "tree_ldp",
+    "tree_refined",
+]

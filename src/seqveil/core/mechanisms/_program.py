@@ -1,0 +1,251 @@
+"""The exact optimum for any distortion matrix: a linear program with a certified gap.
+
+    minimise Σ_x,y β(x) Q(y|x) D(x,y)   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
+
+Put a = e^-ε, κ = 1/(1+e^ε). By the structure theorem Q = a p + (1-a) I with a channel I of the same marginal, and the
+problem is, with c(x,y) = a Σ_x' β(x') D(x',y) + (1-a) D(x,y),
+
+    minimise Σ β(x) I(y|x) c(x,y)   over row-stochastic I with  I(y|x) ≤ p(y)/κ,   p = β I.
+
+One cap per cell, with two non-zeros, instead of two dense ones: HiGHS solves it far quicker than the problem as stated.
+An optimum uses few labels, so a large problem is solved over some of them, and labels are added as the dual asks.
+
+- **Closed form.** Σ β(x) min_y c(x,y) is a lower bound. If sending every x to its cheapest y gives each label used a
+  mass of at least κ, that I is feasible and attains it. (Where D is a metric and min β ≥ κ, the cheapest y is x itself,
+  and Q is the paper's kernel.)
+- **Rows.** Symbols with equal rows of D need not be told apart (average their rows), so they are merged. A symbol of
+  belief zero constrains nothing, as p itself is a sound row for it; it gets its cheapest sound row.
+- **Dual bound.** Prices u(x) bound the cost by Σ β u if for each y the least value of Σ β(x) φ(x) (c(x,y) - u(x)) over
+  φ ∈ [0,1]^n with Σ β φ = κ, a fractional knapsack, is not negative. Any u becomes feasible by adding a constant, so
+  the bound never rests on the solver's word.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.errors import GuaranteeError, InputError
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+CELLS_AT_MOST = 160_000  # symbols × outputs: 400 × 400 takes seconds to minutes
+CELLS_AT_ONCE = 2_500  # a program up to this size is solved whole, a larger one label by label
+LABELS_AT_ONCE = 16
+TOLERANCE = 1e-10  # of the solver, relative to the spread of the costs
+GAP = 1e-9  # no more labels are added once the optimum is known this closely
+NEGLIGIBLE = 1e-9  # an output less likely than this is merged into another
+UNSEEN = 1e-12  # HiGHS takes smaller coefficients for zero, so symbols of less belief are left out of the program
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """An optimal kernel over the outputs it uses, what it costs, and a bound no sound kernel can beat."""
+
+    outputs: Indices  # (k,): columns of the distortion matrix
+    table: Floats  # (n, k): Q(y|x)
+    error: float  # expected distortion
+    bound: float  # certified: error - bound ≥ 0 is the most that could be gained
+
+
+def solve(belief: Floats, epsilon: float, distortion: Floats) -> Optimum:
+    """The kernel of least expected distortion among those sound at ε; see the module for the problem.
+
+    *Guarantee*: the table is sound at ε up to rounding, for symbols of belief zero too, and its cost is within
+    `error - bound` of the least possible.
+
+    belief: (n,) sums to one. distortion: (n, m), a row per symbol and a column per possible output.
+
+    >>> distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    >>> optimum = solve(np.array([0.2, 0.5, 0.3]), 1.0, distance)
+    >>> round(optimum.error, 4), optimum.error - optimum.bound < 1e-9
+    (0.331, True)
+    """
+    if distortion.size > CELLS_AT_MOST:
+        raise InputError(
+            f"the exact optimum takes at most {CELLS_AT_MOST} cells (symbols × outputs), got {distortion.shape[0]} × "
+            f'{distortion.shape[1]}; use mechanism="balanced" for alphabets this large'
+        )
+    kinds, kind_of = np.unique(distortion, axis=0, return_inverse=True)
+    kind_of = kind_of.reshape(-1)
+    weight: Floats = np.bincount(kind_of, weights=belief / belief.sum(), minlength=len(kinds)).astype(np.float64)
+    seen = weight > UNSEEN
+    a, gain = math.exp(-epsilon), -math.expm1(-epsilon)
+    kappa = a / (1.0 + a)
+    mean_cost = weight @ kinds
+    channel, bound = _solve_channel(weight[seen], a * mean_cost + gain * kinds[seen], kappa)
+
+    outputs, channel = _drop_negligible(weight[seen], channel, kinds[seen])
+    rows = np.empty((len(kinds), len(outputs)))
+    rows[seen] = channel
+    rows[~seen] = _cheapest_rows(kinds[~seen][:, outputs], weight[seen] @ channel / kappa)
+    rows = _repair(weight, rows, kappa)
+    table = a * (weight @ rows) + gain * rows
+    table /= table.sum(axis=1, keepdims=True)
+    error = float(np.sum(weight[:, None] * table * kinds[:, outputs]))
+
+    constant = int(mean_cost.argmin())
+    if mean_cost[constant] <= error:
+        outputs, table, error = np.array([constant]), np.ones((len(kinds), 1)), float(mean_cost[constant])
+    return Optimum(outputs, table[kind_of], error, min(bound, error))
+
+
+def _solve_channel(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
+    """The optimal I, (n, m), up to the solver's tolerance, and a certified lower bound on Σ β I c."""
+    cheapest = cost.argmin(axis=1)
+    cells = np.bincount(cheapest, weights=weight, minlength=cost.shape[1])
+    if np.all((cells == 0.0) | (cells >= kappa)):
+        channel = np.zeros_like(cost)
+        channel[np.arange(len(weight)), cheapest] = 1.0
+        return channel, float(weight @ cost.min(axis=1))
+    return _generate_labels(weight, cost, kappa)
+
+
+def _generate_labels(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, float]:
+    """Solve for some of the labels, price the others by the dual, add the most promising, until the gap closes."""
+    spread = float(np.ptp(cost)) or 1.0
+    used = _first_labels(weight, cost, kappa)
+    bound, previous = -math.inf, math.inf
+    while True:
+        part, prices = _run_highs(weight, (cost[:, used] - cost.min()) / spread, kappa)
+        prices = prices / weight * spread + cost.min()
+        # A rare symbol's price is its dual over its belief, noise and all; kept within the row's costs it does no harm.
+        tamed = np.clip(prices, cost.min(axis=1), cost.max(axis=1))
+        reduced = _reduced_costs(weight, cost, kappa, prices)
+        for guess, least in ((prices, reduced.min()), (tamed, _reduced_costs(weight, cost, kappa, tamed).min())):
+            bound = max(bound, float(weight @ guess + least))
+        value = float(np.sum(weight[:, None] * part * cost[:, used]))
+        reduced[used] = 0.0
+        promising = np.argsort(reduced, kind="stable")[:LABELS_AT_ONCE]
+        promising = promising[reduced[promising] < -TOLERANCE * spread]
+        if value - bound <= GAP * spread or not len(promising):
+            channel = np.zeros_like(cost)
+            channel[:, used] = part
+            return channel, bound
+        if value < previous - TOLERANCE * spread:  # progress, so forgetting idle labels cannot make it cycle
+            used = used[weight @ part > 0.0]
+        used, previous = np.concatenate((used, promising)), value
+
+
+def _first_labels(weight: Floats, cost: Floats, kappa: float) -> Indices:
+    """All labels of a small program, else about 2/κ that one after the other lower Σ β min_y c(x,y) most."""
+    if cost.size <= CELLS_AT_ONCE:
+        return np.arange(cost.shape[1])
+    chosen: list[int] = []
+    nearest = cost.max(axis=1)
+    while len(chosen) < min(2 * math.ceil(1.0 / kappa), max(1, CELLS_AT_ONCE // len(weight))):
+        best = int(np.argmin(weight @ np.minimum(cost, nearest[:, None])))
+        if best in chosen:
+            break
+        chosen.append(best)
+        nearest = np.minimum(nearest, cost[:, best])
+    return np.array(chosen)
+
+
+def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floats]:
+    """Variables I(y|x) and p(y); rows: I(y|x) ≤ p(y)/κ, Σ_y I(y|x) = 1 (their duals are the prices), Σ_x β I = p."""
+    import highspy
+    from scipy import sparse
+
+    n, m = cost.shape
+    infinity = highspy.kHighsInf
+    each_row, each_column = np.ones((n, 1)), np.ones((1, m))
+    matrix = sparse.block_array(
+        [
+            [sparse.eye_array(n * m), sparse.kron(each_row, sparse.eye_array(m)) * (-1.0 / kappa)],
+            [sparse.kron(sparse.eye_array(n), each_column), None],
+            [sparse.kron(weight[None, :], sparse.eye_array(m)), -sparse.eye_array(m)],
+        ],
+        format="csc",
+    )
+    program = highspy.HighsLp()
+    program.num_row_, program.num_col_ = matrix.shape
+    program.col_cost_ = np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m)))
+    program.col_lower_ = np.zeros(n * m + m)
+    program.col_upper_ = np.full(n * m + m, infinity)
+    program.row_lower_ = np.concatenate((np.full(n * m, -infinity), np.ones(n), np.zeros(m)))
+    program.row_upper_ = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = matrix.indptr
+    program.a_matrix_.index_ = matrix.indices
+    program.a_matrix_.value_ = matrix.data
+
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.silent()
+    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+        solver.setOptionValue(tolerance, TOLERANCE)
+    solver.setOptionValue("small_matrix_value", UNSEEN)
+    solver.passModel(program)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise GuaranteeError(
+            f"the linear program of {n} × {m} cells was not solved ({solver.getModelStatus().name}); "
+            'use mechanism="balanced", which needs no solver'
+        )
+    solution = solver.getSolution()
+    channel = np.maximum(np.array(solution.col_value)[: n * m].reshape(n, m), 0.0)
+    return channel, np.array(solution.row_dual)[n * m : n * m + n]
+
+
+def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -> Floats:
+    """For each label the value of its knapsack per unit of mass; prices plus the least of them are dual feasible."""
+    reduced = cost - prices[:, None]
+    order = np.argsort(reduced, axis=0)
+    mass = weight[order]
+    before = np.cumsum(mass, axis=0) - mass
+    held = np.clip(kappa - before, 0.0, mass)
+    values: Floats = np.sum(held * np.take_along_axis(reduced, order, axis=0), axis=0) / kappa
+    return values
+
+
+def _drop_negligible(weight: Floats, channel: Floats, kinds: Floats) -> tuple[Indices, Floats]:
+    """The outputs worth keeping; any other is merged into the cheapest of them, which never raises a lift."""
+    marginal = weight @ channel
+    keep = marginal >= NEGLIGIBLE
+    outputs = np.flatnonzero(keep)
+    kept = channel[:, keep]
+    for output in np.flatnonzero(~keep & (marginal > 0.0)):
+        heir = int(((weight * channel[:, output]) @ kinds[:, outputs]).argmin())
+        kept[:, heir] += channel[:, output]
+    return outputs, kept
+
+
+def _repair(weight: Floats, channel: Floats, kappa: float) -> Floats:
+    """Undo the solver's rounding: rows sum to one and 0 ≤ I ≤ p/κ exactly, by mixing columns with their marginal.
+
+    A rare column may be off by much relative to its marginal, so each column is mixed for itself first and the most
+    likely one takes up the difference; what is then left to mix is of the size of the solver's tolerance.
+    """
+    channel = channel / channel.sum(axis=1, keepdims=True)
+    marginal = weight @ channel
+    base = int(marginal.argmax())
+    share = _mixing_share(channel, marginal, kappa).max(axis=0)
+    share[base] = 0.0
+    channel = channel + share * (marginal - channel)
+    channel[:, base] += 1.0 - channel.sum(axis=1)
+    marginal = weight @ channel
+    share_of_all = _mixing_share(channel, marginal, kappa).max()
+    mixed: Floats = np.maximum(channel + share_of_all * (marginal - channel), 0.0)
+    return mixed
+
+
+def _mixing_share(channel: Floats, marginal: Floats, kappa: float) -> Floats:
+    """The least λ that brings (1-λ) I/p + λ into [0, 1/κ], cell by cell."""
+    ratio = channel / marginal
+    above = np.maximum(ratio - 1.0 / kappa, 0.0) / np.maximum(ratio - 1.0, 1.0 / kappa - 1.0)
+    below = np.maximum(-ratio, 0.0) / (1.0 + np.maximum(-ratio, 0.0))
+    share: Floats = np.maximum(above, below)
+    return share
+
+
+def _cheapest_rows(cost: Floats, caps: Floats) -> Floats:
+    """For each row the distribution under the caps of least cost: fill the cheapest outputs first."""
+    order = np.argsort(cost, axis=1, kind="stable")
+    sorted_caps = caps[order]
+    before = np.cumsum(sorted_caps, axis=1) - sorted_caps
+    rows = np.empty_like(cost)
+    np.put_along_axis(rows, order, np.clip(1.0 - before, 0.0, sorted_caps), axis=1)
+    return rows

@@ -1,0 +1,404 @@
+"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order.
+
+`Counts` fits the same model from a file that does not fit in memory, chunk by chunk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.core import html
+from seqveil.core.alphabet import Alphabet, from_json
+from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.fitting import RunCounts, read_streams
+from seqveil.core.states import States, from_arrays, validate
+from seqveil.core.symbols import Codes, Floats, Symbols
+
+_FORMAT = "seqveil-model"
+_VERSION = 1
+_LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
+_CHUNK = 1 << 22  # numbers gathered at once by `spread`
+_ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
+
+
+class MarkovModel:
+    """A Markov chain of order m over an alphabet of n symbols.
+
+        Pr(x_1..x_T) = prior(x_1..x_m) · Π_{k>m} transitions(x_k | x_{k-m}..x_{k-1})
+
+    Inside, the model is a chain on states, the contexts of the last 1..m symbols, and the observed symbol is the newest
+    one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
+    keeps smoothed models sparse.
+
+    Parameters: `prior` is (n,) for order 1; for order m the joint law of the first m symbols, (n,)*m or (n**m,), or an
+    (n,) law of the first symbol, in which case the history before it is taken as that symbol repeated. `transitions` is
+    (n, n); for order m an (n,)*(m+1) array or an (n**m, n) matrix, dense or scipy.sparse, whose row number is the last
+    m symbols in base n, oldest first. A zero row is a context that cannot occur (order > 1 only). `alphabet` names the
+    symbols (an alphabet or a list of values); without one they are the codes 0..n-1.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], alphabet=["rest", "run"])
+    >>> model
+    MarkovModel(order=1, 2 symbols, 4 transitions)
+    >>> model.advance(np.array([1.0, 0.0]))
+    array([0.9, 0.1])
+    """
+
+    order: int
+    n: int
+    size: int
+    alphabet: Symbols
+    prior: Floats
+    initial: Floats
+    chain: Any
+    backoff: Floats
+    base: Floats
+    base_state: Codes
+    newest: Codes
+    origin: Mapping[str, Any] | None = None  # how it was made, where that was recorded: public
+
+    def __init__(
+        self, prior: ArrayLike, transitions: Any, order: int = 1, alphabet: Symbols | Sequence[Any] | None = None
+    ) -> None:
+        states = from_arrays(prior, transitions, order)
+        self._adopt(states, _as_alphabet(alphabet, states.n))
+
+    @classmethod
+    def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
+        model = object.__new__(cls)
+        model._adopt(states, alphabet)
+        return model
+
+    def _adopt(self, states: States, alphabet: Symbols) -> None:
+        if alphabet.n != states.n:
+            raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
+        self.order, self.n, self.alphabet = states.order, states.n, alphabet
+        self.chain, self.size = states.chain, len(states.newest)
+        self.initial, self.backoff, self.base = map(_float64, (states.initial, states.backoff, states.base))
+        self.base_state, self.newest = states.base_state.astype(np.int64), states.newest.astype(np.int64)
+        self.prior = _float64(np.bincount(self.newest, self.initial, minlength=self.n))
+        frozen = (self.prior, self.initial, self.backoff, self.base, self.base_state, self.newest)
+        for array in (*frozen, self.chain.data, self.chain.indices, self.chain.indptr):
+            array.flags.writeable = False
+
+    @classmethod
+    def fit(
+        cls,
+        streams: Any,
+        order: int = 1,
+        alphabet: Symbols | Sequence[Any] | None = None,
+        n: int | None = None,
+        smoothing: float = 0.0,
+        prior: str | ArrayLike = "data",
+        user: str = "user",
+        value: str | tuple[str, str] = "value",
+        time: str | None = None,
+    ) -> MarkovModel:
+        """Count transitions in raw streams.
+
+        With N events in context s, c(x) of them followed by x, α = `smoothing` and `base` the overall frequencies
+        (f(x) + α/n) / (Σf + α), the law is P(x|s) = (c(x) + α·base(x)) / (N + α): every symbol has positive probability
+        where α > 0. Contexts that never continue restart from `base`. The fit itself is **not** private.
+
+        Parameters: `streams` is a list of sequences, or a polars, pandas or pyarrow frame with columns `user` and
+        `value` (two value columns for a `Grid`), ordered by the column `time` (or one named "time" or "seq") where
+        there is one, else by row. `n` says that values are codes 0..n-1; without `alphabet` and `n` the alphabet is
+        what occurs. `prior` is "data" (first symbols, smoothed alike), "uniform" or n probabilities.
+
+        >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0]))
+        array([1., 0.])
+        """
+        given = None if alphabet is None and n is None else _as_alphabet(alphabet, n)
+        found, users, codes = read_streams(streams, given, user, value, time)
+        counts = Counts(found.n, order)
+        counts.add(users, codes)
+        return counts.model(found, smoothing, prior)
+
+    def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
+        """The same model with a public record of how it was made; file and fingerprint cover it."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update({name: value for name, value in vars(self).items() if name != "fingerprint"})
+        copy.origin = json.loads(json.dumps(origin, allow_nan=False))
+        return copy
+
+    def describe(self) -> dict[str, Any]:
+        """What is public about the model, short of its numbers.
+
+        >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).describe()["transitions"]
+        4
+        """
+        size = {"order": self.order, "symbols": self.n, "transitions": int(self.chain.nnz)}
+        return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
+
+    @cached_property
+    def inflow(self) -> Any:
+        """Transposed chain with the back-off as one more row, so that one sparse product does all of `advance`."""
+        from scipy import sparse
+
+        return sparse.vstack([self.chain.T, sparse.csr_array(self.backoff[None, :])], format="csr")
+
+    @cached_property
+    def compact(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled update needs of the chain: dense where that is small, else by rows (`_compiled.update`)."""
+        small = self.size <= 128 and self.chain.nnz * 4 >= self.size**2
+        dense = self.chain.toarray() if small else np.empty((0, 0))
+        backoff = self.backoff.copy() if self.backoff.any() else np.empty(0)
+        integers = [np.array(a, np.int64) for a in (self.chain.indptr, self.chain.indices, self.base_state)]
+        pointers, targets, base_state = integers
+        floats = self.chain.data.copy(), backoff
+        return self.newest.copy(), dense, pointers, targets, *floats, base_state, self.base.copy()
+
+    def advance(self, weights: ArrayLike) -> Floats:
+        """weights · P for weights over states, (S,) or (B, S).
+
+        *Guarantee*: a row's result does not depend, to the last bit, on what other rows it was computed with: every
+        sum is taken in the order of the sparse structure, never by a blocked dense product.
+        """
+        rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
+        flat = rows.reshape(-1, self.size)
+        moved = np.asarray(self.inflow @ flat.T)
+        out = np.ascontiguousarray(moved[:-1].T)
+        if self.backoff.any():
+            out[:, self.base_state] += moved[-1][:, None] * self.base
+        return out.reshape(rows.shape)
+
+    @cached_property
+    def barely(self) -> bool:
+        """Whether some step is so unlikely that a float may lose it on the way."""
+        direct = float(self.chain.data[self.chain.data > 0].min(initial=1.0))
+        again = self.backoff[self.backoff > 0].min(initial=1.0) * self.base[self.base > 0].min(initial=1.0)
+        return bool(min(direct, float(again)) < _LEAST)
+
+    @cached_property
+    def _sources(self) -> tuple[Codes, Codes, Codes, Codes, Codes]:
+        """Support of the law by target: sources, where each target's begin, targets, back-off sources and targets."""
+        by_target = self.chain.T.tocsr()
+        counts = np.diff(by_target.indptr)
+        targets = np.flatnonzero(counts)
+        restart = self.base_state[self.base > 0]
+        return by_target.indices, by_target.indptr[:-1][targets], targets, np.flatnonzero(self.backoff), restart
+
+    def spread(self, values: ArrayLike, largest: bool) -> Floats:
+        """The largest (smallest) value among the states that can lead to each state, for values (S,) or (B, S).
+
+        out[s'] = max (min) over s with P(s'|s) > 0 of values[s]; -inf (+inf) where nothing leads to s'. O(nnz).
+        """
+        pick, nothing = (np.maximum, -np.inf) if largest else (np.minimum, np.inf)
+        rows = np.asarray(values, dtype=np.float64)
+        flat = rows.reshape(-1, self.size)
+        out = np.full(flat.shape, nothing)
+        sources, begins, targets, restarting, restart = self._sources
+        todo = np.arange(len(flat))
+        if len(restarting):
+            best = pick.reduce(flat[:, restarting], axis=1)
+            out[:, restart] = best[:, None]
+            if len(restart) == self.size:  # where a state that may go anywhere holds the extreme, it is everyone's
+                todo = np.flatnonzero(best != pick.reduce(flat, axis=1))
+        step = max(1, _CHUNK // max(1, len(sources)))
+        for low in range(0, len(todo) if len(targets) else 0, step):
+            part = todo[low : low + step, None]
+            found = pick.reduceat(flat[part, sources], begins, axis=1)
+            out[part, targets] = pick(out[part, targets], found)
+        return out.reshape(rows.shape)
+
+    @cached_property
+    def full_support(self) -> bool:
+        """Whether there is one state a symbol and each can go to every other (and itself), not all but impossibly."""
+        if self.size != self.n or self.barely:
+            return False
+        lacking = self.base == 0
+        direct = np.diff(self.chain.indptr)
+        patched = np.asarray(self.chain.astype(bool).astype(np.int64) @ lacking.astype(np.int64)) == lacking.sum()
+        return bool(((direct == self.n) | ((self.backoff > 0) & patched)).all())
+
+    def log_likelihood(self, codes: ArrayLike) -> float:
+        """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
+        sequence = self.alphabet._checked_codes(codes)
+        if len(sequence) == 0:
+            raise InputError("a likelihood needs at least one event; got none")
+        weights, total = self.initial, 0.0
+        for step, code in enumerate(sequence.tolist()):
+            weights = self.advance(weights) if step else weights
+            weights = np.where(self.newest == code, weights, 0.0)
+            mass = float(weights.sum())
+            if mass == 0:
+                return -np.inf
+            weights, total = weights / mass, total + float(np.log(mass))
+        return total
+
+    def sample(self, length: int, users: int = 1, seed: int | None = None) -> Codes:
+        """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator."""
+        if length < 1 or users < 1:
+            raise InputError(f"length and users must be >= 1; got {length} and {users}")
+        generator = np.random.default_rng(seed)
+        state = _draw(self.initial, generator.random(users))
+        out = np.empty((users, length), np.int64)
+        out[:, 0] = self.newest[state]
+        for step in range(1, length):
+            state = self._step(state, generator)
+            out[:, step] = self.newest[state]
+        return out
+
+    @cached_property
+    def _row_cumulative(self) -> Floats:
+        """Running sums of the chain's entries within each row."""
+        running = np.cumsum(self.chain.data)
+        before = np.concatenate([[0.0], running])[self.chain.indptr[:-1]]
+        return np.asarray(running - np.repeat(before, np.diff(self.chain.indptr)))
+
+    def _step(self, state: Codes, generator: np.random.Generator) -> Codes:
+        coin = generator.random(len(state))
+        low, end = self.chain.indptr[state].astype(np.int64), self.chain.indptr[state + 1].astype(np.int64)
+        high = end.copy()
+        while (low < high).any():  # one bisection for all users at once
+            middle = (low + high) // 2
+            below = (low < high) & (self._row_cumulative[np.minimum(middle, len(self.chain.data) - 1)] <= coin)
+            low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
+        past = low >= end
+        restart = past & (self.backoff[state] > 0)
+        low[past & ~restart] -= 1  # a complete row whose sum fell short of one by rounding
+        following = np.empty(len(state), np.int64)
+        following[~restart] = self.chain.indices[low[~restart]]
+        following[restart] = self.base_state[_draw(self.base, generator.random(int(restart.sum())))]
+        return following
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over order, alphabet, arrays and origin; the same after `save` and `load`."""
+        digest = hashlib.sha256(f"{_FORMAT} {_VERSION} {self.order} {self.alphabet.fingerprint()}".encode())
+        for name, array in sorted(self._arrays().items()):
+            kind = "<f8" if array.dtype.kind == "f" else "<i8"
+            digest.update(f" {name} {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array, dtype=kind).data)
+        if self.origin is not None:
+            digest.update(json.dumps(self.origin, sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def _arrays(self) -> dict[str, Any]:
+        parts = {f"chain_{part}": getattr(self.chain, part) for part in ("data", "indices", "indptr")}
+        return parts | {name: getattr(self, name) for name in _ARRAYS}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file: NumPy arrays and a JSON header, nothing executable. All or nothing."""
+        header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n}
+        header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
+        if self.origin is not None:
+            header["origin"] = self.origin
+        target = Path(path)
+        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with open(beside, "xb") as file:
+                text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+                np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MarkovModel:
+        """Read a model written by `save`; anything else, or anything altered, is refused."""
+        name = Path(path).name
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ModelError(f"cannot read the model file {name}: {error.strerror}; check the path") from None
+        if not content.startswith(b"PK"):
+            raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                header = json.loads(file["header"].tobytes())
+                _check_header(header, name)
+                model = cls._from_file(header, file)
+        except ModelError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError):
+            raise ModelError(f"{name} is cut short or damaged; copy it again or refit the model") from None
+        except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError):
+            raise ModelError(f"{name} is not a seqveil model, or is damaged; refit and save the model") from None
+        if model.fingerprint != header.get("fingerprint"):
+            raise ModelError(f"{name} was altered: its fingerprint does not match its content; refit the model")
+        return model
+
+    @classmethod
+    def _from_file(cls, header: dict[str, Any], file: Any) -> MarkovModel:
+        from scipy import sparse
+
+        alphabet = from_json(header["alphabet"])
+        size = len(file["newest"])
+        parts = tuple(file[f"chain_{part}"] for part in ("data", "indices", "indptr"))
+        chain = sparse.csr_array(parts, shape=(size, size), dtype=np.float64)
+        chain.check_format(full_check=True)
+        order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
+        states = States(order=order, n=int(header["n"]), chain=chain, **arrays)
+        validate(states)
+        model = cls._of(states, alphabet)
+        return model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
+
+    def __repr__(self) -> str:
+        return f"MarkovModel(order={self.order}, {self.n} symbols, {self.chain.nnz} transitions)"
+
+    def _repr_html_(self) -> str:
+        return html.model(self)
+
+
+class Counts(RunCounts):
+    """Fit a model chunk by chunk, in memory O(users + distinct contexts).
+
+    >>> counts = Counts(n=2)
+    >>> counts.add(["ann", "bob", "ann"], [0, 1, 1])
+    >>> counts.add(["ann", "bob"], [0, 1])
+    >>> counts.model()
+    MarkovModel(order=1, 2 symbols, 3 transitions)
+    """
+
+    def model(
+        self,
+        alphabet: Symbols | Sequence[Any] | None = None,
+        smoothing: float = 0.0,
+        prior: str | ArrayLike = "data",
+    ) -> MarkovModel:
+        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
+        return MarkovModel._of(self.states(smoothing, prior), _as_alphabet(alphabet, self.n))
+
+
+def _as_alphabet(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
+    if alphabet is None:
+        if n is None or n < 1:
+            raise DataError("an alphabet or its size n >= 1 is needed; got neither")
+        return Alphabet.codes(n)
+    found = alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
+    if n is not None and found.n != n:
+        raise ModelError(f"the alphabet has {found.n} symbols but n={n} were expected; they must agree")
+    return found
+
+
+def _check_header(header: Any, name: str) -> None:
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
+    if header.get("version") != _VERSION:
+        raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {_VERSION}; refit it")
+
+
+def _float64(array: Any) -> Floats:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _draw(law: Floats, coins: Floats) -> Codes:
+    """One index of `law` for each uniform coin."""
+    running = np.cumsum(law)
+    place = np.searchsorted(running, coins * running[-1], side="right")
+    return np.asarray(np.minimum(place, np.flatnonzero(law)[-1]), dtype=np.int64)

@@ -1,0 +1,222 @@
+"""The law of a Markov model, written as a chain on states, and how it is built and checked.
+
+A state is a context: the last 1..m symbols of a stream. Short contexts occur at the start and after a back-off. With S
+states, `chain` is S×S and may be incomplete; what a row lacks goes back to the base law of single symbols:
+
+    P(s' | s) = chain[s, s'] + backoff[s] * Σ_{x: base_state[x] = s'} base[x].
+
+Additive smoothing and contexts that never continue thus cost one number a row instead of a dense row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.core.errors import ModelError
+from seqveil.core.symbols import Codes, Floats
+
+ROW_TOLERANCE = 1e-6
+_LARGEST_CODE = 2**62
+
+
+@dataclass(frozen=True)
+class States:
+    """The arrays of a model; see the module's formula. `chain` is a scipy CSR array with sorted indices."""
+
+    order: int
+    n: int
+    initial: Floats
+    chain: Any
+    backoff: Floats
+    base: Floats
+    base_state: Codes
+    newest: Codes
+
+
+def checked_order(order: int, n: int) -> int:
+    """`order` where contexts of that length can be numbered in 64 bits."""
+    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+        raise ModelError("order must be an integer >= 1, the number of past symbols that matter")
+    if n ** (int(order) + 1) > _LARGEST_CODE:
+        raise ModelError(f"order {order} over {n} symbols has too many contexts to number; lower the order")
+    return int(order)
+
+
+def checked_law(values: ArrayLike, name: str, size: int) -> Floats:
+    """`values` as a probability law over `size` things, renormalised."""
+    law = _float_array(values, name).ravel()
+    if law.size != size:
+        raise ModelError(f"{name} must hold {size} probabilities; got {law.size}")
+    if not np.isfinite(law).all() or (law < 0).any():
+        place = int((~(np.isfinite(law) & (law >= 0))).argmax())
+        raise ModelError(f"{name} must be finite and not negative; entry {place} is not")
+    total = float(law.sum())
+    if abs(total - 1) > ROW_TOLERANCE:
+        raise ModelError(f"{name} must sum to one; it sums to {total:.9g}, divide by that to normalise")
+    return law / total
+
+
+def _float_array(values: Any, name: str) -> Floats:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} must be an array of numbers; got ragged lists or other objects") from None
+
+
+def _checked_rows(transitions: Any, order: int) -> Any:
+    """Transitions as an (n**order, n) CSR array whose rows sum to one (or, for order > 1, are zero)."""
+    from scipy import sparse
+
+    if not sparse.issparse(transitions):
+        transitions = _float_array(transitions, "transitions")
+        if transitions.ndim == order + 1 and len(set(transitions.shape)) == 1:
+            transitions = transitions.reshape(-1, transitions.shape[-1])
+    shape = transitions.shape
+    n = shape[-1] if shape else 0
+    if len(shape) != 2 or n < 1 or shape[0] != n**order:
+        wanted = "(n, n)" if order == 1 else f"(n**{order}, n) or (n,)*{order + 1}"
+        raise ModelError(f"transitions of order {order} must have shape {wanted}; got {tuple(shape)}")
+    rows = sparse.csr_array(transitions, dtype=np.float64, copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    wrong = ~(np.isfinite(rows.data) & (rows.data >= 0))
+    if wrong.any():
+        row = int(np.searchsorted(rows.indptr, wrong.argmax(), side="right") - 1)
+        raise ModelError(f"transitions must be finite and not negative; row {row} is not")
+    sums = np.asarray(rows.sum(axis=1)).ravel()
+    off = np.abs(sums - 1) > ROW_TOLERANCE
+    if order > 1:
+        off &= sums > 0
+    if off.any():
+        row = int(off.argmax())
+        raise ModelError(f"row {row} of transitions must sum to one; it sums to {sums[row]:.9g}, normalise the row")
+    rows.data /= np.repeat(sums, np.diff(rows.indptr))
+    return rows
+
+
+def from_arrays(prior: Any, transitions: Any, order: int) -> States:
+    """The states of a model given as a prior and a table of transitions (see `MarkovModel`)."""
+    order = checked_order(order, 1)
+    rows = _checked_rows(transitions, order)
+    n = rows.shape[1]
+    order = checked_order(order, n)
+    law = _float_array(prior, "prior")
+    if order == 1 or (law.shape == (n,) and n > 1):
+        first = checked_law(law, "prior", n)
+    else:
+        if law.shape not in ((n,) * order, (n**order,)):
+            raise ModelError(f"prior must have shape ({n},), (n,)*{order} or (n**{order},); got {law.shape}")
+        first = checked_law(law, "prior", n**order)
+    if order == 1:
+        return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
+    return _unfold(rows, _opening(first, rows, n, order), n, order)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How a stream reaches its first full context: edges between contexts (length, number), with probabilities."""
+
+    prior: Floats
+    edges: list[tuple[int, Codes, int, Codes, Floats]]
+
+
+def _opening(first: Floats, rows: Any, n: int, order: int) -> _Opening:
+    if first.size == n:  # missing history = the first symbol repeated
+        repeated = sum(n**k for k in range(order))
+        symbols = np.flatnonzero(first)
+        source, target, weight = _successors(rows, symbols * repeated, n, order)
+        return _Opening(first, [(1, symbols[source], order, target, weight)])
+    edges = []
+    for length in range(1, order):
+        mass = first.reshape(n**length, -1).sum(axis=1)
+        longer = first.reshape(n ** (length + 1), -1).sum(axis=1)
+        target = np.flatnonzero(longer)
+        edges.append((length, target // n, length + 1, target, longer[target] / mass[target // n]))
+    return _Opening(first.reshape(n, -1).sum(axis=1), edges)
+
+
+def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, Codes, Floats]:
+    """For full contexts: index of the source in `contexts`, number of the next context, probability."""
+    lengths = np.diff(rows.indptr)[contexts]
+    if (lengths == 0).any():
+        row = int(contexts[(lengths == 0).argmax()])
+        raise ModelError(f"row {row} of transitions is all zero, yet that context can occur; give it a law")
+    source = np.repeat(np.arange(len(contexts)), lengths)
+    step = np.arange(len(source)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    entry = rows.indptr[contexts[source]].astype(np.int64) + step
+    target = (contexts[source] % n ** (order - 1)) * n + rows.indices[entry]
+    return source, target.astype(np.int64), rows.data[entry]
+
+
+def _unfold(rows: Any, opening: _Opening, n: int, order: int) -> States:
+    """Number the contexts that can occur and lay out the chain on them."""
+    full = np.unique(opening.edges[-1][3])
+    fresh = full
+    while len(fresh):  # contexts reached from those already known
+        _, target, _ = _successors(rows, fresh, n, order)
+        fresh = np.setdiff1d(target, full)
+        full = np.union1d(full, fresh)
+    contexts: dict[int, Codes] = {1: np.arange(n)}
+    for _, _, length, target, _ in opening.edges:
+        contexts[length] = target if length < order else full
+    source, target, weight = _successors(rows, full, n, order)
+    return from_contexts(order, n, contexts, [*opening.edges, (order, full[source], order, target, weight)],
+                         opening.prior, opening.prior)  # fmt: skip
+
+
+def from_contexts(
+    order: int,
+    n: int,
+    contexts: dict[int, Codes],
+    edges: list[tuple[int, Codes, int, Codes, Floats]],
+    prior: Floats,
+    base: Floats,
+    backoff: Floats | None = None,
+) -> States:
+    """States numbered by length, then by context; `edges` hold (length, context) pairs and a probability.
+
+    Without `backoff`, contexts that have no edge restart from `base`, and all others are complete.
+    """
+    from scipy import sparse
+
+    start = dict(zip(contexts, np.cumsum([0, *map(len, contexts.values())]).tolist(), strict=False))
+    size = sum(map(len, contexts.values()))
+    source = np.concatenate([start[a] + np.searchsorted(contexts[a], c) for a, c, _, _, _ in edges])
+    target = np.concatenate([start[b] + np.searchsorted(contexts[b], c) for _, _, b, c, _ in edges])
+    weight = np.concatenate([w for *_, w in edges])
+    chain = sparse.coo_array((weight, (source, target)), shape=(size, size)).tocsr()
+    chain.sort_indices()
+    if backoff is None:
+        backoff = (np.diff(chain.indptr) == 0).astype(np.float64)
+    newest = np.concatenate([numbers % n for numbers in contexts.values()])
+    initial = np.concatenate([prior, np.zeros(size - n)])
+    return States(order, n, initial, chain, backoff, base, np.arange(n), newest)
+
+
+def validate(states: States) -> None:
+    """Raise `ModelError` unless the arrays are a law (for arrays that come from a file)."""
+    size, n = len(states.newest), states.n
+    chain = states.chain
+    if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
+        raise ModelError("the model's arrays do not fit together; save the model again")
+    if states.base.shape != (n,) or states.base_state.shape != (n,) or (states.order == 1 and size != n):
+        raise ModelError("the model's arrays do not fit its alphabet; save the model again")
+    numbers = (chain.data, states.initial, states.backoff, states.base)
+    if not all(np.isfinite(part).all() and (part >= 0).all() for part in numbers):
+        raise ModelError("the model holds negative or non-finite probabilities; save the model again")
+    if not _in_range(states.newest, n) or not _in_range(states.base_state, size):
+        raise ModelError("the model names symbols or states that do not exist; save the model again")
+    if not np.array_equal(states.newest[states.base_state], np.arange(n)):
+        raise ModelError("the model's states do not match its symbols; save the model again")
+    totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
+    laws = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), abs(states.base.sum() - 1))
+    if max(laws) > 1e-9:
+        raise ModelError("the model's probabilities do not sum to one; save the model again")
+
+
+def _in_range(numbers: NDArray[Any], size: int) -> bool:
+    return bool(numbers.dtype.kind in "iu" and (numbers >= 0).all() and (numbers < size).all())

@@ -1,0 +1,196 @@
+"""An adversary that knows the chain: how often it guesses the truth with the releases, and how often without them.
+
+The adversary is the best there is under the model: it holds the exact law of every symbol given the releases (up to the
+symbol, or all of them in hindsight) and names the most likely symbols. Scoring its guesses takes the *truth*, so this
+is for simulated streams and for evaluations of data that one holds; `seqveil.audit.exact` needs no truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Sent
+from seqveil.core.model import MarkovModel
+from seqveil.receive.decode import smooth_columns
+from seqveil.release import batches, stream
+
+TOPS = (1, 10)  # how many symbols the adversary may name
+
+Hits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Laws of every symbol of B streams, (B, T, n) each: all that an adversary knows of them."""
+
+    unseen: Floats  # from the chain alone
+    before: Floats  # from the releases before the symbol's own
+    online: Floats  # and its own
+    hindsight: Floats  # from all releases of the stream
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """Whether each guess is right, and how likely it may be at most; arrays (K, B, T), one layer for each of `tops`.
+
+    `without`, `online`, `hindsight`: hits from the chain alone, from the releases so far, from all releases.
+    `step_bound`: what one release at its ε allows over the belief before it; `stream_bound`: what the exact leakage of
+    the whole stream allows over the chain alone.
+    """
+
+    tops: tuple[int, ...]
+    without: Hits
+    online: Hits
+    hindsight: Hits
+    step_bound: Floats
+    stream_bound: Floats
+
+    def per_step(self) -> dict[str, Floats]:
+        """Rates over the streams, (K, T) each, by name."""
+        names = ("without", "online", "hindsight", "step_bound", "stream_bound")
+        return {name: np.asarray(getattr(self, name), np.float64).mean(1) for name in names}
+
+
+def attack(setting: stream.Setting, codes: Ints, truth: Ints, tops: Sequence[int] = TOPS) -> Attack:
+    """Attack B streams of one length that were released symbol by symbol: codes and truth (B, T).
+
+    With β the belief before release k and S the m symbols likeliest under it, no rule that names m symbols after the
+    release is right with a probability above min(e^ε β(S), 1 - e^-ε (1 - β(S))) under the model.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = stream.Setting.of(model, "randomized_response", epsilon=1.0)
+    >>> found = attack(setting, np.array([[0, 0, 1, 0]]), np.array([[0, 0, 0, 0]]), tops=[1])
+    >>> found.online[0, 0].tolist(), found.hindsight[0, 0].tolist()
+    ([True, True, True, True], [True, True, True, True])
+    >>> found.step_bound[0, 0].round(3).tolist()[0]
+    0.816
+
+    Reference: docs/theory.md, sections 3 (Pr(Y=X) ≤ e^ε max β), 7 and 9.
+    """
+    if codes.shape != truth.shape or codes.ndim != 2 or not codes.size:
+        raise InputError(f"expected codes and truth of one shape (B, T), got {codes.shape} and {truth.shape}")
+    state, columns, used = stream.State.start(setting, len(codes)), [], []
+    for t in range(codes.shape[1]):
+        seen, state = stream.observe(setting, state, codes[:, t])
+        columns.append(seen.columns)
+        used.append(seen.epsilons)
+    account = state.account
+    return score(laws(setting.model, np.stack(columns)), truth, np.stack(used, 1), account.most, account.least, tops)
+
+
+def attack_paths(
+    setting: stream.Setting, paths: Sequence[tuple[int, ...]], truth: Ints, tops: Sequence[int] = TOPS
+) -> Attack:
+    """Attack one stream, truth (T,), that was released in batches as these paths.
+
+    >>> from seqveil.release.session import Session
+    >>> session = Session(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=3.0, batch=2, seed=1)
+    >>> _ = session.release_batch([0, 0])
+    >>> attack_paths(session.setting, session.paths, np.array([0, 0])).online.shape
+    (2, 1, 2)
+    """
+    state, sent, size = stream.State.start(setting), [], setting.batch
+    if not (len(paths) - 1) * size < truth.size <= len(paths) * size:
+        raise DataError(f"expected {len(paths)} batches of {size} to hold the {truth.size} symbols; check the batch")
+    used = np.empty(truth.size)
+    for k, path in enumerate(paths):
+        part = slice(k * size, min(truth.size, (k + 1) * size))
+        used[part] = stream.allowance(setting, state)[0][0]
+        one, state = batches.observe(setting, state, path, part.stop - part.start)
+        assert one is not None  # a path was given, so something was sent
+        sent.append(one)
+    account = state.account
+    return score(batch_laws(setting, sent), truth[None], used[None], account.most, account.least, tops)
+
+
+def score(
+    known: Laws, truth: Ints, epsilons: Floats, most: Floats, least: Floats, tops: Sequence[int] = TOPS
+) -> Attack:
+    """Guesses from these laws against the truth (B, T); `epsilons` (B, T) of the releases, account (B,) of the streams.
+
+    Where symbols are equally likely the one of the lowest code is named first.
+    """
+    without, online, hindsight = (
+        np.stack([place < top for top in tops])
+        for place in (ranks(law, truth) for law in (known.unseen, known.online, known.hindsight))
+    )
+    step = np.stack([ceiling(known.before, top, epsilons, -epsilons) for top in tops])
+    whole = np.stack([ceiling(known.unseen, top, most[:, None], least[:, None]) for top in tops])
+    return Attack(tuple(tops), without, online, hindsight, step, whole)
+
+
+def ranks(law: Floats, truth: Ints) -> Ints:
+    """How many symbols a law puts before the true one: (..., n), (...) → (...).
+
+    >>> ranks(np.array([[0.2, 0.5, 0.3]]), np.array([2])).tolist()
+    [1]
+    """
+    own = np.take_along_axis(law, truth[..., None], -1)
+    tied = (law == own) & (np.arange(law.shape[-1]) < truth[..., None])
+    return np.asarray(((law > own) | tied).sum(-1), np.int64)
+
+
+def ceiling(law: Floats, top: int, most: Floats, least: Floats) -> Floats:
+    """The most that the probability of naming the truth among `top` symbols can be when lifts keep to these bounds.
+
+    >>> ceiling(np.array([0.5, 0.3, 0.2]), 1, np.log(1.5), -np.log(1.5)).round(4).item()
+    0.6667
+    """
+    n = law.shape[-1]
+    mass = np.ones(law.shape[:-1]) if top >= n else np.partition(law, n - top, axis=-1)[..., n - top :].sum(-1)
+    mass = np.minimum(mass, 1.0)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(np.exp(most) * mass, 1.0 - np.exp(least) * (1.0 - mass)))
+
+
+def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
+    """What releases imply from the weights Q(y_k | ·) of what was released: columns (T, B, n).
+
+    A column of ones is a release that tells nothing, so streams of several lengths go together when padded with ones.
+    """
+    length, users = columns.shape[:2]
+    states = np.broadcast_to(model.initial, (users, model.size))
+    weights = columns / columns.max(-1, keepdims=True)
+    before, filtered = np.empty((length, users, model.n)), np.empty((length, users, model.size))
+    for t in range(length):
+        before[t] = filtering.symbols(model, states)
+        filtered[t], _ = filtering.condition(model, states, weights[t])
+        states = filtering.predict(model, filtered[t])
+    online = np.stack([filtering.symbols(model, law) for law in filtered])
+    smooth_columns(model, filtered, weights)
+    late = np.stack([filtering.symbols(model, law) for law in filtered])
+    alone = np.broadcast_to(unseen(model, length)[None], (users, length, model.n))
+    return Laws(alone, *(np.moveaxis(part, 0, 1) for part in (before, online, late)))
+
+
+def batch_laws(setting: stream.Setting, sent: Sequence[Sent]) -> Laws:
+    """The same for one stream that was sent in batches: `before` is from the batches before the symbol's own."""
+    model, states, before = setting.model, setting.model.initial[None, :], []
+    for each in sent:
+        for _ in range(each.codes.size):
+            before.append(filtering.symbols(model, states)[0])
+            states = filtering.predict(model, states)
+        states = filtering.predict(model, each.posterior[None, :])
+    online, late = batches.filtered(setting, list(sent)), batches.smooth(setting, list(sent))
+    alone = unseen(model, len(before))
+    return Laws(*(part[None] for part in (alone, np.stack(before), online, late)))
+
+
+def unseen(model: MarkovModel, length: int) -> Floats:
+    """Laws (T, n) of a stream's symbols from the chain alone.
+
+    >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
+    [[1.0, 0.0], [0.9, 0.1]]
+    """
+    states, found = model.initial[None, :], np.empty((length, model.n))
+    for t in range(length):
+        found[t] = filtering.symbols(model, states)[0]
+        states = filtering.predict(model, states)
+    return found

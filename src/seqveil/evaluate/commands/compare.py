@@ -1,0 +1,239 @@
+"""`seqveil compare`: every mechanism on the same held-out users, with what each really leaks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
+
+if TYPE_CHECKING:
+    from seqveil.evaluate.compare_files import Job, RowBook
+    from seqveil.evaluate.comparison import Row
+
+
+Epsilons = Annotated[str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="What an event may cost on average.")]
+Names = Annotated[str, typer.Option(metavar="NAME,…", help="all, or names that `seqveil mechanisms` lists.")]
+Sizes = Annotated[str, typer.Option(metavar="W,W,…", help="Sizes for those that take batches, each with W·ε.")]
+BatchedUsers = Annotated[
+    int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
+]
+First = Annotated[int | None, typer.Option(metavar="N", help="Events of a stream that are released  [default: all]")]
+Streams = Annotated[
+    int | None, typer.Option(metavar="N", help="Streams of a named set that are released at most  [default: all]")
+]
+Sets = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are  [default: $SEQVEIL_DATA]")
+]
+TestShare = Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")]
+TestUsers = Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")]
+Folder = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep finished rows here; a second run goes on.")
+]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw error and leakage against ε.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the split and of the coins.")]
+
+
+def compare(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set by name.")],
+    epsilon: Epsilons = "0.5,1,2,5",
+    mechanisms: Names = "all",
+    distortion: o.DistortionName = None,
+    batch: Sizes = "1,5",
+    batched_users: BatchedUsers = None,
+    first: First = None,
+    test_share: TestShare = 0.5,
+    test_users: TestUsers = None,
+    order: o.Order = 1,
+    smoothing: o.Smoothing = 1.0,
+    bins: o.Bins = None,
+    levels: o.Levels = None,
+    grid: o.GridCells = None,
+    sets: Sets = None,
+    streams: Streams = None,
+    out: Folder = None,
+    plot: Plot = None,
+    seed: Seed = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print one Markdown table.")] = False,
+    user_column: o.UserColumn = None,
+    value_column: o.ValueColumn = None,
+    time_column: o.TimeColumn = None,
+    sort: o.Sort = False,
+    format: o.Format = None,
+    json: o.Json = False,
+) -> None:
+    """Compare mechanisms on your data: error, true leakage, attack.
+
+    Fits the chain on some of the users and releases the others with every mechanism at the same cost an event. It is an
+    evaluation of data that you hold: it looks at the truth and its coins are seeded, so nothing it makes is private.
+
+    Leakage is measured, not believed: a mechanism that passes what it claims stays in the table, marked. With --out a
+    run that was interrupted goes on where it ended.
+
+    DATA may be a set that seqveil knows: msnbc, gaze_vr:side=10, heart_rate, electricity and others, found in --data.
+
+    Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
+    """
+    from seqveil.evaluate.compare_files import jobs, read_arena, set_arena
+    from seqveil.evaluate.comparison import line_up
+    from seqveil.interfaces.commands.output import progress
+
+    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
+    check_picture(plot)
+    cuts: dict[str, Any] = {"order": order, "smoothing": smoothing, "bins": bins, "levels": levels, "grid": grid}
+    drawn: dict[str, Any] = {
+        "first": first,
+        "test_share": test_share,
+        "test_users": test_users,
+        "batched_users": batched_users,
+        "seed": seed,
+    }
+    layout: dict[str, Any] = {
+        "columns": o.columns_of(user_column, value_column, time_column),
+        "format": format,
+        "sort": sort,
+    }
+    if is_set(data):
+        refuse_cuts(bins=bins, levels=levels, grid=grid, user_column=user_column, value_column=value_column)
+        arena, split = set_arena(
+            data, sets, order=order, smoothing=smoothing, distortion=distortion, streams=streams, **drawn
+        )
+    else:
+        refuse_unknown_set(data)
+        costs = distortion or "hamming"
+        with progress(data, "reading") as advance:
+            arena, split = read_arena(data, distortion=costs, progress=advance, **cuts, **drawn, **layout)
+    rows, resumed = run(jobs(arena, bounds, contestants), out)
+    _draw(rows, arena.distortion.name, plot)
+    chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
+    made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
+    show = _emit if json else _tabulate if markdown else _say
+    show(rows, chain | made | asdict(split) | {"plot": None if plot is None else str(plot)})
+
+
+def is_set(data: str) -> bool:
+    """Whether DATA names a set rather than a file.
+
+    >>> is_set("msnbc"), is_set("gaze_vr:side=10"), is_set("clicks.csv")
+    (True, True, False)
+    """
+    from seqveil.interfaces import datasets
+
+    return data.partition(":")[0] in datasets.names() and not Path(data).exists()
+
+
+def refuse_unknown_set(data: str) -> None:
+    """A word without an extension that is no file was meant as the name of a set."""
+    from seqveil.core.errors import InputError
+    from seqveil.interfaces import datasets
+
+    if data != "-" and not Path(data).suffix and not Path(data).exists():
+        sets = ", ".join(datasets.names())
+        raise InputError(f"expected a file such as clicks.csv, or a data set among {sets}; got neither")
+
+
+def refuse_cuts(**given: object) -> None:
+    """A named set comes with its alphabet and columns."""
+    from seqveil.core.errors import InputError
+
+    for name in (name for name, value in given.items() if value is not None):
+        option = "--" + name.replace("_", "-")
+        raise InputError(f"{option} is for files; a named set has its own alphabet, see its options (gaze_vr:side=10)")
+
+
+def parse_names(text: str) -> list[str]:
+    """Names of mechanisms between commas, each of which exists.
+
+    >>> parse_names("optimal, crr")
+    ['optimal', 'crr']
+    """
+    from seqveil.core import mechanisms
+
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name != "all":
+            mechanisms.find(name)
+    return names
+
+
+def sizes_of(text: str) -> list[int]:
+    """Batch sizes between commas.
+
+    >>> sizes_of("5,1"), sizes_of("5")
+    ([1, 5], [5])
+    """
+    above = parse_batches(text)
+    return [1, *above] if "1" in (part.strip() for part in text.split(",")) else above
+
+
+def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
+    """Make the rows that the folder does not hold, each kept there as soon as it is done; and how many it held."""
+    from seqveil.evaluate.compare_files import RowBook
+    from seqveil.interfaces.commands.interrupt import Interrupted
+
+    book = RowBook(folder)
+    todo = [job for job in jobs if book.find(job) is None]
+    resumed = len(jobs) - len(todo)
+    if resumed:
+        rest = "the others are made now" if todo else "nothing is left to do"
+        print(f"{resumed} of {len(jobs)} rows stand in {folder}; {rest}", file=sys.stderr)
+    try:
+        _make(todo, book)
+    except Interrupted:
+        stands = RowBook(folder)  # a row may have been on its way
+        made = sum(stands.find(job) is not None for job in jobs)
+        if not made:
+            raise
+        where = f"{made} of {len(jobs)} rows stand in {folder}"
+        raise Interrupted(f"interrupted; {where}: the same command goes on from there") from None
+    rows = [book.find(job) for job in jobs]
+    return [row for row in rows if row is not None], resumed
+
+
+def _make(todo: Sequence[Job], book: RowBook) -> None:
+    from seqveil.evaluate.commands.progress import pace
+
+    with pace(todo) as going:
+        for job in todo:
+            began = time.perf_counter()
+            going.step(job, 0)
+            row = job.make(partial(going.step, job))
+            book.keep(job, row)
+            going.finish(job, time.perf_counter() - began)
+
+
+def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
+    if plot is not None:
+        from seqveil.interfaces import plots
+
+        plots.comparison(rows, distortion, plot)
+
+
+def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from seqveil.interfaces.commands.output import emit_json
+
+    emit_json(about | {"rows": [row.to_json() for row in rows]})
+
+
+def _tabulate(rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from seqveil.evaluate.commands.compare_markdown import markdown
+
+    print(markdown(rows))
+
+
+def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
+    from seqveil.evaluate.commands.compare_table import tables
+
+    print(
+        f"chain of {about['symbols']} symbols fitted on {about['fit_events']} events of {about['fit_users']} users; "
+        f"released: {about['test_events']} events of {about['test_users']} others (seeded, not private)"
+    )
+    tables(rows, about["distortion"])

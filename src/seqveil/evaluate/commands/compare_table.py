@@ -1,0 +1,166 @@
+"""A comparison as tables, one for each ε: who erred how much, leaked how much, and gave how much to an adversary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from seqveil.evaluate.comparison import Row
+from seqveil.interfaces.commands.output import WIDE
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HEADINGS = (
+    "mechanism",
+    "error",
+    "filtered",
+    "smoothed",
+    "lift up/down",
+    "claims",
+    "LDP",
+    "stream up/down",
+    "top-1",
+    "may be",
+    "top-10",
+    "µs",
+    "",
+)
+EXTRA = ("claims", "stream up/down", "may be", "top-10")
+FULL = 150  # columns of a terminal that shows them all
+LEGEND = """\
+error: mean over events of the release as it stands, ± 95% (by user); filtered: after the receiver's online decoder;
+smoothed: decoded with the whole stream. lift, LDP, stream: measured logs of the worst release (° of those released;
+else of all that the kernels used could release) and of the worst whole stream. top-1, top-10: how often an adversary
+who knows the chain names the truth, without releases → with those so far / with all of them; may be: what one release
+at its claim allows, on average, were the chain true. ★ least filtered error of the sound ones that released all
+users, ☆ of those that do not wait for a batch. (m): every m-th release spends m times as much, from the first on, the
+others nothing, so that a stream shorter than m spends as much as one of m.
+µs: processor time of a release, for an event."""
+
+
+def tables(rows: Sequence[Row], distortion: str) -> None:
+    """Print the rows, contestants before limits, an ε at a time; a narrow terminal gets fewer columns."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
+    shown = [heading for heading in HEADINGS if console.width >= FULL or heading not in EXTRA]
+    for epsilon in dict.fromkeys(row.epsilon for row in rows):
+        here = [row for row in rows if row.epsilon == epsilon]
+        console.print(Text(f"ε = {epsilon:g} an event, {distortion} error", style="bold"))
+        _print(console, here, shown)
+    print(LEGEND)
+    if len(shown) < len(HEADINGS):
+        print(f"a terminal of {FULL} columns, and --json, show more: intervals, {', '.join(EXTRA)}")
+
+
+def _print(console: Console, rows: list[Row], shown: list[str]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    best = {row.label: mark for row, mark in winners(rows)}
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in shown:
+        grid.add_column(heading, no_wrap=True)
+    for limit in (False, True):
+        block = [row for row in rows if row.limit == limit and row.status != "skipped"]
+        if limit and block:
+            grid.add_section()
+            grid.add_row(Text("limits", style="dim italic"))
+        for row in block:
+            mark = best.get(row.label, "")
+            style = "red" if row.status == "unsound" else "bold green" if mark else "dim" if limit else ""
+            cells = _cells(row, mark, _most(rows), intervals=len(shown) == len(HEADINGS))
+            grid.add_row(*(Text(cells[heading], style=style) for heading in shown))
+    console.print(grid)
+    for row in rows:
+        if row.reason:
+            console.print(f"{row.label}: {row.reason}", style="dim")
+
+
+def _most(rows: Iterable[Row]) -> int:
+    """Events of those who released everyone."""
+    return max((row.events for row in rows if row.micros is not None), default=0)
+
+
+def winners(rows: Sequence[Row]) -> list[tuple[Row, str]]:
+    """The sound contestants of least filtered error among those that released everyone: with no delay, and of all."""
+    field = [row for row in rows if row.may_win and row.filtered is not None and row.events == _most(rows)]
+    prompt = [row for row in field if row.batch == 1]
+    found = []
+    for some, mark in ((prompt, "☆ "), (field, "★ ")):
+        if some:
+            found.append((min(some, key=lambda row: row.filtered or 0.0), mark))
+    return found
+
+
+def _cells(row: Row, mark: str, most: int, intervals: bool) -> dict[str, str]:
+    every = f" ({row.period})" if row.period not in (1, None) else ""
+    released = "°" if row.lift_scope == "releases" else ""
+    cells = (
+        mark + row.label + every,
+        _error(row.error, row.error_half if intervals else None),
+        _error(row.filtered, row.filtered_half if intervals else None),
+        _error(row.smoothed, row.smoothed_half if intervals else None),
+        _sides(row.lift_most, row.lift_least) + released,
+        _number(row.claimed),
+        _number(row.ldp),
+        _sides(row.leakage_most, row.leakage_least),
+        _rates(row, 1),
+        _percent(row, "step_bound_1"),
+        _rates(row, 10),
+        _number(row.micros),
+        _remark(row, most),
+    )
+    return dict(zip(HEADINGS, cells, strict=True))
+
+
+def _remark(row: Row, most: int) -> str:
+    said = {"unsound": "✗ unsound", "no promise": "no promise"}.get(row.status, "")
+    fewer = f"{row.users} users" if row.events and row.events < most and row.micros is not None else ""
+    return "; ".join(part for part in (said, fewer) if part)
+
+
+def _error(value: float | None, half: float | None) -> str:
+    """A mean and its interval.
+
+    >>> _error(0.5249, 0.0124), _error(12.345, 0.5), _error(None, None)
+    ('.525±.012', '12.3±.500', '')
+    """
+    return "" if value is None else "±".join(_short(part) for part in (value, half) if part is not None)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.4g}"
+
+
+def _number(value: float | None) -> str:
+    """Three figures; a log below a thousandth is no leak worth a digit.
+
+    >>> [_number(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
+    ['1234', '1.23', '0', 'inf']
+    """
+    if value is None:
+        return ""
+    size = abs(value)
+    if size < 1e-3:
+        return "0"
+    return (
+        f"{value:.0f}" if 100 <= size < 1e9 else f"{value:.2f}".rstrip("0").rstrip(".") if size < 10 else f"{value:.3g}"
+    )
+
+
+def _sides(most: float | None, least: float | None) -> str:
+    return "" if most is None or least is None else f"+{_number(most)}/-{_number(abs(least))}"
+
+
+def _rates(row: Row, top: int) -> str:
+    without, online, late = (_percent(row, f"{name}_{top}") for name in ("without", "online", "hindsight"))
+    return f"{without}→{online}/{late}" if online else without
+
+
+def _percent(row: Row, name: str) -> str:
+    return f"{100 * row.guesses[name]:.0f}%" if name in row.guesses else ""

@@ -1,0 +1,93 @@
+"""A progress bar in seconds: what is left is estimated from short trials, and corrected by every row that is done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from seqveil.evaluate.compare_files import Job
+from seqveil.interfaces.commands import interrupt
+
+Show = Callable[[float, float, str], None]
+UNKNOWN = 1e-5  # seconds an event, until there is a trial
+
+
+class Pace:
+    """How long jobs take: done so far, and left by what an event of the same contestant took last.
+
+    >>> from seqveil.evaluate.comparison import Row
+    >>> jobs = [Job(name, 1.0, name, 100, lambda progress: Row("a", "a", 1.0, "sound")) for name in "ab"]
+    >>> shown = []
+    >>> pace = Pace(jobs, lambda done, total, label: shown.append((done, total)))
+    >>> pace.costs |= {"a": 0.01, "b": 0.03}
+    >>> pace.step(jobs[0], 50)
+    >>> pace.finish(jobs[0], 2.0)
+    >>> [(round(done, 3), round(total, 3)) for done, total in shown]
+    [(0.5, 4.0), (2.0, 5.0)]
+    """
+
+    def __init__(self, jobs: Sequence[Job], show: Show) -> None:
+        self.costs: dict[str, float] = {}
+        self._left = list(jobs)
+        self._show = show
+        self._done = self._part = 0.0
+
+    def step(self, job: Job, events: int) -> None:
+        """So many more events of a job that is under way."""
+        interrupt.check()
+        expected = self._expected(job)
+        self._part = min(self._part + events * self._cost(job), expected)
+        left = sum(self._expected(each) for each in self._left)
+        self._show(self._done + self._part, self._done + left, job.label)
+
+    def finish(self, job: Job, seconds: float) -> None:
+        """A job is done and took this long."""
+        interrupt.check()
+        self._left.remove(job)
+        self.costs[job.label] = seconds / max(1, job.events)
+        self._done, self._part = self._done + seconds, 0.0
+        self._show(self._done, self._done + sum(self._expected(each) for each in self._left), job.label)
+
+    def _cost(self, job: Job) -> float:
+        return self.costs.get(job.label, UNKNOWN)
+
+    def _expected(self, job: Job) -> float:
+        return self._cost(job) * job.events
+
+
+@contextmanager
+def pace(jobs: Sequence[Job]) -> Iterator[Pace]:
+    """The pace of these jobs, as a bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield Pace(jobs, lambda done, total, label: None)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    parts = (
+        bars.BarColumn(),
+        bars.TaskProgressColumn(),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.description}"),
+    )
+    with bars.Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("trying everyone on a few users", total=None)
+
+        def show(done: float, total: float, label: str) -> None:
+            bar.update(task, completed=done, total=max(total, 1e-9), description=label)
+
+        found = Pace(jobs, show)
+        _try(found, jobs)
+        yield found
+
+
+def _try(found: Pace, jobs: Sequence[Job]) -> None:
+    """Time every contestant once on a few users."""
+    for job in jobs:
+        if job.trial is not None and job.label not in found.costs:
+            interrupt.check()
+            began = time.perf_counter()
+            row = job.trial()
+            found.costs[job.label] = (time.perf_counter() - began) / max(1, row.events)

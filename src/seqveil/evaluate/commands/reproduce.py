@@ -1,0 +1,97 @@
+"""`seqveil reproduce`: the paper's figures and tables, rerun, with each claim judged."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqveil.evaluate.commands.beside import beside_the_package
+from seqveil.interfaces.commands import options as o
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="fig3, fig4, …, or all.")]
+
+
+def reproduce(
+    names: Names,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of numbers, pictures and the page.")],
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the real data sets  [default: SEQVEIL_DATA]")
+    ] = None,
+    synthetic: Annotated[bool, typer.Option("--synthetic", help="Generated streams instead of real ones.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer streams and fewer ε: minutes, not an hour.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
+    json: o.Json = False,
+) -> None:
+    """Rerun the paper's experiments and judge its claims.
+
+    Numbers go to DIR/NAME.json, pictures to DIR/NAME.png, all of it to DIR/report.html. What is finished is kept in
+    DIR/parts: a run that was stopped goes on from there, and the same seed gives the same numbers.
+
+    Example: seqveil reproduce all --out out/paper --synthetic --quick
+    """
+    from seqveil.interfaces.commands.interrupt import Interrupted
+    from seqveil.interfaces.commands.output import emit_json
+
+    if seed < 0:
+        from seqveil.core.errors import InputError
+
+        raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
+    runner, context = _experiments()
+    chosen = runner.chosen(names)
+    try:
+        with _progress(len(chosen)) as (tell, finished):
+            options = {"data": data, "synthetic": synthetic, "quick": quick, "seed": seed}
+            results = runner.reproduce(chosen, context.Context(out, tell=tell, **options), finished)
+    except (Interrupted, KeyboardInterrupt):
+        print(f"interrupted; finished parts stay in {out / 'parts'}, run it again to go on", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if json:
+        emit_json({"report": str(out / "report.html"), "experiments": [_facts(result) for result in results]})
+    else:
+        _say(results, out)
+
+
+def _experiments() -> tuple[Any, Any]:
+    """The modules that run experiments; they stand beside the package's sources, not in it."""
+    return beside_the_package("experiments.runner"), importlib.import_module("experiments.context")
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Two functions, for a part that begins and an experiment that is finished; a bar where a terminal shows it."""
+    from seqveil.interfaces.commands import interrupt
+
+    if not sys.stderr.isatty():
+        yield lambda text: interrupt.check(), lambda name: print(f"{name} done", file=sys.stderr)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    parts = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
+    with bars.Progress(*parts, bars.TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=count)
+
+        def tell(text: str) -> None:
+            interrupt.check()
+            bar.update(task, description=text)
+
+        yield tell, lambda name: bar.advance(task)
+
+
+def _facts(result: dict[str, Any]) -> dict[str, Any]:
+    return {"name": result["name"], "title": result["title"], "claims": result["claims"]}
+
+
+def _say(results: list[dict[str, Any]], out: Path) -> None:
+    from seqveil.interfaces.commands.output import table
+
+    rows = [(result["name"], claim["claim"], claim["verdict"]) for result in results for claim in result["claims"]]
+    if rows:
+        table(("", "claim", "verdict"), rows)
+    print(f"numbers, pictures and reasons: {out / 'report.html'}")

@@ -1,0 +1,261 @@
+"""A file as an arena: read it, keep some users for the fit and release the others, and take up where a run ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Ints
+from seqveil.core.mechanisms import check_epsilon
+from seqveil.core.model import Counts
+from seqveil.evaluate import comparison
+from seqveil.evaluate.comparison import Arena, Contestant, Row
+from seqveil.interfaces.files import Chunk, Columns
+from seqveil.interfaces.flow.fit import Distinct, scanner
+from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
+
+LIMITS = (comparison.constant, comparison.converse)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Who is on which side: counts only."""
+
+    fit_users: int
+    fit_events: int
+    test_users: int
+    test_events: int
+
+
+def set_arena(
+    name: str,
+    folder: FilePath | None = None,
+    *,
+    order: int = 1,
+    smoothing: float = 1.0,
+    distortion: str | None = None,
+    first: int | None = None,
+    streams: int | None = None,
+    test_share: float = 0.5,
+    test_users: int | None = None,
+    batched_users: int | None = None,
+    seed: int = 0,
+) -> tuple[Arena, Split]:
+    """A set that `seqveil.datasets` knows, as an arena; "gaze_vr:side=10" passes options on.
+
+    All recordings of a person are on the same side, which follows from the seed and the person's number; of those to be
+    released at most `streams` are, and of each the `first` events.
+    """
+    from seqveil.interfaces import datasets
+
+    known, _, options = name.partition(":")
+    found = datasets.load(known, folder, **_options(options))
+    people = found.people
+    places = _drawn([str(person) for person in people], seed)
+    cut = _released(len(people), test_share, test_users, known)
+    sides = ([people[k] for k in side] for side in (places[:cut], places[cut:]))
+    released, kept = (found.arrays(people=side) for side in sides)
+    counts = Counts(found.alphabet.n, order)
+    counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
+    model = counts.model(found.alphabet, smoothing, "data")
+    if streams is not None and streams < 1:
+        raise InputError(f"expected --streams of at least 1, got {streams}")
+    drawn = [released[k] for k in _drawn([str(k) for k in range(len(released))], seed)]
+    arena = Arena.of(model, _begins(drawn[:streams], first), distortion or found.distortion, seed, batched_users, kept)
+    return arena, Split(len(people) - cut, _events(kept), cut, _events(arena.streams))
+
+
+def _options(text: str) -> dict[str, Any]:
+    """Options of a set, "side=10,width=5".
+
+    >>> _options("side=10")
+    {'side': 10}
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            raise InputError("expected options of a data set as name=number, for example gaze_vr:side=10") from None
+        found[key.strip()] = int(number) if number.is_integer() else number
+    return found
+
+
+def _begins(streams: list[Ints], first: int | None) -> list[Ints]:
+    if first is not None and first < 1:
+        raise InputError(f"expected --first of at least 1 event a stream, got {first}")
+    return [codes[:first] for codes in streams]
+
+
+def read_arena(
+    data: FilePath,
+    *,
+    columns: Columns | None = None,
+    order: int = 1,
+    smoothing: float = 1.0,
+    bins: float | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    distortion: str = "hamming",
+    first: int | None = None,
+    test_share: float = 0.5,
+    test_users: int | None = None,
+    batched_users: int | None = None,
+    seed: int = 0,
+    format: str | None = None,
+    sort: bool = False,
+    chunk: int = CHUNK_ROWS,
+    progress: Progress | None = None,
+) -> tuple[Arena, Split]:
+    """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
+
+    The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
+    from the seed and the user's name alone: the share `test_share` of the users, or `test_users` of them.
+    """
+    if seed < 0:
+        raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
+    source = Source(data, columns or Columns(), format, sort, chunk)
+    scan = scanner(source, bins, levels, grid)
+    kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
+    parts = list(source.chunks(kind, progress))
+    for part in parts:
+        scan.add(part)
+    alphabet = scan.alphabet()
+    names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
+    places = _drawn(names, seed)
+    cut = _released(len(names), test_share, test_users, source.name)
+    released, kept = ([streams[k] for k in side] for side in (places[:cut], sorted(places[cut:])))
+    counts = Counts(alphabet.n, order)
+    counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
+    model = counts.model(alphabet, smoothing, "data")
+    arena = Arena.of(model, _begins(released, first), distortion, seed, batched_users, kept)
+    return arena, Split(len(kept), _events(kept), len(released), _events(arena.streams))
+
+
+def _events(streams: Iterable[Ints]) -> int:
+    return sum(codes.size for codes in streams)
+
+
+def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Ints]]:
+    """Users by name, and the codes of each in the order of the rows."""
+    index: dict[Any, int] = {}
+    owners = [index.setdefault(user, len(index)) for part in parts for user in part.users.to_list()]
+    who, what = np.array(owners), np.concatenate(codes)
+    ends = np.cumsum(np.bincount(who))[:-1]
+    return [str(user) for user in index], np.split(what[np.argsort(who, kind="stable")], ends)
+
+
+def _drawn(names: list[str], seed: int) -> list[int]:
+    """The users in an order that depends on the seed and their names, not on the file."""
+    keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
+    return sorted(range(len(names)), key=lambda k: keys[k])
+
+
+def _released(users: int, share: float, wanted: int | None, name: str) -> int:
+    """How many users are released; at least one is on either side."""
+    if users < 2:
+        raise DataError(f"{name}: holds 1 user, and a comparison needs one to fit on and one to release; pass more")
+    if wanted is not None:
+        if not 1 <= wanted < users:
+            raise InputError(f"expected --test-users from 1 to {users - 1}, one less than the file has; got {wanted}")
+        return wanted
+    if not 0 < share < 1:
+        raise InputError(f"expected --test-share between 0 and 1, got {share:g}; try 0.5")
+    return min(users - 1, max(1, round(users * share)))
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One row to be made: a contestant, or a limit, at one ε."""
+
+    label: str
+    epsilon: float
+    key: str
+    events: int
+    make: Callable[[Progress], Row]
+    trial: Callable[[], Row] | None = None  # the same for a few users
+
+
+def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contestant]) -> list[Job]:
+    """All rows of a comparison: for each ε the contestants in their order, then the limits."""
+    if not epsilons:
+        raise InputError("expected at least one epsilon to compare at; try 0.5,1,2")
+    found = []
+    for epsilon in dict.fromkeys(map(check_epsilon, epsilons)):
+        found += [_contestant_job(arena, epsilon, each) for each in contestants]
+        found += [_limit_job(arena, epsilon, limit) for limit in LIMITS]
+    return found
+
+
+def _contestant_job(arena: Arena, epsilon: float, contestant: Contestant) -> Job:
+    few = arena.first(2 if contestant.in_batches else 20)
+    return Job(
+        contestant.label,
+        epsilon,
+        _key(arena, epsilon, asdict(contestant)),
+        _events(arena.of_contestant(contestant)),
+        lambda progress: comparison.race(arena, contestant, epsilon, progress),
+        lambda: comparison.race(few, contestant, epsilon),
+    )
+
+
+def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row]) -> Job:
+    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, lambda progress: limit(arena, epsilon))
+
+
+def _key(arena: Arena, epsilon: float, what: Any) -> str:
+    from seqveil import __version__
+
+    return hashlib.sha256(json.dumps([__version__, arena.fingerprint, epsilon, what]).encode()).hexdigest()
+
+
+class RowBook:
+    """Finished rows in a folder, one line each, by what they depend on; a run that ended early goes on from there.
+
+    A line that was cut short is passed over, and its row made again.
+    """
+
+    NAME = "rows.jsonl"
+
+    def __init__(self, folder: FilePath | None) -> None:
+        self.path = None if folder is None else Path(folder) / self.NAME
+        self._rows: dict[str, Row] = {}
+        if self.path is None:
+            return
+        if self.path.parent.exists() and not self.path.parent.is_dir():
+            raise DataError(f"{self.path.parent.name}: is a file; name a folder for the rows")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            self._load(self.path)
+
+    def _load(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            try:
+                entry = json.loads(line)
+                self._rows[entry["key"]] = Row.from_json(entry["row"])
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue
+        if text and not text.endswith("\n"):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("\n")
+
+    def find(self, job: Job) -> Row | None:
+        return self._rows.get(job.key)
+
+    def keep(self, job: Job, row: Row) -> None:
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": job.key, "row": row.to_json()}, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self._rows[job.key] = row

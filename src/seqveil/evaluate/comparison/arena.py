@@ -1,0 +1,129 @@
+"""Where the race is held: a chain fitted on some users, and the streams of others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Ints
+from seqveil.core.mechanisms import Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.evaluate.comparison.contestants import Contestant
+from seqveil.evaluate.rivals.topl import MECHANISM as TOPL
+from seqveil.evaluate.rivals.topl import threshold, with_threshold
+from seqveil.receive import planning
+from seqveil.release.stream import Setting
+
+PART = 1_000_000  # numbers of one array over the users that are released at once
+LONGEST_PLAN = 50  # symbols of a simulated stream
+
+
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """The same for every contestant: chain, distortion, streams, coins.
+
+    `streams` are the codes of the users who are released, `fitted` of those the chain was fitted on; no user is in
+    both. `batched_users` is how many of the streams, from the first, contestants that take batches get (None: all).
+    The repr shows no data.
+    """
+
+    model: MarkovModel
+    streams: Sequence[Ints] = field(repr=False)
+    distortion: Distortion
+    seed: int = 0
+    batched_users: int | None = None
+    fitted: Sequence[Ints] = field(default=(), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: MarkovModel,
+        streams: Sequence[Ints],
+        distortion: str | Distortion = "hamming",
+        seed: int = 0,
+        batched_users: int | None = None,
+        fitted: Sequence[Ints] = (),
+    ) -> Arena:
+        """A checked arena."""
+        if not streams or not all(len(codes) for codes in streams):
+            raise InputError("expected at least one stream to release, and an event in each")
+        if batched_users is not None and batched_users < 1:
+            raise InputError(f"expected at least 1 user for batches, got {batched_users}")
+        return cls(model, streams, resolve(distortion, model.alphabet), seed, batched_users, fitted)
+
+    def setting(self, contestant: Contestant, epsilon: float) -> Setting:
+        """What the contestant releases with when an event may cost ε on average."""
+        rate = epsilon * contestant.factor * contestant.batch
+        period = contestant.period
+        if period is None:
+            period = self._best_period(contestant.mechanism, rate)
+        mechanism: str | Mechanism = contestant.mechanism
+        if mechanism == TOPL.name and self.fitted:
+            mechanism = with_threshold(self._threshold(rate))
+        return Setting.of(self.model, mechanism, rate, self.distortion, period, batch=contestant.batch)
+
+    def _threshold(self, epsilon: float) -> float:
+        """Where ToPL clips, as its first phase finds it: one event of each fitted user, told at ε."""
+        points = self.distortion.points
+        numbers = np.arange(self.model.n, dtype=np.float64) if points is None else points.reshape(self.model.n, -1)
+        if numbers.size != self.model.n or self.model.n == 1:
+            return 1.0  # two axes have no common threshold
+        scale = (numbers.ravel() - numbers.min()) / np.ptp(numbers)
+        draw = np.random.default_rng(self.seed)
+        told = scale[[codes[draw.integers(len(codes))] for codes in self.fitted]]
+        later = sum(len(codes) for codes in self.streams)
+        return threshold(told, epsilon, SeededCoins(self.seed), later)
+
+    def _best_period(self, mechanism: str, epsilon: float) -> int:
+        length = min(LONGEST_PLAN, max(2, round(self.typical_length)))
+        users = 100 if self.distortion.is_hamming else 30  # other costs take a program for each kernel
+        return planning.best_period(self.model, epsilon, mechanism, self.distortion, length, users, self.seed)
+
+    @cached_property
+    def typical_length(self) -> float:
+        """Events of a stream, from the users the chain was fitted on: the length in which an event mostly lies."""
+        lengths = np.array([len(codes) for codes in self.fitted or self.streams], np.float64)
+        return float((lengths**2).sum() / lengths.sum())
+
+    def of_contestant(self, contestant: Contestant) -> Sequence[Ints]:
+        """The streams that a contestant gets."""
+        return self.streams[: self.batched_users] if contestant.in_batches else self.streams
+
+    def first(self, users: int) -> Arena:
+        """The same with a few of the streams, for a trial."""
+        return replace(self, streams=self.streams[:users])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all that the results depend on besides the contestant and ε."""
+        limits = f"{self.model.fingerprint} {self.distortion.name} {self.seed} {self.batched_users}"
+        digest = hashlib.sha256(limits.encode())
+        for costs in (self.distortion.points, self.distortion.table):
+            digest.update(b" none " if costs is None else np.ascontiguousarray(costs, "<f8").tobytes())
+        for streams in (self.streams, self.fitted):
+            digest.update(f" {len(streams)} ".encode())
+            for codes in streams:
+                digest.update(f"{len(codes)} ".encode() + np.ascontiguousarray(codes, "<i8").tobytes())
+        return digest.hexdigest()
+
+
+def together(streams: Sequence[Ints], width: int) -> Iterator[list[int]]:
+    """Positions of streams that are released at once: of like length, longest first, and few enough to stay in memory.
+
+    >>> streams = [np.zeros(length, int) for length in (3, 400_000, 4)]
+    >>> list(together(streams, 2))
+    [[1], [2, 0]]
+    """
+    order = sorted(range(len(streams)), key=lambda k: -len(streams[k]))
+    begin = 0
+    while begin < len(order):
+        many = max(1, PART // (len(streams[order[begin]]) * width))
+        yield order[begin : begin + many]
+        begin += many

@@ -1,0 +1,226 @@
+"""One contestant at one ε over all streams of an arena, measured on every side."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from seqveil.core import filtering, mechanisms
+from seqveil.core.coins import Coins, SeededCoins
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints, Kernels
+from seqveil.core.mechanisms import Mechanism
+from seqveil.evaluate import adversary
+from seqveil.evaluate.comparison.arena import Arena, together
+from seqveil.evaluate.comparison.contestants import Contestant
+from seqveil.evaluate.comparison.row import Row, Status, Tally
+from seqveil.release import batches, stream
+from seqveil.release.fleet import Fleet
+
+TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
+
+Progress = Callable[[int], None]
+
+
+def race(arena: Arena, contestant: Contestant, epsilon: float, progress: Progress | None = None) -> Row:
+    """Release the arena's streams and measure error, leakage, the adversary's gain, and pace.
+
+    The error is that of the release as it stands, of the receiver's online filter, and of its decoder in hindsight.
+    Leakage is measured, whatever the mechanism promises: from the integers that are drawn from. A contestant that
+    refuses (an alphabet or an ε too large for it) gives a row that says so.
+
+    `progress` is called with the number of events that were released since the last call.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> model = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+    >>> arena = Arena.of(model, list(model.sample(10, 20, seed=1)))
+    >>> [race(arena, Contestant(name), 0.5).status for name in ("optimal", "crr")]
+    ['sound', 'unsound']
+    """
+    mechanisms.check_epsilon(epsilon)
+    try:
+        setting = arena.setting(contestant, epsilon)
+        if contestant.period is None and setting.schedule.period == 1:
+            return _skipped(contestant, epsilon, "planning finds that pulses do not pay here")
+        measure = _Batched if setting.in_batches else _OneByOne
+        meter = measure(setting, SeededCoins(arena.seed), progress or (lambda events: None))
+        meter.run(arena.of_contestant(contestant))
+    except InputError as refusal:
+        return _skipped(contestant, epsilon, f"does not fit: {refusal}")
+    return _row(contestant, epsilon, meter)
+
+
+def _skipped(contestant: Contestant, epsilon: float, reason: str) -> Row:
+    return _described(Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason), contestant)
+
+
+def _described(row: Row, contestant: Contestant) -> Row:
+    return replace(
+        row,
+        factor=contestant.factor,
+        batch=contestant.batch,
+        period=contestant.period,
+        limit=contestant.limit,
+    )
+
+
+def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
+    setting, tally, watch = meter.setting, meter.tally, meter.watch
+    claimed = setting.epsilon * setting.schedule.period
+    kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
+    status: Status = "unsound" if not kept else "sound" if setting.mechanism.sound else "no promise"
+    (error, error_half), (filtered, filtered_half), (smoothed, smoothed_half) = map(tally.mean, ERRORS)
+    row = Row(
+        contestant.label,
+        setting.mechanism.name,
+        epsilon,
+        status,
+        claimed=claimed,
+        users=tally.users,
+        events=tally.events,
+        error=error,
+        error_half=error_half,
+        filtered=filtered,
+        filtered_half=filtered_half,
+        smoothed=smoothed,
+        smoothed_half=smoothed_half,
+        lift_most=watch.most,
+        lift_least=watch.least,
+        lift_scope=meter.scope,
+        ldp=watch.ldp,
+        leakage_most=meter.most,
+        leakage_least=meter.least,
+        guesses={name: value for name, value in tally.means().items() if name not in ERRORS},
+        micros=1e6 * (meter.seconds - watch.seconds) / tally.events,
+    )
+    return replace(_described(row, contestant), period=setting.schedule.period)
+
+
+@dataclass
+class Watch:
+    """The worst that single releases tell: logs of the largest and least lift, and of the ratio without a belief."""
+
+    most: float = 0.0
+    least: float = 0.0
+    ldp: float = 0.0
+    seconds: float = 0.0  # spent on watching
+
+    def see(self, most: float, least: float, ldp: float) -> None:
+        self.most, self.least, self.ldp = max(self.most, most), min(self.least, least), max(self.ldp, ldp)
+
+
+@dataclass(frozen=True)
+class _Watched(Mechanism):
+    """A mechanism of which every kernel is looked at before it is drawn from: all its outputs, drawn or not."""
+
+    inner: Mechanism = mechanisms.optimal
+    watch: Watch = field(default_factory=Watch, compare=False)
+
+    @classmethod
+    def of(cls, inner: Mechanism, watch: Watch) -> _Watched:
+        return cls(**{f.name: getattr(inner, f.name) for f in fields(Mechanism)}, inner=inner, watch=watch)
+
+    def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
+        built = self.inner.kernels(beliefs, epsilon, distortion)
+        began = time.process_time()
+        least, most = built.lift_bounds(beliefs)
+        self.watch.see(float(most.max()), float(least.min()), float(built.ldp().max()))
+        self.watch.seconds += time.process_time() - began
+        return built
+
+
+ERRORS = ("error", "filtered", "smoothed")
+RATES = ("without", "online", "hindsight", "step_bound", "stream_bound")
+
+
+@dataclass
+class _Meter(ABC):
+    """A run over streams, and what it measured."""
+
+    setting: stream.Setting
+    coins: Coins
+    progress: Progress
+    tally: Tally = field(default_factory=Tally)
+    watch: Watch = field(default_factory=Watch)
+    seconds: float = 0.0
+    most: float = 0.0  # of a whole stream
+    least: float = 0.0
+    scope: str = ""
+
+    @abstractmethod
+    def run(self, streams: Sequence[Ints]) -> None:
+        """Release all streams."""
+
+    def _count(
+        self, known: adversary.Laws, truth: Ints, released: Ints, epsilons: Floats, after: stream.State, made: Floats
+    ) -> None:
+        """Add up what B streams gave; `made` (B, T) is 0 behind the end of a stream."""
+        costs, account = self.setting.distortion, after.account
+        found = adversary.score(known, truth, epsilons, account.most, account.least)
+        guesses = (released, costs.best_guess(known.online), costs.best_guess(known.hindsight))
+        values = {name: costs.between(truth, guess) for name, guess in zip(ERRORS, guesses, strict=True)}
+        for name in RATES:
+            layers = getattr(found, name)
+            values |= {f"{name}_{top}": layer for top, layer in zip(found.tops, layers, strict=True)}
+        self.tally.add(made.sum(1), {name: (value * made).sum(1) for name, value in values.items()})
+        self.most = max(self.most, float(account.most.max()))
+        self.least = min(self.least, float(account.least.min()))
+
+
+class _OneByOne(_Meter):
+    def run(self, streams: Sequence[Ints]) -> None:
+        self.scope = "kernels"
+        mechanism = mechanisms.get(self.setting.mechanism)
+        initial = filtering.symbols(self.setting.model, self.setting.model.initial[None, :])
+        stream.kernels(self.setting, initial, self.setting.epsilon)  # loads what a first kernel loads, off the clock
+        self.setting = replace(self.setting, mechanism=_Watched.of(mechanism, self.watch))
+        for part in together(streams, max(self.setting.model.size, self.setting.model.n)):
+            self._release([streams[k] for k in part])
+
+    def _release(self, streams: list[Ints]) -> None:
+        """Release streams side by side, the longest first."""
+        lengths = np.array([len(codes) for codes in streams])
+        shape = (len(streams), int(lengths.max()))
+        truth, released, epsilons = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
+        made = (np.arange(shape[1]) < lengths[:, None]).astype(np.float64)
+        truth[made > 0] = np.concatenate(streams)
+        columns = np.ones((shape[1], shape[0], self.setting.model.n), np.int64)
+        fleet = Fleet(self.setting, shape[0])
+        for t in range(shape[1]):
+            rows = np.flatnonzero(lengths > t)
+            began = time.process_time()
+            out = fleet.release(rows, truth[rows, t], self.coins)
+            self.seconds += time.process_time() - began
+            released[rows, t], epsilons[rows, t], columns[t, rows] = out.codes, out.epsilons, out.columns
+            self.progress(rows.size)
+        self._count(adversary.laws(self.setting.model, columns), truth, released, epsilons, fleet.state, made)
+
+
+class _Batched(_Meter):
+    def run(self, streams: Sequence[Ints]) -> None:
+        self.scope = "releases"
+        for codes in streams:
+            self._release(codes)
+
+    def _release(self, codes: Ints) -> None:
+        state, sent, size = stream.State.start(self.setting), [], self.setting.batch
+        spent = np.full(codes.size, self.setting.epsilon)
+        for begin in range(0, codes.size, size):
+            part = codes[begin : begin + size]
+            own = replace(self.setting, epsilon=self.setting.epsilon * part.size / size)  # a short one gets its share
+            spent[begin : begin + size] = own.epsilon
+            began = time.process_time()
+            one, state = batches.step(own, state, part, self.coins)
+            self.seconds += time.process_time() - began
+            assert one is not None  # nothing is left out without a budget
+            self.watch.see(one.most, one.least, one.most - one.least)
+            sent.append(one)
+            self.progress(one.codes.size)
+        released = np.concatenate([one.codes for one in sent])[None]
+        known = adversary.batch_laws(self.setting, sent)
+        self._count(known, codes[None], released, spent[None], state, np.ones(released.shape))

@@ -1,0 +1,186 @@
+"""The least expected distortion that ε-LDP allows to someone who knows the belief: the limit of all LDP rivals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.kernel import Floats, Ints, Kernels, usable
+from seqveil.core.mechanisms._base import Mechanism, ldp_weights, respond, stack
+
+MOST = 300  # symbols of the linear program: some seconds a release
+TOLERANCE = 1e-10  # of the solver, relative to the spread of the costs
+FAINT = 1e-9  # a share l_y the solver leaves below this is its residue
+
+
+def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
+    """min Σ β(x) Q(y|x) D(x, y) over row-stochastic Q with Q(y|x) ≤ e^ε Q(y|x') for all x, x' and y.
+
+    **Hamming, in closed form.** Put a = e^ε and l_y = max_x Q(y|x) / a, so l_y ≤ Q(y|x) ≤ a·l_y. In the row where
+    column y is largest, a·l_y + Σ_{z≠y} l_z ≤ 1, that is (a-1)·l_y ≤ 1 - L with L = Σ l; and Pr(Y = X) ≤ a Σ β(y) l_y.
+    For fixed L that is a fractional knapsack: fill the likeliest symbols, each up to c = (1-L)/(a-1). Between two L
+    where a whole number K of them is full, the value is linear in L, so the best L is one of those: L = K·c gives
+    l = c = 1/(a+K-1) on the K likeliest, value a·β(top K)/(a+K-1). Randomised response on these K symbols attains it,
+    if each other symbol raises exactly one column too; hence the best K is the optimum. Which column is free; the other
+    symbols are handed out likeliest first so that the columns become equally likely, which tells a receiver most.
+
+    **Other distortions.** Given l, each row is cheapest at l plus 1-L spread over the cheapest columns, at most
+    (a-1)·l_y on each; the best l is a linear program with n² + n variables, for at most 300 symbols.
+
+    *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3). The model is
+    trusted for utility only. For Hamming no ε-LDP kernel errs less; otherwise none by more than the solver's tolerance.
+
+    >>> kernel = MECHANISM.kernels(np.array([[0.5, 0.3, 0.1, 0.1]]), math.log(3.0)).one(0)
+    >>> kernel.codes.tolist(), kernel.probabilities.round(6).tolist()
+    ([0, 1], [[0.75, 0.25], [0.25, 0.75], [0.25, 0.75], [0.25, 0.75]])
+
+    Reference: Kairouz, Oh, Viswanath, *Extremal mechanisms for local differential privacy*, JMLR 2016 (that such optima
+    are staircase kernels); the closed form is proved above.
+    """
+    n = beliefs.shape[1]
+    aim = usable(epsilon, n)
+    if distortion.is_hamming:
+        order = np.argsort(-beliefs, axis=1, kind="stable")
+        count = likeliest(np.take_along_axis(beliefs, order, axis=1), aim)
+        return respond(count, math.expm1(aim), order[:, : count.max()], _columns(beliefs, order, count))
+    if n > MOST:
+        raise InputError(
+            f"the best ε-LDP kernel for this distortion is a linear program for at most {MOST} symbols, got {n}; "
+            'use mechanism="randomized_response" or distortion "hamming"'
+        )
+    costs = distortion.matrix(n)
+    return stack([_full(program(belief, aim, costs), epsilon) for belief in beliefs])
+
+
+def likeliest(ordered: Floats, epsilon: float) -> Ints:
+    """(B,) the K that maximises e^ε β(top K) / (e^ε + K - 1), the least one, for beliefs in descending order.
+
+    >>> likeliest(np.array([[0.5, 0.3, 0.1, 0.1], [0.97, 0.01, 0.01, 0.01]]), 1.0).tolist()
+    [2, 1]
+    """
+    many = np.arange(1, ordered.shape[1] + 1)
+    value = np.cumsum(ordered, axis=1) / (math.expm1(epsilon) + many)
+    return np.asarray(value.argmax(1) + 1)
+
+
+def _columns(beliefs: Floats, order: Ints, count: Ints) -> Ints:
+    """(B, n) the column each symbol raises: its own, or one filled up from below to a common level."""
+    users, n = beliefs.shape
+    ordered = np.take_along_axis(beliefs, order, axis=1)
+    place = np.arange(n)
+    told = place < count[:, None]
+    end = np.cumsum(np.where(told, 0.0, ordered), axis=1)
+    widest = int(count.max())
+    # the columns from the least likely one up: how much it takes to raise the first j of them to the j-th
+    upward = np.maximum(count[:, None] - 1 - np.arange(widest), 0)
+    height = np.take_along_axis(ordered, upward, axis=1)
+    before = np.cumsum(height, axis=1)
+    raised = np.where(np.arange(widest) < count[:, None], np.arange(1, widest + 1) * height - before, np.inf)
+    many = np.maximum((raised < end[:, -1:]).sum(1), 1)[:, None]
+    level = (end[:, -1:] + np.take_along_axis(before, many - 1, axis=1)) / many
+    room = np.cumsum(np.where(np.arange(widest) < many, np.maximum(level - height, 0.0), 0.0), axis=1)
+    column = np.empty((users, n), np.int64)
+    for user in range(users):
+        middle = end[user] - 0.5 * ordered[user]
+        at = np.searchsorted(room[user, : many[user, 0]], middle, side="right")
+        filled = upward[user, np.minimum(at, many[user, 0] - 1)]
+        column[user, order[user]] = np.where(told[user], place, filled)
+    return column
+
+
+def program(belief: Floats, epsilon: float, costs: Floats) -> Floats:
+    """The optimal table Q (n, n) for any costs, by a linear program over m_y = (e^ε-1)·l_y and R = Q - l.
+
+    minimise Σ_y m_y β·D(·,y)/(a-1) + Σ β R D  subject to  R(y|x) ≤ m_y  and  Σ_y (R(y|x) + m_y/(a-1)) = 1.
+
+    *Guarantee*: whatever the solver returns, rows sum to one and are ε-LDP up to rounding: only m is taken from it.
+
+    >>> distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    >>> program(np.full(3, 1 / 3), np.log(3.0), distance).round(6).tolist()
+    [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]]
+    """
+    spread = float(np.ptp(costs)) or 1.0
+    scaled, gain = (costs - costs.min()) / spread, math.expm1(epsilon)
+    mean = (belief[:, None] * scaled).sum(0)
+    share = _run_highs(belief, scaled, mean, gain) / gain
+    share[share < FAINT] = 0.0
+    total = share.sum() or 1.0
+    share *= min(1.0, 1.0 / total) * max(1.0, 1.0 / (total * (1.0 + gain)))
+    table = _cheapest(scaled, share, gain)
+    best = int(mean.argmin())
+    if not share.any() or (belief[:, None] * table * scaled).sum() >= mean[best]:
+        table = np.zeros_like(table)
+        table[:, best] = 1.0
+    return table
+
+
+def _cheapest(costs: Floats, share: Floats, gain: float) -> Floats:
+    """For each row l plus what is left, on the cheapest columns first."""
+    order = np.argsort(costs, axis=1, kind="stable")
+    caps = gain * share[order]
+    before = np.cumsum(caps, axis=1) - caps
+    more = np.empty_like(costs)
+    np.put_along_axis(more, order, np.clip(1.0 - share.sum() - before, 0.0, caps), axis=1)
+    return np.asarray(share + more)
+
+
+def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
+    """The optimal m of the program above; its variables are R, row by row, then m."""
+    import highspy
+    from scipy import sparse
+
+    n, infinity = len(belief), highspy.kHighsInf
+    each, all_columns = sparse.eye_array(n), np.ones((1, n))
+    matrix = sparse.block_array(
+        [
+            [sparse.eye_array(n * n), -sparse.kron(np.ones((n, 1)), each)],
+            [sparse.kron(each, all_columns), sparse.csr_array(np.full((n, n), 1.0 / gain))],
+        ],
+        format="csc",
+    )
+    linear = highspy.HighsLp()
+    linear.num_row_, linear.num_col_ = matrix.shape
+    linear.col_cost_ = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
+    linear.col_lower_, linear.col_upper_ = np.zeros(n * n + n), np.full(n * n + n, infinity)
+    linear.row_lower_ = np.concatenate((np.full(n * n, -infinity), np.ones(n)))
+    linear.row_upper_ = np.concatenate((np.zeros(n * n), np.ones(n)))
+    linear.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    linear.a_matrix_.start_, linear.a_matrix_.index_ = matrix.indptr, matrix.indices
+    linear.a_matrix_.value_ = matrix.data
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.silent()
+    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+        solver.setOptionValue(tolerance, TOLERANCE)
+    solver.setOptionValue("small_matrix_value", 1e-12)
+    solver.passModel(linear)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise GuaranteeError(
+            f"the linear program over {n} symbols was not solved ({solver.getModelStatus().name}); "
+            'use mechanism="randomized_response", which needs no solver'
+        )
+    return np.maximum(np.array(solver.getSolution().col_value)[n * n :], 0.0)
+
+
+def _full(table: Floats, epsilon: float) -> Kernels:
+    n = len(table)
+    used = np.flatnonzero(table.max(0) > 0)
+    weights = ldp_weights(table[:, used], epsilon)[None]
+    return Kernels(n, used[None], np.zeros((1, used.size), np.int64), weights)
+
+
+MECHANISM = Mechanism(
+    name="optimal_ldp",
+    summary="least expected distortion of all ε-LDP kernels, for the belief",
+    guarantee="ε-LDP, hence ε-SIP for every model",
+    trusts="nothing; the model only for utility",
+    cost="Hamming: O(n log n); else an LP",
+    reference="Kairouz, Oh, Viswanath 2016",
+    sound=True,
+    ldp=1.0,
+    build=build,
+)

@@ -1,0 +1,333 @@
+"""Temporal privacy leakage: how far correlation makes an ε-LDP release worse, and the budget that bounds it.
+
+Reference: Cao, Yoshikawa, Xiao, Xiong, *Quantifying differential privacy under temporal correlations*, ICDE 2017, and
+*… in continuous data release*, TKDE 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
+from seqveil.core.mechanisms._base import Build, Mechanism, constant
+from seqveil.core.mechanisms.randomized_response import build as over_all_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from seqveil.core.model import MarkovModel
+
+MOST_STATES = 256  # every pair of states is compared
+WIDEST = 1024  # symbols in a restricted support
+STEP = 2.0**-30  # allocated budgets are rounded down to this, so that sender and receiver find the same
+
+
+@dataclass(frozen=True, eq=False)
+class Quantifier:
+    """L(α): how much of a leakage α about one event is passed on to the event beside it.
+
+        L(α) = max over ordered pairs of rows (q, d) and sets S of log[(Q(e^α-1)+1)/(D(e^α-1)+1)],  Q = q(S), D = d(S).
+
+    Cao et al. find the best S of a pair by dropping symbols from {q > d} while q_j/d_j is at most the ratio. Every S so
+    found is a prefix of the symbols in descending order of q_j/d_j, and for fixed α the quotient of two linear
+    functions of (D, Q) is largest at a corner of the convex hull of all these points. The hull does not depend on α, so
+    it is computed once and L(α) takes microseconds.
+    """
+
+    spent: Floats  # D of each corner
+    held: Floats  # Q of each corner
+
+    @classmethod
+    def of(cls, transitions: Floats) -> Quantifier:
+        """The quantifier of a row-stochastic matrix.
+
+        >>> Quantifier.of(np.array([[0.8, 0.2], [0.2, 0.8]]))(1.0).round(4).item()
+        0.5694
+        """
+        corners = np.array([[0.0, 0.0], [1.0, 1.0]])
+        for row in transitions:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.where(row > 0, row / transitions, 0.0)
+            order = np.argsort(-ratio, axis=1, kind="stable")
+            held = np.cumsum(row[order], axis=1)
+            spent = np.cumsum(np.take_along_axis(transitions, order, axis=1), axis=1)
+            new = held > np.interp(spent, corners[:, 0], corners[:, 1])
+            corners = _upper_left(np.concatenate([corners, np.stack([spent[new], held[new]], axis=1)]))
+        return cls(corners[:, 0], corners[:, 1])
+
+    def __call__(self, alpha: float) -> np.float64:
+        gain = math.expm1(alpha)
+        return np.log((self.held * gain + 1.0) / (self.spent * gain + 1.0)).max()
+
+
+def _upper_left(points: Floats) -> Floats:
+    """Corners of the convex hull of (D, Q) seen from the upper left, where Q - D grows."""
+    points = np.minimum(points[np.lexsort((-points[:, 1], points[:, 0]))], 1.0)
+    best = np.maximum.accumulate(points[:, 1])
+    points = points[np.concatenate([[True], points[1:, 1] > best[:-1]])]
+    hull: list[tuple[float, float]] = []
+    for x, y in points.tolist():
+        while len(hull) > 1 and (hull[-1][0] - hull[-2][0]) * (y - hull[-2][1]) >= (hull[-1][1] - hull[-2][1]) * (
+            x - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((x, y))
+    return np.array(hull)
+
+
+def quantifiers(model: MarkovModel) -> tuple[Quantifier, Quantifier]:
+    """L of the backward and of the forward transitions, over as many steps as the model has order.
+
+    The backward law Pr(s_{t-1}|s_t) comes from Bayes' rule with the stationary law (the one the prior tends to), as in
+    the paper: a stream is taken to have run for long. States that die out are left out. A chain of order m works on
+    states, its last m symbols; one step later m-1 of them are still the same and would pass everything on, so steps of
+    m events are compared.
+    """
+    if model.size > MOST_STATES:
+        raise InputError(
+            f"temporal leakage compares all pairs of states, at most {MOST_STATES}, and the model has {model.size}; "
+            "use a smaller alphabet or a lower order"
+        )
+    return _quantifiers(_Named(model))
+
+
+class _Named:
+    """A model that is equal to another with the same fingerprint, so that what is costly is computed once."""
+
+    def __init__(self, model: MarkovModel) -> None:
+        self.model = model
+
+    def __hash__(self) -> int:
+        return hash(self.model.fingerprint)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Named) and self.model.fingerprint == other.model.fingerprint
+
+
+@lru_cache(maxsize=16)
+def _quantifiers(named: _Named) -> tuple[Quantifier, Quantifier]:
+    forward = named.model.advance(np.eye(named.model.size))
+    law = stationary(forward, named.model.initial)
+    lasting = law > 1e-12
+    forward = np.linalg.matrix_power(forward, named.model.order)
+    forward, law = forward[np.ix_(lasting, lasting)], law[lasting]
+    joint = law[:, None] * forward
+    backward = (joint / joint.sum(0)).T
+    return Quantifier.of(backward), Quantifier.of(forward)
+
+
+def stationary(transitions: Floats, initial: Floats) -> Floats:
+    """The law that a chain started from `initial` has on average in the long run.
+
+    >>> stationary(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([1.0, 0.0])).round(6).tolist()
+    [0.75, 0.25]
+    """
+    lazy = 0.5 * (np.eye(len(transitions)) + transitions)  # same long-run law, and no cycles
+    for _ in range(50):
+        lazy = lazy @ lazy
+        lazy /= lazy.sum(1, keepdims=True)
+    return np.asarray(initial @ lazy)
+
+
+def leakage(model: MarkovModel, epsilons: Sequence[float] | Floats) -> tuple[Floats, Floats, Floats]:
+    """Backward, forward and total temporal leakage at each time of a stream released with these LDP levels.
+
+        BPL_t = L_B(BPL_{t-1}) + ε_t,   FPL_t = L_F(FPL_{t+1}) + ε_t,   TPL_t = BPL_t + FPL_t - ε_t.
+
+    For a chain of order m, BPL_t = L_B(BPL_{t-m}) + ε_{t-m+1} + … + ε_t, as the releases in between are worth no more
+    than their levels, and FPL_t likewise; the secret is then the last m symbols, of which x_t is one.
+
+    *Guarantee*: for releases that are ε_t-LDP each, and a chain in its stationary law, log Pr(all releases | x_t)
+    differs between any two x_t by at most TPL_t.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> sticky = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
+    >>> [part.round(2).tolist() for part in leakage(sticky, [0.1, 0.1, 0.1])]
+    [[0.1, 0.16, 0.2], [0.2, 0.16, 0.1], [0.2, 0.22, 0.2]]
+    """
+    back, ahead = quantifiers(model)
+    spent = np.asarray(epsilons, dtype=np.float64)
+    if spent.ndim != 1 or not spent.size or not (spent >= 0).all():
+        raise InputError(f"expected one ε ≥ 0 a release, got an array of shape {spent.shape}")
+    behind = _passed_on(spent, back, model.order)
+    before = _passed_on(spent[::-1], ahead, model.order)[::-1]
+    return behind, before, behind + before - spent
+
+
+def _passed_on(spent: Floats, quantifier: Quantifier, order: int) -> Floats:
+    total = np.concatenate([[0.0], np.cumsum(spent)])
+    leaked = total[1:].copy()  # of the first releases, no more than all of them are worth
+    for t in range(order, spent.size):
+        leaked[t] = quantifier(leaked[t - order]) + total[t + 1] - total[t + 1 - order]
+    return leaked
+
+
+def allocate(model: MarkovModel, alpha: float, length: int) -> Floats:
+    """ε_1..ε_T with TPL_t = α at every time: more for the ends, the same for all between.
+
+    Find a_B with a_F = α - L_B(a_B) and a_B + L_F(a_F) = α; then ε_1 = a_B, ε_T = a_F, and a_B + a_F - α between. For a
+    chain of order m > 1 all get what the middle may have, and TPL_t ≤ α.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> allocate(MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]]), 1.0, 4).round(2).tolist()
+    [0.63, 0.26, 0.26, 0.63]
+    """
+    if length < 1:
+        raise InputError(f"expected a length of at least 1, got {length}")
+    first, last, middle = _shares(model, alpha)
+    if length == 1:
+        return np.array([alpha])
+    return np.array([first, *([middle] * (length - 2)), last])
+
+
+def middle(model: MarkovModel, alpha: float) -> float:
+    """The ε that every release of a stream may have so that TPL ≤ α however long it gets."""
+    return _shares(model, alpha)[2]
+
+
+def _shares(model: MarkovModel, alpha: float) -> tuple[float, float, float]:
+    if not alpha > 0:
+        raise InputError(f"expected a temporal leakage α above 0, got {alpha}")
+    quantifiers(model)  # refuses a model that is too large
+    return _allocation(_Named(model), float(alpha))
+
+
+@lru_cache(maxsize=1024)
+def _allocation(named: _Named, alpha: float) -> tuple[float, float, float]:
+    """a_B, a_F and the ε between, each rounded down.
+
+    What stays as it is under releases at ε satisfies a_B - L_B(a_B) = m·ε, the same with F, and a_B + a_F - ε = α. No L
+    grows faster than its argument, so m·ε grows with a_B, what a_F then may take falls, and halving finds the best a_B.
+    """
+    (back, ahead), order = _quantifiers(named), named.model.order
+
+    def others(first: float) -> tuple[float, float]:
+        epsilon = (first - float(back(first))) / order
+        return alpha - first + epsilon, epsilon
+
+    low, high = 0.0, alpha
+    for _ in range(60):
+        first = 0.5 * (low + high)
+        last, epsilon = others(first)
+        low, high = (first, high) if last - ahead(last) >= order * epsilon else (low, first)
+    last, epsilon = others(low)
+    shares = (low, last, epsilon) if order == 1 else (epsilon, epsilon, epsilon)
+    rounded = [max(0.0, math.floor(share / STEP - 0.5) * STEP) for share in shares]
+    return rounded[0], rounded[1], rounded[2]
+
+
+def build(beliefs: Floats, epsilon: float, distortion: Distortion, model: MarkovModel | None = None) -> Kernels:
+    """k-ary randomised response at the ε that keeps temporal leakage at most α (given as `epsilon`), however long.
+
+    The ε is the middle one of `allocate`, found from the model; without a model (this function alone) events are taken
+    to be independent, and it is α itself. Where the correlation is so strong that nothing is left, the best guess is
+    released.
+
+    *Guarantee*: α-LDP for each release without trusting anything (it spends less), hence ε-SIP; and total temporal
+    leakage at most α for a stream that follows the model, in its stationary law.
+
+    >>> MECHANISM.kernels(np.array([[0.5, 0.5]]), math.log(3.0)).one(0).probabilities.round(6).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+
+    Reference: Cao et al. (see the module), Algorithms 1–3.
+    """
+    share = epsilon if model is None else middle(model, epsilon)
+    if usable(share, beliefs.shape[1]) == 0.0:
+        return constant(beliefs, distortion)
+    return over_all_symbols(beliefs, share, distortion)
+
+
+def build_restricted(
+    beliefs: Floats, epsilon: float, distortion: Distortion, model: MarkovModel | None = None
+) -> Kernels:
+    """The same over the belief's support only; a symbol outside it is treated as one drawn from it at random.
+
+    *Guarantee*: none without the model. Within the support each release is ε-LDP, but the support itself is taken as
+    known: it says which symbols cannot be, and where the model errs a symbol outside is never released. In the paper it
+    is even chosen by the *true* previous value, which a receiver cannot follow; here by the public belief.
+
+    >>> kernel = RESTRICTED.kernels(np.array([[0.5, 0.0, 0.5]]), math.log(3.0)).one(0)
+    >>> kernel.codes.tolist(), kernel.probabilities.round(6).tolist()
+    ([0, 2], [[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
+
+    Reference: *Sequence Information Privacy*, evaluation, "temporal LDP".
+    """
+    share = epsilon if model is None else middle(model, epsilon)
+    n = beliefs.shape[1]
+    gain = math.expm1(usable(share, n))
+    if gain == 0.0:
+        return constant(beliefs, distortion)
+    support = beliefs > 0
+    count = support.sum(1)
+    if count.min() == n:
+        return over_all_symbols(beliefs, share, distortion)
+    if count.max() > WIDEST:
+        raise InputError(
+            f"a restricted support takes at most {WIDEST} of {n} symbols, got {count.max()}; "
+            'use mechanism="randomized_response"'
+        )
+    return _restricted(support, count, gain)
+
+
+def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels:
+    users, n = support.shape
+    widest = int(count.max())
+    outputs = np.argsort(~support, axis=1, kind="stable")[:, :widest]
+    told = np.arange(widest) < count[:, None]
+    each = np.minimum(np.ceil(DENOMINATOR / (gain + count)).astype(np.int64), DENOMINATOR // count)
+    base = np.where(told, each[:, None], 0)
+    left = DENOMINATOR - each * count
+    # classes 0..K-1 tell themselves, class K what is left to all alike, its remainder to the first ones
+    even = np.where(told, (left // count)[:, None], 0) + (np.arange(widest) < (left % count)[:, None])
+    extra = np.repeat(even[:, None, :], widest + 1, axis=1)
+    extra[:, :widest][told] = 0
+    np.einsum("bkk->bk", extra[:, :widest])[told] = np.broadcast_to(left[:, None], told.shape)[told]
+    rows = np.full((users, n), widest)
+    np.put_along_axis(rows, outputs, np.where(told, np.arange(widest), widest), axis=1)
+    return Kernels(n, outputs, base, extra, None, rows)
+
+
+def for_model(model: MarkovModel) -> Build:
+    quantifiers(model)
+    return partial(build, model=model)
+
+
+def for_model_restricted(model: MarkovModel) -> Build:
+    quantifiers(model)
+    return partial(build_restricted, model=model)
+
+
+MECHANISM = Mechanism(
+    name="temporal",
+    summary="randomised response with the budget of temporal privacy leakage",
+    guarantee="ε-LDP, hence ε-SIP; total temporal leakage ≤ ε over any length",
+    trusts="nothing for ε-LDP; the model for temporal leakage",
+    cost="O(n); once per model O(states³)",
+    reference="Cao et al. 2017, 2019",
+    sound=True,
+    ldp=1.0,
+    build=build,
+    for_model=for_model,
+)
+
+RESTRICTED = Mechanism(
+    name="temporal_restricted",
+    summary="the same over the belief's support only, as the paper compares",
+    guarantee="none without the model: not LDP, a symbol the model rules out is never released",
+    trusts="model",
+    cost="O(n + support²); once per model O(states³)",
+    reference="paper, evaluation",
+    sound=False,
+    ldp=math.inf,
+    build=build_restricted,
+    wide=True,
+    for_model=for_model_restricted,
+)

@@ -1,0 +1,174 @@
+"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | compare |
+serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
+
+Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
+input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from seqveil import __version__
+from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
+from seqveil.evaluate.commands.bench import bench
+from seqveil.evaluate.commands.compare import compare
+from seqveil.evaluate.commands.reproduce import reproduce
+from seqveil.interfaces.commands.audit import audit
+from seqveil.interfaces.commands.bridge import bridge
+from seqveil.interfaces.commands.decode import decode
+from seqveil.interfaces.commands.drift import drift
+from seqveil.interfaces.commands.fit import fit
+from seqveil.interfaces.commands.interrupt import Interrupted, interruptible
+from seqveil.interfaces.commands.learn import learn
+from seqveil.interfaces.commands.mechanisms import mechanisms
+from seqveil.interfaces.commands.plan import plan
+from seqveil.interfaces.commands.release import release
+from seqveil.interfaces.commands.serve import serve
+from seqveil.interfaces.commands.spark import spark
+from seqveil.interfaces.commands.stats import stats
+from seqveil.interfaces.commands.studio import studio
+from seqveil.interfaces.commands.tokens import tokens
+from seqveil.interfaces.commands.upgrade import upgrade
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # a traceback with locals would show raw data
+    pretty_exceptions_show_locals=False,
+    no_args_is_help=True,
+    help="Release a personal data stream as it happens, with a privacy guarantee that holds even against someone who "
+    "knows how the data is correlated.",
+)
+for command in (
+    fit,
+    learn,
+    upgrade,
+    plan,
+    release,
+    audit,
+    drift,
+    decode,
+    stats,
+    compare,
+    serve,
+    studio,
+    reproduce,
+    bench,
+    mechanisms,
+):
+    app.command()(command)
+app.add_typer(tokens)
+app.add_typer(bridge, name="bridge")
+app.add_typer(spark, name="spark")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"seqveil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks, which may show data; or set SEQVEIL_DEBUG=1.")
+    ] = False,
+) -> None:
+    """See `--debug` in `main`: it is taken out before the commands see their arguments."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    args = [arg for arg in given if arg != "--debug"]
+    debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
+    try:
+        with interruptible():
+            code = _run(args)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        told = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
+        code = _fail(str(stop) or told, FAILED, "")
+    except BrokenPipeError:
+        code = FAILED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code = _report(error)
+    return _flush(code)
+
+
+_NOTHING = "interrupted; nothing was written"
+
+
+def _run(args: list[str]) -> int:
+    try:
+        code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+    return code if isinstance(code, int) else OK
+
+
+def _report(error: Exception) -> int:
+    """One line for whatever went wrong. Only our own messages are passed on: they hold no data."""
+    if isinstance(error, BudgetSpent | GuaranteeError):
+        return _fail(str(error), FAILED)
+    if isinstance(error, SeqveilError):
+        return _fail(str(error), BAD_INPUT)
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
+        return _misused(error)
+    if isinstance(error, MemoryError):
+        return _fail("out of memory; use a smaller alphabet, or decode with --online", BAD_INPUT)
+    if isinstance(error, OSError):
+        where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
+        return _fail(f"{error.strerror or 'input or output failed'}{where}", BAD_INPUT)
+    kind = type(error).__name__
+    return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
+
+
+def _misused(error: Any) -> int:
+    """What typer says about the arguments, with the command's own example to go by; its help where it had none."""
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "seqveil"
+    command = error.ctx.command if getattr(error, "ctx", None) else None
+    if path == "seqveil" and type(error).__name__ == "NoArgsIsHelpError":
+        print(error.ctx.get_help(), file=sys.stderr)
+        return BAD_INPUT
+    below = getattr(command, "commands", None)
+    if below and ("Missing command" in error.format_message() or type(error).__name__ == "NoArgsIsHelpError"):
+        return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
+    shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
+    example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
+    said = error.format_message().rstrip(". ")
+    return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
+
+
+def _fail(text: str, code: int, before: str = "error: ") -> int:
+    print(before + " ".join(text.split()), file=sys.stderr)
+    return code
+
+
+def _piped(args: list[str]) -> bool:
+    return "--out=-" in args or any(name in ("--out", "-o") and to == "-" for name, to in itertools.pairwise(args))
+
+
+def _flush(code: int) -> int:
+    """Flush standard output; a reader that has gone away is no error worth a word."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    return code

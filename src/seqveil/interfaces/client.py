@@ -1,0 +1,330 @@
+"""A client for the service (`seqveil serve`): standard library only, with retries that cannot release twice.
+
+An event is a user and a sequence number, and the service releases each once: after a lost connection, a full queue or a
+rate limit the same request is simply sent again, and gets the release that was made, if one was.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import math
+import random
+import ssl
+import tempfile
+import threading
+import time as clock
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from seqveil.core.coins import User
+from seqveil.core.errors import InputError, ModelError, SeqveilError
+from seqveil.core.model import MarkovModel
+from seqveil.release.stream import Setting
+
+RETRIED = (429, 503)
+LONGEST_WAIT = 30.0  # seconds between two attempts
+
+
+class ServiceError(SeqveilError):
+    """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request.
+
+    Where a budget is spent, `refused` are the places of all events refused, and `releases` what was released of the
+    request for good; the same request gets the same answer again.
+    """
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.reason = str(problem.get("type", "")).rpartition(":")[2]
+        self.position: int | None = problem.get("position")
+        self.next: int | None = problem.get("next")
+        self.refused: list[int] = list(problem.get("refused", ()))
+        self.releases = [_release(row) for row in problem.get("releases", ())]
+        super().__init__(f"the service answered {status} {self.reason}: {problem.get('detail', 'no more is known')}")
+
+
+class Unreachable(SeqveilError):
+    """No answer after all attempts. Whether the events were released is not known: send the same ones again."""
+
+
+class Event(NamedTuple):
+    """What to release: one symbol of a user, or one batch; `time` in seconds where the budget counts in them."""
+
+    user: str
+    seq: int
+    value: Any
+    time: float | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release; public. `status` is "released", "withheld" (budget spent) or "given-up" (a later event came first).
+
+    `value` holds a single symbol; `values` and `path` a batch.
+    """
+
+    user: str
+    seq: int
+    status: str
+    epsilon: float
+    value: Any = None
+    values: tuple[Any, ...] | None = None
+    path: tuple[int, ...] | None = None
+    events: int = 1
+    time: float | None = None
+    replayed: bool | None = None
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where a user stands; leakage in nats. `events` is the sequence number that comes next."""
+
+    user: User
+    events: int
+    releases: int
+    leakage: float
+    most: float
+    least: float
+    by_composition: float
+    ldp: float
+    budget_left: float | None
+    private: bool
+
+
+class Client:
+    """Releases through a service, and reads what it released.
+
+    *Guarantee*: however often a request is retried, each event is drawn and charged once, by the service's rule that
+    the first release of a user and sequence number is the only one. Raw symbols are sent to the one URL given, over TLS
+    or within this machine, and are in no message or repr.
+
+    Parameters: `url` of the service; `token`; `timeout` of one attempt in seconds; `attempts` before giving up;
+    `backoff`, the first wait in seconds, doubled at each attempt and drawn at random below that; `context`, for TLS
+    with certificates of your own; `insecure=True` allows plain HTTP to another machine.
+
+    >>> Client("http://127.0.0.1:8713", "sv_…")
+    Client(http://127.0.0.1:8713)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        attempts: int = 8,
+        backoff: float = 0.1,
+        context: ssl.SSLContext | None = None,
+        insecure: bool = False,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError("expected the URL of a service, such as https://example.org:8713")
+        if parts.scheme == "http" and not insecure and not _here(parts.hostname):
+            raise InputError("raw symbols would cross the network unprotected; use https, or pass insecure=True")
+        self._url, self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", parts.path.rstrip("/")
+        self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
+        self._token, self._timeout, self._attempts, self._backoff = token, timeout, max(1, attempts), backoff
+        self._context = context or (ssl.create_default_context() if self._tls else None)
+        self._connection: http.client.HTTPConnection | None = None
+        self._lock = threading.Lock()
+        self._model: MarkovModel | None = None
+
+    def release(self, user: str, seq: int, value: Any, time: float | None = None) -> Release:
+        """Release one symbol."""
+        return self.release_many([Event(user, seq, value, time)])[0]
+
+    def release_batch(self, user: str, seq: int, values: Sequence[Any], time: float | None = None) -> Release:
+        """Release one batch, where the service releases batches."""
+        return self.release_batches([Event(user, seq, values, time)])[0]
+
+    def release_many(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 1000) -> list[Release]:
+        """Release symbols, so many in a request; the first request that is refused ends it."""
+        return [made for part in _parts(events, at_once) for made in self._release(part, "value")]
+
+    def release_batches(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 100) -> list[Release]:
+        """Release batches, so many in a request."""
+        return [made for part in _parts(events, at_once) for made in self._release(part, "values")]
+
+    def account(self, user: str) -> Account:
+        """A user's ledger."""
+        found = self._json("GET", f"/v1/users/{quote(user, safe='')}/account")
+        figures = ("leakage", "most", "least", "by_composition", "ldp")
+        return Account(**found | {name: float(found[name]) for name in figures})
+
+    def releases(self, user: str, since: int = 0) -> Iterator[Release]:
+        """What was released of a user, from sequence number `since` on."""
+        while True:
+            query = urlencode({"since": since, "limit": 1000})
+            page = self._json("GET", f"/v1/users/{quote(user, safe='')}/releases?{query}")
+            yield from (_release(row | {"user": user}) for row in page["releases"])
+            since = page["next"]
+            if not page["more"]:
+                return
+
+    def model(self) -> MarkovModel:
+        """The service's model, downloaded once and checked against the fingerprint that the service states."""
+        stated = self._json("GET", "/v1/model")["fingerprint"]
+        if self._model is None or self._model.fingerprint != stated:
+            content = self._send("GET", "/v1/model/file")
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "model")
+                path.write_bytes(content)
+                model = MarkovModel.load(path)
+            if model.fingerprint != stated:
+                raise ModelError("the model file is not the one that the service states; try again")
+            self._model = model
+        return self._model
+
+    def setting(self) -> Setting:
+        """The setting that the service releases with: what a decoder needs."""
+        from seqveil.interfaces.flow.meta import stored_setting
+
+        model = self.model()
+        return stored_setting({"model": model.fingerprint, **self._json("GET", "/v1/model")}, model)
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self._url})"
+
+    def _release(self, events: list[Event], name: str) -> list[Release]:
+        rows = []
+        for event in events:
+            row = {"user": event.user, "seq": int(event.seq), name: _sendable(event.value)}
+            rows.append(row if event.time is None else row | {"time": float(event.time)})
+        try:
+            body = json.dumps({"events": rows}, default=_plain, allow_nan=False).encode()
+        except (TypeError, ValueError):
+            raise InputError("expected values that JSON has: text, numbers, true, false, null, pairs") from None
+        return [_release(row) for row in self._json("POST", "/v1/release", body)["releases"]]
+
+    def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._send(method, path, body))
+        return found
+
+    def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """The content of the answer, after as many attempts as it takes."""
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        trouble: SeqveilError = Unreachable("no attempt was made")
+        for attempt in range(self._attempts):
+            asked = 0.0
+            try:
+                status, after, content = self._once(method, self._base + path, body, headers)
+            except ssl.SSLCertVerificationError:
+                raise Unreachable("the service's certificate is not trusted; pass a context that trusts it") from None
+            except (OSError, http.client.HTTPException) as error:
+                kind = type(error).__name__
+                trouble = Unreachable(
+                    f"no answer from {self._url} ({kind}) after {attempt + 1} attempts; send it again"
+                )
+            else:
+                if status < 300:
+                    return content
+                trouble = ServiceError(status, _problem(content))
+                if status not in RETRIED:
+                    raise trouble
+                asked = float(after) if after is not None and after.isdecimal() else 0.0
+            if attempt + 1 < self._attempts:
+                # at random below a bound that doubles: clients that failed together do not come back together
+                drawn = random.uniform(0.0, self._backoff * 2.0**attempt)
+                clock.sleep(min(LONGEST_WAIT, max(asked, drawn)))
+        raise trouble
+
+    def _once(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, str | None, bytes]:
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                self._connection.request(method, path, body, headers)
+                answer = self._connection.getresponse()
+                content = answer.read()
+                if answer.will_close:
+                    self._drop()
+                return answer.status, answer.headers.get("Retry-After"), content
+            except BaseException:
+                self._drop()
+                raise
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _parts(events: Iterable[Event | tuple[Any, ...]], size: int) -> Iterator[list[Event]]:
+    part: list[Event] = []
+    for event in events:
+        part.append(Event(*event))
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _release(row: dict[str, Any]) -> Release:
+    known = {name: row[name] for name in Release.__dataclass_fields__ if name in row}
+    known["value"] = _value(known.get("value"))
+    if known.get("values") is not None:
+        known["values"] = tuple(map(_value, known["values"]))
+    if known.get("path") is not None:
+        known["path"] = tuple(known["path"])
+    return Release(**known)
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _sendable(value: Any) -> Any:
+    """NaN and infinities, which JSON has not, as null: the service hides what is outside the alphabet."""
+    if isinstance(value, (list, tuple)):
+        return [_sendable(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars and arrays as what they hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError
+
+
+def _problem(content: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

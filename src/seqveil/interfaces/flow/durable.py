@@ -1,0 +1,438 @@
+"""Release a file with a state file: killed at any point and started again, it goes on where it was.
+
+A transaction holds the releases of some rows, how far the input was read, and the very text that these rows add to the
+output; only then is the text appended. So whatever a kill leaves of it is written again from the state file: no row is
+lost, none is there twice, and none was drawn twice. Whether the input is still the one that was begun is seen by its
+public columns alone (users and order): a digest of the values would be a fingerprint of raw data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.coins import KeyedCoins, User
+from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.symbols import OnUnknown, Symbols
+from seqveil.interfaces.files import Chunk, Columns, read
+from seqveil.interfaces.flow import meta as side
+from seqveil.interfaces.flow.appending import Appended
+from seqveil.interfaces.flow.batched import order_column
+from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
+from seqveil.interfaces.flow.received import Received
+from seqveil.interfaces.flow.release import SEEDED, Released, account_of, disk_full, gaps, refuse_overwriting
+from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, seconds, times_read_as
+from seqveil.receive.audit.exact import ROUNDING
+from seqveil.release import batches
+from seqveil.release.roster import Accounts
+from seqveil.release.store import BatchReleases, Releases, Store
+from seqveil.release.store.store import described_as
+from seqveil.release.stream import UNKNOWN, Setting
+
+GROUP = 1000  # events of a transaction
+CHUNK_ROWS = 20_000  # rows read at a time
+WHERE, TEXT = "release: position", "release: text"
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run has come; public. `offset` and `written` are of the output before the last transaction's text."""
+
+    rows: int = 0  # of the input that were taken
+    seen: str = ""  # digest of their public columns
+    offset: int = 0
+    written: str = ""  # digest of the output so far
+    held: int = 0
+    stopped: int = 0
+    flushed: int = 0  # short last batches that are out
+    drawn: int = 0  # rows that were handed to the store: more than were taken where one of them was refused
+    finished: bool = False
+
+
+def release_durably(
+    data: FilePath,
+    setting: Setting,
+    out: FilePath,
+    state: FilePath,
+    *,
+    key: bytes | None = None,
+    seed: int | None = None,
+    columns: Columns | None = None,
+    on_unknown: OnUnknown | None = None,
+    format: str | None = None,
+    sort: bool = False,
+    meta: FilePath | None = None,
+    inputs: tuple[FilePath, ...] = (),
+    progress: Progress | None = None,
+    group: int = GROUP,
+) -> Released:
+    """Release every row of a file as `release_file` does, restartable through the state file.
+
+    *Guarantee*: however often the run is killed and started again, the output ends up with each row once, as one
+    uninterrupted run would have written it, and every release was on the disk before it was in the output. A finished
+    run that is repeated changes nothing; rows added to the end of the input since are released after it (not for
+    batches, whose short last ones are out). Where a row finds its user's budget spent and the policy is "error",
+    BudgetSpent is raised: the output ends before that row, all that was drawn stands, and a repeated run ends there
+    again without drawing anything.
+
+    Parameters: as for `release_file`, but values outside the alphabet are hidden, or moved to the nearest, and never
+    refused: receivers may watch the output, and a run that stops shows them where; `state`, which no other run may have
+    open; `key`, for coins that are the same if an event is drawn again (`seqveil.coins.key_file`); `group`, the events
+    of a transaction. The output is a CSV, TSV or JSON lines file, which can be appended to; Parquet and standard output
+    cannot.
+    """
+    if key is not None and seed is not None:
+        raise InputError("pass a key or a seed, not both: a seeded release is not private")
+    source = Source(data, columns or Columns(), format, sort, CHUNK_ROWS)
+    alphabet = setting.model.alphabet.watched(on_unknown)
+    refuse_overwriting(data, out, meta, (state, *inputs))
+    read(data, source.columns, format=format)  # refuses what is no file before anything is made
+    coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
+    target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
+    with Store.open(state, setting, key=key, coins=coins) as store, target:
+        run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
+        order = run.go(progress)
+        account = replace(account_of(setting, run, seed), times=run.times)  # type: ignore[arg-type]
+        if account.private and not store.private:  # an earlier run was seeded, and its rows are in the output
+            account = replace(account, private=False, warnings=(*account.warnings, SEEDED))
+        digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
+        facts = disk_full(setting, source.columns, order, seed, account, digest)
+        side.save(facts | {"private": account.private} | _across_versions(store), out, meta)
+    return replace(account, unknown=run.unknown)
+
+
+def _across_versions(store: Store) -> dict[str, object]:
+    """For a state file that moved on to another model: no single one made all rows, so none is named."""
+    return {} if store.versions is None else {"model": "several", "versions": store.versions}
+
+
+class _Run(ABC):
+    """One pass over the input; what an earlier one did is passed over."""
+
+    def __init__(self, store: Store, target: Appended, source: Source, alphabet: Symbols, group: int) -> None:
+        self.store, self.target, self.source, self.group = store, target, source, group
+        self.setting = store.setting
+        self.alphabet, self.table = alphabet, Table(alphabet, source.columns)
+        self.seen, self.unknown = _Seen(), 0
+        self._seen_upto: Callable[[int], _Seen] = lambda rows: self.seen
+        self.times: str | None = None  # what they were read as
+        saved, text = store.position(WHERE), store.position(TEXT)
+        if isinstance(saved, str) and isinstance(text, bytes):
+            self.position = Position(**json.loads(saved))
+            target.resume(self.position.offset, self.position.written, text)
+        else:
+            self.position = Position()
+            target.begin()
+
+    def go(self, progress: Progress | None) -> str | None:
+        """Release what is left, and return the name of the order column."""
+        begin, read, order = self.position.rows, 0, None
+        for part, codes in self.source.coded(self.alphabet, progress):
+            times = seconds(part, self.source.name) if self.setting.budget.seconds is not None else None
+            order = None if part.order is None else part.order.name
+            self.times = None if times is None else times_read_as(part)
+            done = min(part.n, max(0, begin - read))
+            if done:
+                self._see(*_cut(part, codes, times, 0, done), passed=True)
+                if read + done == begin:
+                    self._check_input()
+            self.unknown += int((codes[done:] == UNKNOWN).sum())
+            while done < part.n:
+                end = min(done + self.group, part.n)
+                if read + done < self.position.drawn:  # an earlier run was refused a row of these: no more than them
+                    end = min(end, self.position.drawn - read)
+                self._see(*_cut(part, codes, times, done, end), passed=False)
+                done = end
+            read += part.n
+        if read < begin:
+            self._refuse()
+        self.finish()
+        if not self.position.finished:
+            self._commit_position(replace(self.position, finished=True))
+        self.target.sync()
+        return order
+
+    def _see(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        before = self.seen.copy()
+        self.seen.add(part)
+        self._seen_upto = lambda rows: before.copy().add(_cut(part, codes, times, 0, rows)[0])
+        self.take(part, codes, times, passed)
+
+    @abstractmethod
+    def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        """Release these rows, or pass over them where an earlier run did."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """What is left to do at the end of the input."""
+
+    def accounts(self) -> Accounts:
+        return self.store.accounts()
+
+    @property
+    def events(self) -> int:
+        return self.position.rows
+
+    @property
+    def held(self) -> int:
+        return self.position.held
+
+    @property
+    def stopped(self) -> int:
+        return self.position.stopped
+
+    refused = 0  # a row that is refused ends the run
+
+    def note(self, rows: Rows, position: Position, seen: _Seen | None = None) -> dict[str, str | bytes]:
+        """What is committed beside the releases of these rows: the text they add, and where that leaves the run.
+
+        `seen`: the rows that it has taken, where these are not all that were read.
+        """
+        frame = self.table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more})
+        self._text = self.target.text(frame)
+        self._next = replace(
+            position,
+            seen=(seen or self.seen).hex(),
+            offset=self.target.size,
+            written=self.target.digest,
+            finished=False,
+        )
+        return {WHERE: json.dumps(asdict(self._next)), TEXT: self._text}
+
+    def committed(self) -> None:
+        """The transaction stands: now, and not before, its rows may be seen."""
+        self.position = self._next
+        self.target.append(self._text)
+
+    def release(self, call: Callable[[], object]) -> None:
+        """Have the store release rows: what comes before the first one that is refused, if one is, is published."""
+        self.target.sync()  # the text before this one can then be forgotten
+        try:
+            call()
+        except BudgetSpent:
+            self.committed()
+            self.target.sync()
+            raise BudgetSpent(
+                f"{self.source.name}: the budget of a user is spent ({self.setting.budget.describe()}) at row "
+                f"{self.position.rows + 1}; the output ends before it, and all that was drawn stands"
+            ) from None
+        self.committed()
+
+    def _commit_position(self, position: Position) -> None:
+        where = {WHERE: json.dumps(asdict(position))}
+        if self.setting.in_batches:
+            self.store.release_batches([], [], [], [], where)
+        else:
+            self.store.release([], [], [], [], where)
+        self.position = position
+
+    def _check_input(self) -> None:
+        if self.seen.hex() != self.position.seen:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise DataError(
+            f"{self.source.name}: its first {self.position.rows} rows are not those that were released before; put the "
+            "input of the earlier run back, or begin with a new state file and output"
+        )
+
+
+class _OneByOne(_Run):
+    """Each row is an event."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._following: dict[User, int] = {}
+
+    def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        users = _users(part)
+        seqs = np.empty(part.n, np.int64)
+        for k, user in enumerate(users):
+            seqs[k] = following = self._following.get(user, 0)
+            self._following[user] = following + 1
+        if passed:
+            return
+
+        def note(made: Releases) -> dict[str, str | bytes]:
+            count = int(made.refused.argmax()) if made.refused.any() else part.n
+            kept = np.flatnonzero(made.codes[:count] >= 0)
+            more = {EVENT: seqs[kept]} if gaps(self.setting) else {}
+            order = None if part.order is None else part.order.gather(kept)
+            rows = Rows(part.users.gather(kept), order, made.codes[kept], made.epsilons[kept], more)
+            now = self.position
+            held, stopped = int((made.epsilons[kept] == 0).sum()), count - kept.size
+            after = replace(now, rows=now.rows + count, drawn=now.rows + part.n)
+            after = replace(after, held=now.held + held, stopped=now.stopped + stopped)
+            return self.note(rows, after, self._seen_upto(count))
+
+        self.release(lambda: self.store.release(users, seqs, codes, times, note))
+
+    def finish(self) -> None:
+        """Nothing waits."""
+
+
+@dataclass
+class _Waiting:
+    """The rows of a user whose batch is not full. Raw symbols wait in memory alone."""
+
+    user: Any
+    seq: int
+    codes: list[int] = field(default_factory=list, repr=False)
+    order: list[Any] = field(default_factory=list, repr=False)
+    time: float | None = None  # of the last one
+    place: int = -1  # of the row that filled the batch, among those read with it
+
+
+class _Batches(_Run):
+    """Each batch that fills is an event; short ones go at the end of the input."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._waiting: dict[User, _Waiting] = {}
+        self._following: dict[User, int] = {}
+        self._rows = 0
+        self._like: Chunk | None = None
+
+    def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
+        if not passed and (self.position.flushed or self.position.finished):
+            raise DataError(
+                f"{self.source.name}: has more rows than when its last, short batches went out; release them with a "
+                "new state file and output"
+            )
+        self._like, full = part, []
+        order = None if part.order is None else part.order.to_physical().to_list()
+        shown = part.users.to_list()
+        for k, user in enumerate(_users(part)):
+            held = self._waiting.get(user)
+            if held is None:
+                held = self._waiting[user] = _Waiting(shown[k], self._following.get(user, 0))
+            held.codes.append(int(codes[k]))
+            if order is not None:
+                held.order.append(order[k])
+            held.time = None if times is None else float(times[k])
+            if len(held.codes) == self.setting.batch:
+                held.place = k
+                full.append((user, self._waiting.pop(user)))
+                self._following[user] = held.seq + 1
+        before, self._rows = self._rows, self._rows + part.n
+        if full and not passed:
+            position = replace(self.position, rows=self._rows, drawn=self._rows)
+            # a batch that is refused is not taken, nor the row that filled it
+            self._send(full, position, [replace(position, rows=before + held.place) for _, held in full])
+
+    def finish(self) -> None:
+        left = list(self._waiting.items())
+        for at in range(self.position.flushed, len(left), self.group):
+            some = left[at : at + self.group]
+            position = replace(self.position, rows=self._rows, drawn=self._rows, flushed=at + len(some))
+            self._send(some, position, [replace(position, flushed=at + k) for k in range(len(some))])
+        if self.position.rows < self._rows:
+            self._commit_position(replace(self.position, rows=self._rows, seen=self.seen.hex()))
+
+    def _send(self, full: list[tuple[User, _Waiting]], position: Position, short: list[Position]) -> None:
+        """Release these batches; `position` is where that leaves the run, `short` where each leaves it if refused."""
+
+        def note(made: BatchReleases) -> dict[str, str | bytes]:
+            refused = bool(made.refused.any())
+            count = int(made.refused.argmax()) if refused else len(full)
+            told = [(held, path) for (_, held), path in zip(full[:count], made.paths[:count], strict=True)]
+            stopped = sum(len(held.codes) for held, path in told if path is None)
+            quiet = int((made.leakages[:count] <= ROUNDING).sum())
+            rows = _batch_rows(self._like, [held for held, _ in told], made)
+            after = short[count] if refused else position
+            seen = self._seen_upto(full[count][1].place) if refused and full[count][1].place >= 0 else None
+            return self.note(rows, replace(after, held=after.held + quiet, stopped=after.stopped + stopped), seen)
+
+        users, seqs, raw = [user for user, _ in full], [held.seq for _, held in full], [held.codes for _, held in full]
+        times = None if full[0][1].time is None else [held.time or 0.0 for _, held in full]
+        self.release(lambda: self.store.release_batches(users, seqs, raw, times, note))
+
+
+def _batch_rows(like: Chunk | None, full: list[_Waiting], made: BatchReleases) -> Rows:
+    """The rows of these batches, one after another, as `release_file` writes them."""
+    import polars as pl
+
+    assert like is not None
+    users: list[Any] = []
+    order: list[Any] = []
+    codes: list[int] = []
+    epsilons: list[float] = []
+    numbers: list[int] = []
+    paths: list[str] = []
+    for held, path, told, epsilon in zip(full, made.paths, made.codes, made.epsilons.tolist(), strict=False):
+        if path is None:
+            continue
+        length = len(held.codes)
+        users += [held.user] * length
+        order += held.order
+        codes += told.tolist()
+        epsilons += [epsilon] + [0.0] * (length - 1)
+        numbers += [held.seq] * length
+        paths += [batches.encode_path(path)] + [SAME_PATH] * (length - 1)
+    more = {BATCH: np.array(numbers, np.int64), PATH: np.array(paths, np.str_)}
+    names = pl.Series(like.users.name, users, dtype=like.users.dtype)
+    return Rows(names, order_column(like, order), np.array(codes, np.int64), np.array(epsilons, np.float64), more)
+
+
+class _Seen:
+    """A digest of the public columns of the rows taken, however they were cut into chunks."""
+
+    def __init__(self) -> None:
+        self._parts = [hashlib.sha256() for _ in range(4)]
+
+    def copy(self) -> _Seen:
+        same = _Seen()
+        same._parts = [part.copy() for part in self._parts]
+        return same
+
+    def add(self, part: Chunk) -> _Seen:
+        import polars as pl
+
+        for k, column in enumerate((part.users, part.order)):
+            if column is not None:
+                text = column.cast(pl.String)
+                self._parts[2 * k].update("".join(text.to_list()).encode())
+                self._parts[2 * k + 1].update(text.str.len_bytes().to_numpy().astype("<i8").tobytes())
+        return self
+
+    def hex(self) -> str:
+        return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
+
+
+def _cut(part: Chunk, codes: Ints, times: Floats | None, begin: int, end: int) -> tuple[Chunk, Ints, Floats | None]:
+    order = None if part.order is None else part.order[begin:end]
+    some = Chunk(part.users[begin:end], part.values[begin:end], order, part.row(begin))
+    return some, codes[begin:end], None if times is None else times[begin:end]
+
+
+def _users(part: Chunk) -> list[User]:
+    """Text and whole numbers as they are; anything else as text."""
+    import polars as pl
+
+    plain = part.users.dtype == pl.String or part.users.dtype.is_integer()
+    return (part.users if plain else part.users.cast(pl.String)).to_list()
+
+
+def _digest(out: FilePath, setting: Setting, columns: Columns, releases: int) -> Digest:
+    """The digest of the rows in the output, read back as an audit reads them: earlier runs wrote some of them."""
+    digest = Digest()
+    if not releases:
+        return digest
+    received = Received(Source(out, columns), setting, None)
+    if setting.in_batches:
+        for portion in received.portions():
+            told = zip(portion.batches, portion.paths, strict=True)
+            digest.add(portion.users, portion.codes, portion.epsilons, told)
+        return digest
+    for batch in received.batches():
+        rows = np.flatnonzero(batch.row_of >= 0)
+        assert batch.epsilons is not None
+        digest.add(batch.chunk.users, batch.codes[rows], batch.epsilons[rows])
+    return digest

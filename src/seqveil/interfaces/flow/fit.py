@@ -1,0 +1,198 @@
+"""Fit a model to a file in two passes: what values there are, then how they follow one another."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats
+from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.symbols import OnUnknown, Symbols
+from seqveil.interfaces.files import Chunk, Columns
+from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode, value_type_of
+
+MOST_SYMBOLS = 100_000
+SAMPLE = 2_000_000  # numbers kept to find quantiles
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model and how much it was fitted on."""
+
+    model: MarkovModel
+    events: int
+    users: int
+
+
+def fit_file(
+    data: FilePath,
+    *,
+    columns: Columns | None = None,
+    order: int = 1,
+    smoothing: float = 0.0,
+    prior: str = "data",
+    bins: float | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    on_unknown: OnUnknown = "error",
+    alphabet: Symbols | None = None,
+    format: str | None = None,
+    sort: bool = False,
+    chunk: int = CHUNK_ROWS,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Fit a model to a file of streams, chunk by chunk. The fit itself is **not** private.
+
+    Parameters: `order`, `smoothing` and `prior` as in `MarkovModel.fit`. Numbers are cut into bins of width `bins`, or
+    into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". Without any
+    of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
+    model carries for later values.
+    Standard input and sorted files are held in memory, other files are read twice.
+    """
+    source = Source(data, columns or Columns(), format, sort, chunk)
+    scanned = alphabet is None
+    if alphabet is None:
+        scan = scanner(source, bins, levels, grid)
+        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
+        rows: Iterable[Chunk] = source.chunks(kind, progress)
+        held = list(rows) if source.piped or sort else None
+        for part in rows if held is None else held:
+            scan.add(part)
+        alphabet = scan.alphabet()
+    else:
+        kind, held = value_type_of(alphabet), None
+    alphabet = alphabet.with_policy(on_unknown)
+    counts, users = Counts(alphabet.n, order), set[Hashable]()
+    for part in source.chunks(kind, progress, again=scanned) if held is None else held:
+        counts.add(part.users, encode(part, alphabet.strict, source.name))
+        users.update(part.users.unique().to_list())
+    return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
+
+
+def scanner(source: Source, bins: float | None, levels: int | None, grid: str | None) -> Distinct | _Width | _Plane:
+    if sum(option is not None for option in (bins, levels, grid)) > 1:
+        raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
+    pairs = len(source.columns.value_columns) == 2
+    if pairs != (grid is not None):
+        raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
+    if grid is not None:
+        return _Plane(*cells(grid))
+    if bins is not None:
+        if not (bins > 0 and math.isfinite(bins)):
+            raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
+        return _Width(bins)
+    if levels is not None:
+        if levels < 1 or levels > MOST_SYMBOLS:
+            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
+        return _Levels(levels)
+    return Distinct(source.name)
+
+
+def cells(grid: str) -> tuple[int, int]:
+    """10x10 as numbers.
+
+    >>> cells("20x10")
+    (20, 10)
+    """
+    parts = grid.lower().replace("×", "x").split("x")
+    if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"expected a grid such as 10x10, got {grid!r}")
+    x, y = (int(part) for part in parts)
+    if x * y > MOST_SYMBOLS:
+        raise InputError(f"a grid of {x * y} cells is more than the {MOST_SYMBOLS} a model may have; use fewer")
+    return x, y
+
+
+@dataclass
+class Distinct:
+    """The values that occur."""
+
+    name: str
+    seen: set[Hashable] = field(default_factory=set)
+
+    def add(self, chunk: Chunk) -> None:
+        assert not isinstance(chunk.values, np.ndarray)  # one column, or the scanner would be a grid
+        self.seen.update(chunk.values.unique().to_list())
+        if len(self.seen) > MOST_SYMBOLS:
+            raise DataError(
+                f"{self.name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with --bins or --levels"
+            )
+
+    def alphabet(self) -> Symbols:
+        return Alphabet.of(self.seen)
+
+
+@dataclass
+class _Range:
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, numbers: Floats) -> None:
+        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
+
+
+@dataclass
+class _Width:
+    """Bins of one width, with edges at multiples of it."""
+
+    width: float
+    range: _Range = field(default_factory=_Range)
+
+    def add(self, chunk: Chunk) -> None:
+        self.range.add(np.asarray(chunk.values, np.float64))
+
+    def alphabet(self) -> Symbols:
+        first = math.floor(self.range.low / self.width)
+        last = max(first + 1, math.ceil(self.range.high / self.width))
+        first -= first * self.width > self.range.low  # the division may have rounded past the number
+        last += last * self.width < self.range.high
+        if last - first > MOST_SYMBOLS:
+            raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
+        return Bins.of_width(first * self.width, last * self.width, self.width)
+
+
+class _Levels(_Width):
+    """Bins of about equal count, from a uniform sample of the numbers where there are very many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(1.0)
+        self.count = count
+        self._numbers, self._keys = np.zeros(0), np.zeros(0)
+        self._draw = np.random.default_rng(0)  # thins a sample; no privacy rests on it
+
+    def add(self, chunk: Chunk) -> None:
+        super().add(chunk)
+        self._numbers = np.concatenate([self._numbers, np.asarray(chunk.values, np.float64)])
+        self._keys = np.concatenate([self._keys, self._draw.random(chunk.n)])
+        if len(self._keys) > SAMPLE:
+            kept = np.argpartition(self._keys, SAMPLE)[:SAMPLE]
+            self._numbers, self._keys = self._numbers[kept], self._keys[kept]
+
+    def alphabet(self) -> Symbols:
+        ends = [self.range.low, self.range.high]
+        return Bins.quantiles(np.concatenate([self._numbers, ends]), self.count)
+
+
+@dataclass
+class _Plane:
+    """A regular grid over the box that the points fill."""
+
+    x_cells: int
+    y_cells: int
+    ranges: tuple[_Range, _Range] = field(default_factory=lambda: (_Range(), _Range()))
+
+    def add(self, chunk: Chunk) -> None:
+        points = np.asarray(chunk.values, np.float64)
+        for axis, found in enumerate(self.ranges):
+            found.add(points[:, axis])
+
+    def alphabet(self) -> Symbols:
+        ends = ((found.low, found.high if found.high > found.low else found.low + 1) for found in self.ranges)
+        x0, x1, y0, y1 = itertools.chain.from_iterable(ends)
+        return Grid.regular(self.x_cells, self.y_cells, (x0, x1, y0, y1))

@@ -1,0 +1,146 @@
+"""What a service is told at its start: flags first, then SEQVEIL_SERVE_* of the environment, then a TOML file."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from seqveil.core.errors import InputError
+
+PREFIX = "SEQVEIL_SERVE_"
+
+
+class ServeConfig(BaseSettings):
+    """Every option of `seqveil serve`; those of the release are spelled as for `seqveil release`.
+
+    >>> ServeConfig(port=9000).port, ServeConfig().loopback
+    (9000, True)
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    model: Path | None = None
+    state: Path | None = None
+    key: Path | None = None
+
+    epsilon: float | None = None
+    mechanism: str | None = None
+    batch: int | None = None
+    distortion: str | None = None
+    every: int | None = None
+    spend_above: float | None = None
+    budget: float | None = None
+    horizon: int | None = None
+    window: float | None = None
+    window_releases: int | None = None
+    window_seconds: float | None = None
+    when_spent: str | None = None
+    ldp_budget: float | None = None
+    on_unknown: Literal["error", "hide", "nearest"] | None = None
+    gaps: Literal["refuse", "skip"] = "refuse"
+
+    host: str = "127.0.0.1"
+    port: int = Field(8713, ge=0, le=65535)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    tokens: Path | None = None
+    no_auth: bool = False
+
+    max_body: int = Field(4 << 20, ge=1024, description="bytes of one request")
+    max_events: int = Field(10_000, ge=1, description="events of one request")
+    max_waiting: int = Field(100_000, ge=1, description="events accepted and not yet on the disk")
+    max_connections: int = Field(1000, ge=1)
+    rate: float = Field(100_000.0, gt=0, allow_inf_nan=False, description="events a second of one token")
+    timeout: float = Field(10.0, gt=0, allow_inf_nan=False, description="seconds for one request")
+    grace: float = Field(30.0, gt=0, allow_inf_nan=False, description="seconds for what was accepted, at the end")
+    group: int = Field(1000, ge=1, description="events a transaction is filled up to")
+    linger: float = Field(0.002, ge=0, le=1, description="seconds it waits for more of them")
+    metrics_refresh: float = Field(60.0, ge=0, description="seconds for which figures over all users stand")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_users: bool = False
+    page: bool | None = Field(None, description="the page at /; by default on a loopback address alone")
+
+    @property
+    def shows_page(self) -> bool:
+        """Whether the page is served: where nobody says so, only to this machine."""
+        return self.loopback if self.page is None else self.page
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        return is_loopback(self.host)
+
+    @property
+    def tls(self) -> bool:
+        return self.tls_cert is not None and self.tls_key is not None
+
+    def check(self) -> None:
+        """Refuse to serve in a way that lets strangers in or raw symbols out."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InputError("TLS needs both --tls-cert and --tls-key")
+        if self.tokens is not None and self.no_auth:
+            raise InputError("pass --tokens or --no-auth, not both")
+        if self.tokens is None and not self.no_auth:
+            raise InputError(
+                "without tokens anyone could release for anyone; make some with `seqveil tokens add FILE` and pass "
+                "--tokens FILE, or --no-auth on a loopback address"
+            )
+        if self.no_auth and not self.loopback:
+            raise InputError("--no-auth is for a loopback address alone; pass --tokens FILE")
+        if not self.loopback and not self.tls and not self.insecure:
+            raise InputError(
+                "raw symbols would cross the network unprotected; pass --tls-cert and --tls-key, or --insecure where "
+                "something in front of the service does TLS"
+            )
+
+
+def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -> ServeConfig:
+    """The configuration: what the flags leave out comes from the environment, and then from the file."""
+
+    class Sources(ServeConfig):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            toml = () if file is None else (TomlConfigSettingsSource(settings_cls, Path(file)),)
+            return (init_settings, env_settings, *toml)
+
+    known = {PREFIX + name.upper() for name in ServeConfig.model_fields}
+    strange = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+    if strange:
+        raise InputError(f"the environment sets {', '.join(strange)}, which is no option of serve; see serve --help")
+    if file is not None and not Path(file).is_file():
+        raise InputError(f"{Path(file).name}: no such configuration file; check the path")
+    try:
+        return Sources(**{name: value for name, value in flags.items() if value is not None})
+    except tomllib.TOMLDecodeError:
+        raise InputError(f"{Path(file or '').name}: is not TOML; write lines such as epsilon = 1.0") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"])) or "configuration"
+        raise InputError(f"option {name}: {first['msg'].lower()}; see serve --help") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

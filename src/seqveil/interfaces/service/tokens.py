@@ -1,0 +1,196 @@
+"""Bearer tokens: who may do what for which users, in a file that holds hashes alone.
+
+A token is 32 random bytes, so SHA-256 is enough to store it: a slow, salted hash protects secrets that can be guessed,
+and 2**256 cannot. Whoever reads the file learns no token; whoever may write it may let anyone in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from seqveil.core.errors import InputError
+
+SCOPES = ("release", "read-account", "read", "metrics", "admin")
+FORMAT, VERSION = "seqveil-tokens", 1
+LOOK_EVERY = 1.0  # seconds between looks at the file: so long a revoked token may still work
+_NOBODY = hashlib.sha256(b"").hexdigest()
+
+FilePath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is kept of a token. `user` binds it: `*` stands for any text, everything else for itself."""
+
+    id: str
+    sha256: str
+    scopes: tuple[str, ...]
+    user: str | None = None
+    rate: float | None = None
+    note: str = ""
+    created: str = ""
+
+    def may(self, scope: str) -> bool:
+        """Whether the token has this scope; admin has all of them.
+
+        >>> Token("a", "", ("read",)).may("read"), Token("a", "", ("read",)).may("release")
+        (True, False)
+        """
+        return scope in self.scopes or "admin" in self.scopes
+
+    def covers(self, user: str) -> bool:
+        """Whether the token is for this user.
+
+        >>> Token("a", "", (), user="ward-3/*").covers("ward-3/bed-1"), Token("a", "", (), user="ann").covers("anna")
+        (True, False)
+        """
+        return self.user is None or self._pattern.fullmatch(user) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(".*".join(map(re.escape, (self.user or "").split("*"))), re.DOTALL)
+
+
+ANYBODY = Token("none", "", ("admin",))  # who calls a service that asks for no token
+
+
+def read(path: FilePath) -> list[Token]:
+    """The tokens in a file that only its owner may change."""
+    name = Path(path).name
+    try:
+        with open(path, encoding="utf-8") as file:
+            shared = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o022
+            saved = json.load(file)
+        if saved["format"] != FORMAT or saved["version"] != VERSION:
+            raise KeyError
+        tokens = [Token(**entry | {"scopes": tuple(entry["scopes"])}) for entry in saved["tokens"]]
+    except OSError as error:
+        raise InputError(f"{name}: the tokens cannot be read ({error.strerror}); check the path") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{name}: is no file of tokens; make one with `seqveil tokens add`") from None
+    if os.name == "posix" and shared:
+        raise InputError(f"{name}: others may change the tokens; run chmod go-w on it")
+    for token in tokens:
+        _check(token)
+    return tokens
+
+
+def add(
+    path: FilePath, scopes: Sequence[str], user: str | None = None, rate: float | None = None, note: str = ""
+) -> tuple[Token, str]:
+    """Add a token to the file, which is made where there is none, and return it with its secret text, once.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     token, secret = add(f"{folder}/tokens.json", ["release"], user="ann")
+    ...     ring = Keyring(f"{folder}/tokens.json")
+    ...     ring.find(secret) == token, ring.find(secret + "x"), secret in Path(folder, "tokens.json").read_text()
+    (True, None, False)
+    """
+    known = read(path) if os.path.exists(path) else []
+    name = secrets.token_hex(6)
+    secret = f"sv_{name}_{secrets.token_urlsafe(32)}"
+    chosen = tuple(scope for scope in SCOPES if scope in scopes)
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    token = Token(name, _digest(secret), chosen, user, rate, note, created)
+    if unknown := sorted(set(scopes) - set(SCOPES)):
+        raise InputError(f"no scope is called {', '.join(unknown)}; choose from {', '.join(SCOPES)}")
+    _check(token)
+    _write(path, [*known, token])
+    return token, secret
+
+
+def revoke(path: FilePath, name: str) -> Token:
+    """Take a token out of the file, by its id."""
+    known = read(path)
+    found = [token for token in known if token.id == name]
+    if not found:
+        raise InputError(f"{Path(path).name}: has no token with this id; `seqveil tokens list` shows them")
+    _write(path, [token for token in known if token.id != name])
+    return found[0]
+
+
+class Keyring:
+    """The tokens of a running service. The file is looked at again when it changes; while it cannot be read, no token
+    is good: a service that goes on with tokens someone meant to take away would be worse than one that waits."""
+
+    def __init__(self, path: FilePath) -> None:
+        self._path = path
+        self._tokens = {token.id: token for token in read(path)}
+        self._seen, self._looked = self._mark(), time.monotonic()
+        self.readable = True
+
+    def find(self, secret: str) -> Token | None:
+        """The token that this text is, or None. The comparison takes the same time wherever the two differ."""
+        self._look()
+        parts = secret.split("_", 2)
+        token = self._tokens.get(parts[1]) if len(parts) == 3 else None
+        same = hmac.compare_digest(_digest(secret), _NOBODY if token is None else token.sha256)
+        return token if same else None
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY:
+            return
+        self._looked = now
+        mark = self._mark()
+        if mark == self._seen:
+            return
+        try:
+            self._tokens, self.readable = {token.id: token for token in read(self._path)}, True
+        except InputError:
+            self._tokens, self.readable = {}, False
+        self._seen = mark
+
+    def _mark(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check(token: Token) -> None:
+    if not token.scopes or not set(token.scopes) <= set(SCOPES):
+        raise InputError(f"a token needs one or more of the scopes {', '.join(SCOPES)}")
+    if token.rate is not None and not 0 < token.rate < float("inf"):
+        raise InputError("expected the rate of a token to be a finite number of events a second above 0")
+    if token.user is not None and "admin" in token.scopes:
+        raise InputError("an admin token is for all users; leave --user out, or give other scopes")
+
+
+def _write(path: FilePath, tokens: list[Token]) -> None:
+    """All or nothing, readable by its owner alone."""
+    content = {"format": FORMAT, "version": VERSION, "tokens": [asdict(token) for token in tokens]}
+    part = f"{os.fspath(path)}.{secrets.token_hex(4)}.part"
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps(content, indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
+    except OSError as error:
+        raise InputError(f"{Path(path).name}: cannot be written ({error.strerror}); check the path") from None

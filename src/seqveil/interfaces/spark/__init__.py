@@ -1,0 +1,28 @@
+"""The same releases on Apache Spark, for users who do not fit one machine: fit, release and account.
+
+Nothing here needs Spark to be imported; the functions do (`pip install seqveil[spark]` and Java 17).
+"""
+
+from seqveil.interfaces.spark.conf import session, session_conf
+from seqveil.interfaces.spark.counting import fit
+from seqveil.interfaces.spark.frames import Columns, release
+from seqveil.interfaces.spark.ledger import Standing, Total, account, total
+from seqveil.interfaces.spark.moving import Carried, Moved, Query, carried, evidence_of, move
+
+__all__ = [
+    "Carried",
+    "Columns",
+    "Moved",
+    "Query",
+    "Standing",
+    "Total",
+    "account",
+    "carried",
+    "evidence_of",
+    "fit",
+    "move",
+    "release",
+    "session",
+    "session_conf",
+    "total",
+]

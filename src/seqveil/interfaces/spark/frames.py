@@ -1,0 +1,200 @@
+"""Releasing a DataFrame, at once or as it streams."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
+
+from seqveil.core.alphabet import Alphabet, Grid
+from seqveil.core.coins import KEY_BYTES
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.symbols import OnUnknown
+from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH
+from seqveil.interfaces.spark.bucket import refuse_error
+from seqveil.interfaces.spark.conf import needs_spark
+from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
+from seqveil.release.store.plan import Gaps
+from seqveil.release.stream import Setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+    from seqveil.interfaces.spark.moving import Carried
+
+BUCKETS = 32
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns: the user, the value (two for a grid), the order of a user's events, and the time.
+
+    `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
+    orders them. `time` is needed for a budget in seconds alone: a number of seconds, or a timestamp.
+    """
+
+    user: str = "user"
+    value: str | tuple[str, str] = "value"
+    seq: str = "seq"
+    time: str | None = None
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.value,) if isinstance(self.value, str) else tuple(self.value)
+
+
+def release(
+    frame: DataFrame,
+    setting: Setting,
+    key: Key,
+    *,
+    columns: Columns | None = None,
+    gaps: Gaps = "refuse",
+    on_unknown: OnUnknown | None = None,
+    buckets: int = BUCKETS,
+    begin: Carried | None = None,
+) -> DataFrame:
+    """Release the rows of a frame, streaming or not: user, order, released value(s), ε; batches add batch and path.
+
+    *Guarantee*: the releases are those of `seqveil.store.Store` (and of `seqveil release --state --key`) for the same
+    setting, key, user and sequence number, to the last bit. Tasks may be run again, on other machines: an event has the
+    same coins wherever it is drawn, and in a stream an event that was released is never drawn again.
+
+    Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A key is
+    for one set of streams, released once.** `gaps`: a number that leaves others out stops the query ("refuse") or gives
+    those up ("skip"; single symbols only). `on_unknown`, in place of the model's policy for values outside the
+    alphabet: "hide" releases a draw from the public belief in their place, "nearest" moves numbers, "error" stops. A
+    stream hides where the model says "error" and takes no other word for it: receivers would see where it stopped.
+    Workers log how many they hid. `buckets`: groups of users in a stream; a checkpoint keeps those of its first run.
+    `begin`: for a checkpoint that `move` made, what `carried` says of it; a stream that began elsewhere goes on so.
+
+    In a stream with batches, a row whose value is null and whose number is the next one ends a batch early; a frame
+    released at once ends with short batches.
+    """
+    needs_spark()
+    names = columns or Columns()
+    alphabet = setting.model.alphabet
+    if frame.isStreaming:
+        alphabet = alphabet.watched(on_unknown)
+    elif on_unknown is not None:
+        alphabet = alphabet.with_policy(on_unknown)
+    job = Job(setting, alphabet, key, (names.user, names.seq, *names.values), gaps, buckets)
+    _check(job, names)
+    rows = _rows(frame, job, names)
+    if not frame.isStreaming:
+        if begin is not None:
+            raise InputError("only a stream goes on where another one stopped; read the same source with readStream")
+        return _at_once(rows, frame, job, names)
+    from pyspark.sql import functions as F
+
+    from seqveil.interfaces.spark.operator import Release
+
+    kind = rows.schema[USER].dataType
+    if begin is not None and begin.states.schema[USER].dataType != kind:
+        raise InputError(f"expected users of the kind they were before the move, got {kind.simpleString()}; cast them")
+    bucket = F.pmod(F.xxhash64(F.col(USER)), F.lit(buckets)).alias("bucket")
+    return (
+        rows.withColumn("bucket", bucket)
+        .groupBy("bucket")
+        .transformWithStateInPandas(
+            statefulProcessor=Release(job, kind, None if begin is None else json.dumps(begin.facts)),
+            outputStructType=_schema(kind, rows.schema[SEQ].dataType, job, names),
+            outputMode="append",
+            timeMode="none",
+            initialState=None if begin is None else begin.states.withColumn("bucket", bucket).groupBy("bucket"),
+        )
+    )
+
+
+def _at_once(rows: DataFrame, frame: DataFrame, job: Job, names: Columns) -> DataFrame:
+    schema = _schema(rows.schema[USER].dataType, rows.schema[SEQ].dataType, job, names)
+    parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    # a fixed number of parts: adaptive execution would be free to cut a user's rows in two
+    ordered = rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
+    return ordered.mapInPandas(partial(release_sorted, job), schema)
+
+
+def _check(job: Job, names: Columns) -> None:
+    setting = job.setting
+    refuse_error(setting)
+    if isinstance(job.key, bytes) and len(job.key) != KEY_BYTES:
+        raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
+    if not isinstance(job.key, (bytes, str, os.PathLike)):
+        raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.coins.key_file")
+    if job.gaps not in ("refuse", "skip"):
+        raise InputError(f'expected gaps to be "refuse" or "skip", got {job.gaps!r}')
+    if job.gaps == "skip" and setting.in_batches:
+        raise InputError('batches need every event: use gaps="refuse" with them')
+    if isinstance(job.buckets, bool) or not isinstance(job.buckets, int) or job.buckets < 1:
+        raise InputError(f"expected buckets to be a whole number ≥ 1, got {job.buckets}")
+    if (len(names.values) == 2) != isinstance(job.alphabet, Grid):
+        raise InputError("two value columns and a model of a grid go together; name the right columns")
+    if setting.budget.seconds is not None and names.time is None:
+        raise InputError(
+            "a budget per seconds needs the time of each event; name its column in columns=Columns(time=…)"
+        )
+    added = {EPSILON, *((BATCH, PATH) if setting.in_batches else ())}
+    if taken := added & set(job.names):
+        raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it")
+
+
+def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
+    """The columns that are needed, under the names of a job; no other leaves the source."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    timed = job.setting.budget.seconds is not None
+    wanted = {USER: names.user, SEQ: names.seq, **{f"v{k}": name for k, name in enumerate(names.values)}}
+    wanted |= {TIME: names.time} if timed and names.time is not None else {}
+    for name in wanted.values():
+        if name not in frame.columns:
+            raise DataError(f"the frame has no column {name!r}; name the columns with columns=Columns(…)")
+    kinds = {inner: frame.schema[name].dataType for inner, name in wanted.items()}
+    whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    if not isinstance(kinds[USER], (T.StringType, *whole)):
+        raise DataError(f"expected users that are text or whole numbers, got {kinds[USER].simpleString()}; cast them")
+    if frame.isStreaming and not isinstance(kinds[SEQ], whole):
+        raise DataError(f"expected whole numbers 0, 1, 2, … in {names.seq!r}, got {kinds[SEQ].simpleString()}")
+    if timed and not isinstance(kinds[TIME], (T.TimestampType, T.NumericType)):
+        raise DataError(f"expected seconds or a timestamp in {names.time!r}, got {kinds[TIME].simpleString()}")
+    chosen = [F.col(f"`{name}`").alias(inner) for inner, name in wanted.items() if inner != TIME]
+    # widening casts alone: one that can fail would quote the value in its message
+    if timed:
+        chosen.append(F.col(f"`{wanted[TIME]}`").cast("double").alias(TIME))
+    if frame.isStreaming and job.setting.in_batches:  # here, as workers cannot tell null from NaN
+        missing = [F.col(f"`{name}`").isNull() for name in names.values]
+        chosen.append(reduce(and_, missing).alias(MARKER))
+    rows = frame.select(*chosen)
+    if isinstance(kinds[USER], whole):
+        rows = rows.withColumn(USER, F.col(USER).cast("bigint"))
+    return rows.withColumn(SEQ, F.col(SEQ).cast("bigint")) if isinstance(kinds[SEQ], whole) else rows
+
+
+def _schema(user: DataType, order: DataType, job: Job, names: Columns) -> StructType:
+    """Of what comes out."""
+    from pyspark.sql import types as T
+
+    fields: list[tuple[str, Any]] = [(names.user, user), (names.seq, order)]
+    fields += [(name, _value_type(job)) for name in names.values]
+    fields.append((EPSILON, T.DoubleType()))
+    if job.setting.in_batches:
+        fields += [(BATCH, T.LongType()), (PATH, T.StringType())]
+    return T.StructType([T.StructField(name, kind) for name, kind in fields])
+
+
+def _value_type(job: Job) -> DataType:
+    from pyspark.sql import types as T
+
+    alphabet = job.alphabet
+    if not isinstance(alphabet, Alphabet):
+        return T.DoubleType()
+    for kind, spark in ((str, T.StringType), (bool, T.BooleanType), (int, T.LongType)):
+        if all(type(value) is kind for value in alphabet.values):
+            return spark()
+    if all(type(value) in (int, float) for value in alphabet.values):
+        return T.DoubleType()
+    raise InputError("the model's symbols are of several kinds, which no column can hold; fit on text or on numbers")

@@ -1,0 +1,242 @@
+"""What a worker does with the rows of a bucket: encode, sort out, release, and give back the released rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.coins import KEY_BYTES, KeyedCoins, User, key_file
+from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.symbols import Symbols
+from seqveil.core.times import seconds
+from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
+from seqveil.interfaces.spark.bucket import Bucket, Kept, Memory, Shelf
+from seqveil.interfaces.spark.guard import guarded
+from seqveil.interfaces.spark.waiting import END, Filled, Seal, collect
+from seqveil.release import batches
+from seqveil.release.store.plan import Gaps
+from seqveil.release.store.store import described_as
+from seqveil.release.stream import UNKNOWN, Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Key = bytes | str | os.PathLike[str]
+USER, SEQ, TIME, MARKER = "user", "seq", "time", "marker"  # columns inside a job; values are v0 and, for a grid, v1
+_SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"}
+CHUNK_ROWS = 50_000  # rows of a frame released together
+LAST = 64  # jobs a worker remembers
+log = logging.getLogger("seqveil.spark")  # a worker's, in the executor's log: for whoever runs the cluster
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A release as it travels to the workers. The key travels with it, unless it is a path they can read."""
+
+    setting: Setting
+    alphabet: Symbols  # with the policy for unknown values
+    key: Key = field(repr=False)
+    names: tuple[str, ...]  # of the columns that come out: user, order, value(s)
+    gaps: Gaps = "refuse"
+    buckets: int = 32
+
+    def __reduce__(self) -> tuple[Callable[[bytes, bytes], Job], tuple[bytes, bytes]]:
+        """Workers build a job once and keep it, with the kernels it has found, however often it is sent."""
+        from pyspark import cloudpickle
+
+        content: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call]
+            {f.name: getattr(self, f.name) for f in fields(self)}
+        )
+        return _remembered, (hashlib.sha256(content).digest(), content)
+
+    @cached_property
+    def _secret(self) -> bytes:
+        key = self.key if isinstance(self.key, bytes) else key_file(self.key)
+        if len(key) != KEY_BYTES:
+            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
+        return key
+
+    @cached_property
+    def coins(self) -> KeyedCoins:
+        return KeyedCoins(self._secret, described_as(self.setting).encode())
+
+    @cached_property
+    def seal(self) -> Seal:
+        return Seal(self._secret)
+
+    @cached_property
+    def facts(self) -> str:
+        """What a checkpoint is for, as public text: setting, buckets, and a mark of the key that does not tell it."""
+        mark = hashlib.blake2b(key=self._secret, digest_size=8, person=b"seqveil-mark").hexdigest()
+        return json.dumps({"setting": json.loads(described_as(self.setting)), "buckets": self.buckets, "key": mark})
+
+    def release(self, rows: pd.DataFrame, shelf: Shelf, end: bool = False) -> pd.DataFrame:
+        """The released rows of these; `end`: short batches go out too."""
+        _refuse_holes(rows, (USER, SEQ, TIME))
+        codes = self._coded(rows, end)
+        order = _order(rows, codes)
+        rows, codes = rows.iloc[order], codes[order]
+        users: list[User] = rows[USER].tolist()
+        seqs = rows[SEQ].to_numpy().astype(np.int64)
+        if seqs.size and int(seqs.min()) < 0:
+            raise DataError("a sequence number is below 0; number each user's events from 0")
+        times = seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
+        if self.setting.in_batches:
+            return self._in_batches(users, seqs, codes, times, shelf, end)
+        bucket = Bucket(self.setting, self.coins, shelf, self.gaps)
+        fresh, made = bucket.release(users, seqs, codes, times)
+        at = fresh[made.codes[fresh] >= 0]
+        shown = rows[USER].to_numpy()[at]
+        return self._frame(shown, seqs[at], made.codes[at], {EPSILON: made.epsilons[at]})
+
+    def _coded(self, rows: pd.DataFrame, end: bool) -> Ints:
+        """A code for each row: a symbol's, UNKNOWN where that is hidden, END for a marker of a stream in batches."""
+        values = rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64)
+        markers = np.zeros(len(rows), bool)
+        if self.setting.in_batches and not end:
+            markers = (rows[MARKER] if MARKER in rows else rows["v0"].isna()).to_numpy(bool)
+        codes = np.full(len(rows), END, np.int64)
+        events = np.flatnonzero(~markers)
+        try:
+            codes[events] = self.alphabet.encode(values.iloc[events] if "v1" not in rows else values[events])
+        except UnknownSymbol:
+            n = self.alphabet.n
+            raise UnknownSymbol(
+                f"a value is not in the model's alphabet ({n} symbols); check the value column, refit the model, or "
+                'pass on_unknown="hide"'
+            ) from None
+        if unknown := int((codes == UNKNOWN).sum()):
+            log.warning("%d values outside the alphabet were hidden", unknown)
+        return codes
+
+    def _in_batches(
+        self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, shelf: Shelf, end: bool
+    ) -> pd.DataFrame:
+        stamps: Iterable[float | None] = [None] * len(users) if times is None else times.tolist()
+        events = zip(users, seqs.tolist(), codes.tolist(), stamps, strict=True)
+        filled, waiting = collect(self.setting.batch, self.seal, shelf.get, iter(events), end)
+        numbers, at = np.array(filled.numbers, np.int64), None if times is None else np.array(filled.times)
+        made = Bucket(self.setting, self.coins, shelf).release_batches(filled.users, numbers, filled.codes, at)
+        for user, (symbols, sealed) in waiting.items():
+            kept = shelf.get(user) or Kept(0, 0, 0, 0, 0, b"")
+            shelf.put(user, kept._replace(symbols=symbols, waiting=sealed))
+        return self._batch_frame(filled, made)
+
+    def _batch_frame(self, filled: Filled, made: Any) -> pd.DataFrame:
+        """One row a symbol; the first one of a batch has its ε and path, which tell all."""
+        sent = [k for k, path in enumerate(made.paths) if path is not None]
+        sizes = [filled.codes[k].size for k in sent]
+        joined = [made.codes[k] for k in sent]
+        codes = np.concatenate(joined) if sent else np.zeros(0, np.int64)
+        seqs = [filled.firsts[k] + j for k, size in zip(sent, sizes, strict=True) for j in range(size)]
+        epsilons = [e for k, size in zip(sent, sizes, strict=True) for e in [made.epsilons[k]] + [0.0] * (size - 1)]
+        paths = [
+            text
+            for k, size in zip(sent, sizes, strict=True)
+            for text in [batches.encode_path(made.paths[k])] + [SAME_PATH] * (size - 1)
+        ]
+        users = np.repeat(np.array([filled.users[k] for k in sent], object), sizes)
+        numbers = np.repeat(np.array([filled.numbers[k] for k in sent], np.int64), sizes)
+        more = {EPSILON: np.array(epsilons, np.float64), BATCH: numbers, PATH: np.array(paths, object)}
+        return self._frame(users, np.array(seqs, np.int64), codes, more)
+
+    def _frame(self, users: NDArray[Any], seqs: Ints, codes: Ints, more: dict[str, NDArray[Any]]) -> pd.DataFrame:
+        import pandas as pd
+
+        user, order, *values = self.names
+        shown = {name: column[codes] for name, column in zip(values, self._values, strict=True)}
+        return pd.DataFrame({user: users, order: seqs, **shown, **more})
+
+    @cached_property
+    def _values(self) -> list[NDArray[Any]]:
+        """What the codes stand for, a column for each value column."""
+        alphabet = self.alphabet
+        if isinstance(alphabet, Grid):
+            return [alphabet.points[:, 0], alphabet.points[:, 1]]
+        if isinstance(alphabet, Bins):
+            return [alphabet.points]
+        assert isinstance(alphabet, Alphabet)
+        plain = np.array(list(alphabet.values))
+        return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+
+
+_jobs: dict[bytes, Job] = {}
+
+
+def _remembered(digest: bytes, content: bytes) -> Job:
+    if digest not in _jobs:
+        if len(_jobs) >= LAST:
+            _jobs.clear()
+        _jobs[digest] = Job(**pickle.loads(content))
+    return _jobs[digest]
+
+
+def _order(rows: pd.DataFrame, codes: Ints) -> NDArray[np.intp]:
+    """By user and number, markers first. Rows of the same number are ordered by what is in them: the order in which a
+    shuffle brings them may differ when a task runs again, and the one that counts must not."""
+    times = (rows[TIME].to_numpy(),) if TIME in rows else ()
+    return np.lexsort((codes, *times, codes != END, rows[SEQ].to_numpy(), rows[USER].factorize()[0]))
+
+
+def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
+    for name in names:
+        if name in rows and rows[name].isna().any():
+            raise DataError(f"{int(rows[name].isna().sum())} rows have no {_SHOWN[name]}; fill it or drop the rows")
+
+
+def release_sorted(job: Job, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Release a partition whose rows are sorted by user and order: whole users at a time, numbered as they come."""
+    for rows in whole_users(frames):
+        with guarded():
+            released = _release_whole(job, rows)
+        yield released
+
+
+def whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Rows sorted by user in chunks, none of which cuts a user in two."""
+    import pandas as pd
+
+    held: list[pd.DataFrame] = []
+    size = 0
+    for frame in frames:
+        held.append(frame)
+        size += len(frame)
+        if size < CHUNK_ROWS:
+            continue
+        rows = pd.concat(held, ignore_index=True)
+        last = rows[USER].to_numpy() == rows[USER].iloc[-1]
+        ready, held = rows[~last], [rows[last]]
+        size = int(last.sum())
+        if len(ready):
+            yield ready.reset_index(drop=True)
+    if size:
+        yield pd.concat(held, ignore_index=True)
+
+
+def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
+    """Release the whole streams of some users; their own order column is given back."""
+    _refuse_holes(rows, (USER, SEQ, TIME) if job.alphabet.hides else _SHOWN)
+    users = rows[USER].to_numpy()
+    new = np.r_[True, users[1:] != users[:-1]]
+    order = rows[SEQ].to_numpy()
+    if (~new[1:] & (order[1:] == order[:-1])).any():
+        raise DataError("two events of a user have the same order, so which comes first is not known; number them")
+    starts = np.flatnonzero(new)
+    seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
+    released = job.release(rows.assign(**{SEQ: seqs}), Memory(), end=True)
+    user, name = job.names[:2]
+    first = dict(zip(users[starts].tolist(), starts.tolist(), strict=True))
+    at = np.array([first[u] for u in released[user].tolist()], np.intp) + released[name].to_numpy().astype(np.intp)
+    return released.assign(**{name: order[at]})

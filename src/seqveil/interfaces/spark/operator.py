@@ -1,0 +1,125 @@
+"""The stateful operator of Structured Streaming: one bucket of users a group, their state in Spark's state store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
+
+from seqveil.core.coins import User
+from seqveil.core.errors import InputError, ModelError
+from seqveil.interfaces.spark.bucket import Kept
+from seqveil.interfaces.spark.guard import guarded
+from seqveil.interfaces.spark.job import Job
+from seqveil.release.store.live import Live
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
+KEPT = StructType(
+    [StructField(name, BinaryType() if kind is bytes else LongType()) for name, kind in get_type_hints(Kept).items()]
+)
+
+_CARRIED = [name for name in Kept._fields if name not in Kept._field_defaults]
+
+
+class Release(StatefulProcessor):
+    """Releases the rows of each bucket as they come.
+
+    *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input and the key alone,
+    so that Spark may run it as often as it must. The state holds no raw symbol but the sealed ones of open batches.
+    """
+
+    def __init__(self, job: Job, user: DataType, begun: str | None = None) -> None:
+        self._job, self._user = job, user
+        self._begun = begun  # the facts that states were carried over with
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        name = StructField("user", self._user)
+        self._users = handle.getMapState(USERS, StructType([name]), KEPT)
+        self._facts = handle.getValueState(FACTS, StructType([StructField("facts", StringType())]))
+        self._told = None
+        if not Live(self._job.setting, 0).small:
+            place = StructType([name, StructField("chunk", LongType())])
+            self._told = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        with guarded():
+            self._agree()
+            shelf = _StateShelf(self._users, self._told)
+            released = self._job.release(pd.concat(list(rows), ignore_index=True), shelf)
+            shelf.save()
+        yield released
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Take in users who were released elsewhere before; called ahead of the first rows, some users at a time."""
+        with guarded():
+            self._agree()
+            for user, *kept in initialState[["user", *_CARRIED]].itertuples(index=False, name=None):
+                self._users.updateValue((user,), tuple(Kept(*kept)))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _agree(self) -> None:
+        """Note what the checkpoint is for, or refuse to use it for something else."""
+        known, facts = self._facts.get(), self._job.facts
+        before = self._begun if known is None else known[0]
+        if before is not None:
+            refuse_other(json.loads(before), json.loads(facts))
+        if known is None:
+            self._facts.update((before or facts,))
+
+
+def refuse_other(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse to go on with a checkpoint that was begun with something else."""
+    before = {name: value for name, value in before.items() if name != "before"}  # which settings were left behind
+    if before == now:
+        return
+    old, new = before["setting"] | before, now["setting"] | now
+    if old["model"] != new["model"]:
+        raise ModelError("the checkpoint belongs to another model; use that of its first run, or a new checkpoint")
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name) and name != "setting")
+    raise InputError(
+        f"the checkpoint was begun with another {' and '.join(names)}; use that of its first run, or a new checkpoint"
+    )
+
+
+class _StateShelf:
+    """Spark's state store as a shelf: each user is asked for once, and written once by `save`."""
+
+    def __init__(self, users: Any, told: Any) -> None:
+        self._users, self._told = users, told
+        self._seen: dict[User, Kept | None] = {}
+        self._changed: dict[User, Kept] = {}
+
+    def get(self, user: User) -> Kept | None:
+        if user not in self._seen:
+            row = self._users.getValue((user,))
+            self._seen[user] = None if row is None else _kept(row)
+        return self._seen[user]
+
+    def put(self, user: User, kept: Kept) -> None:
+        self._seen[user] = self._changed[user] = kept
+
+    def save(self) -> None:
+        for user, kept in self._changed.items():
+            self._users.updateValue((user,), tuple(kept))
+
+    def told(self, user: User, chunk: int) -> bytes:
+        row = self._told.getValue((user, chunk))
+        return b"" if row is None else bytes(row[0])
+
+    def tell(self, user: User, chunk: int, records: bytes) -> None:
+        self._told.updateValue((user, chunk), (records,))
+
+
+def _kept(row: Any) -> Kept:
+    kept = Kept(*row)
+    return kept._replace(state=bytes(kept.state), waiting=bytes(kept.waiting))

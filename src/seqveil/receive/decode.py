@@ -1,0 +1,136 @@
+"""For whoever receives the stream: the best estimate of every symbol, from model and releases alone.
+
+The lifts are public, so a released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives
+the law of each symbol given the releases up to it, forward–backward given all of them. It is post-processing: it costs
+no privacy, and any loss has its best estimate from the same laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.errors import DataError, UnknownSymbol
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.release import batches, stream
+from seqveil.release.accounting import Budget, Schedule
+
+TINY = 1e-300
+
+
+def decode(
+    model: MarkovModel,
+    released: Sequence[Any],
+    mechanism: str | Mechanism | BatchMechanism = "optimal",
+    epsilon: float | None = 0.5,
+    distortion: str | Distortion = "hamming",
+    batch: int = 1,
+    *,
+    schedule: Schedule | int | None = None,
+    budget: Budget | float | None = None,
+    times: Sequence[float] | None = None,
+    length: int | None = None,
+    smooth: bool = True,
+) -> Floats:
+    """Law of every symbol given the releases: T × n. The other arguments are those the stream was released with.
+
+    `smooth=False` uses the releases up to each symbol only (online), `smooth=True` all of them. A release that was not
+    made (None) is stepped over. For batches `released` holds their paths, and `length` the number of symbols where the
+    last batch is a short one.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> laws = decode(model, [0, 0, 1, 0, 0], "randomized_response", epsilon=1.0)
+    >>> laws.argmax(1).tolist()
+    [0, 0, 0, 0, 0]
+
+    Reference: docs/theory.md, section 9.
+    """
+    if batch != 1 and mechanism == "optimal":
+        mechanism = "auto"  # as a session does
+    setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
+    if not len(released):
+        return np.zeros((0, model.n))
+    if setting.in_batches:
+        return decode_paths(setting, released, length or batch * len(released), times, smooth)
+    stamps = None if times is None else np.asarray(times, np.float64)[None, :]
+    return decode_codes(setting, encode_released(model, released)[None, :], stamps, smooth)[0]
+
+
+def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
+    """Codes of released values; None becomes NOTHING."""
+    codes = np.full(len(released), stream.NOTHING, np.int64)
+    made = [k for k, value in enumerate(released) if value is not None]
+    try:
+        codes[made] = model.alphabet.strict.encode([released[k] for k in made])
+    except UnknownSymbol:
+        raise DataError(
+            "a released value is not in the model's alphabet; check that the model is the release's"
+        ) from None
+    return codes
+
+
+def decode_paths(
+    setting: stream.Setting,
+    paths: Sequence[tuple[int, ...] | None],
+    length: int,
+    times: Sequence[float] | None = None,
+    smooth: bool = True,
+) -> Floats:
+    """Laws (T, n) of the symbols behind a stream of batches."""
+    size = setting.batch
+    if not (len(paths) - 1) * size < length <= len(paths) * size:
+        raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
+    state, sent = stream.State.start(setting), []
+    for k, path in enumerate(paths):
+        stamp = None if times is None else times[k]
+        one, state = batches.observe(setting, state, path, min(size, length - k * size), stamp)
+        if one is None:
+            raise DataError(
+                "a stream in which batches were left out cannot be decoded as a whole; decode up to the gap"
+            )
+        sent.append(one)
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
+
+
+def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
+    """`decode` for B streams of one length at once: codes (B, T) → laws (B, T, n)."""
+    model, (users, length) = setting.model, codes.shape
+    state = stream.State.start(setting, users)
+    filtered, columns = np.empty((length, users, model.size)), np.empty((length, users, model.n))
+    for t in range(length):
+        seen, after = stream.observe(setting, state, codes[:, t], None if times is None else times[:, t])
+        columns[t] = seen.columns / seen.columns.max(1, keepdims=True)
+        filtered[t], _ = filtering.condition(model, state.states, columns[t])
+        state = after
+    if smooth:
+        smooth_columns(model, filtered, columns)
+    return np.stack([filtering.symbols(model, law) for law in filtered], axis=1)
+
+
+def smooth_columns(model: MarkovModel, filtered: Floats, columns: Floats) -> None:
+    """Forward–backward in place: each filtered law times the likelihood of what was released later."""
+    later = np.ones(filtered.shape[1:])
+    for t in range(len(filtered) - 2, -1, -1):
+        ahead = later * columns[t + 1][:, model.newest]
+        later = filtering.pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
+        law = filtered[t] * later
+        total = law.sum(1, keepdims=True)
+        # a release the model rules out (an unsound mechanism's) says nothing about what came before it
+        later = np.where(total > 0, later, 1.0)
+        filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
+
+
+def estimates(laws: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
+    """The code of least expected distortion for every law: mode for Hamming, median for absolute, and so on."""
+    return resolve(distortion, model.alphabet).best_guess(laws)
+
+
+def histogram(laws: Floats) -> Floats:
+    """Expected number of times each symbol occurred, from laws of any leading shape."""
+    return laws.reshape(-1, laws.shape[-1]).sum(0)

@@ -1,0 +1,281 @@
+"""Does the truth still follow the model? Answered from releases alone, at any time, with a stated rate of false alarms.
+
+Under the model release y_k has probability p(y_k) = Σ β(x) Q(y_k|x) given the releases before it. For any other law q
+of the next release that is fixed before it comes, Π q(y_k)/p(y_k) is a martingale of mean 1 if the model is right, and
+so is any mixture of such products: an e-process E. By Ville's inequality
+
+    Pr( E ever reaches 1/α ) ≤ α,
+
+however long one looks and whenever one stops. E is the odds, against the model, of a bet that began with one unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.states import States
+from seqveil.release.fleet import Fleet, rounds
+from seqveil.release.stream import Setting
+
+Rows = NDArray[np.intp]
+SHARE = 0.3  # of a transition row that a fixed rival changes
+LEARNED = 300  # symbols up to which a rival learns the whole chain
+FIRM = 30.0  # transitions out of a symbol that the model counts for when a rival begins to learn
+PACE = (1.0, 4.0, 16.0)  # how far learning rivals step: 1 is the EM step, which is slow where releases tell little
+ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
+LEAST = 1e-4  # probability that a learning rival gives any step
+EARLY = 1000.0  # events over which half of a bet's stake is put in
+
+
+class Rival(Protocol):
+    """Another law of the streams, fixed before each release: followed for every user, like the model."""
+
+    def grow(self, users: int) -> None: ...
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under the rival, up to the scale of `columns`; then take the releases in."""
+
+
+class Drift:
+    """Bets against the model with every release; see the module for what the stake means.
+
+    *Guarantee*: if every stream follows the setting's model, and users are independent, the probability that `alarm`
+    ever becomes true is at most `alpha`. Only releases and public parameters are used, so it is post-processing and
+    costs no privacy. No alarm is no proof that the model is right.
+
+    The rivals are the chain made stickier, the chain made looser, chains learned from the releases before, and people
+    of several kinds, who stay longer or less long than the model says. Each bet is spread over the times at which a
+    change might have begun.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> drift = Drift(Setting.of(model, "randomized_response", epsilon=2.0), alpha=0.01)
+    >>> users = np.arange(200).tolist()
+    >>> for t in range(30):
+    ...     _ = drift.update(users, np.full(200, t % 2))
+    >>> drift.alarm, drift.events
+    (True, 6000)
+
+    Reference: Ville 1939; Ramdas, Grünwald, Vovk, Shafer, *Game-theoretic statistics and safe anytime-valid inference*,
+    2023; Shin, Ramdas, Rinaldo, *E-detectors*, 2023.
+    """
+
+    def __init__(self, setting: Setting, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
+        if setting.in_batches:
+            raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
+        if not setting.mechanism.sound:
+            raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
+        if not 0 < alpha < 1:
+            raise InputError(f"expected alpha, the rate of false alarms, between 0 and 1, got {alpha}")
+        self.setting, self.alpha = setting, alpha
+        self.events = 0
+        self.alarm_at: int | None = None
+        self.log_likelihood = 0.0
+        self.log_highest = 0.0  # log of the highest e-value on the way
+        self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
+        self._fleet = Fleet(setting)
+        self._index: dict[Hashable, int] = {}
+        self._active = np.full(len(self._rivals), -np.inf)  # log of what the stakes put in so far have become
+        self._own = np.zeros((len(self._rivals), 0))  # log of each user's bets, all put in at the start
+
+    def update(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> float:
+        """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far."""
+        known = len(self._index)
+        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
+        if len(self._index) > known:
+            self._grow(len(self._index))
+        for turn in rounds(ids):
+            self._take(ids[turn], codes[turn], None if times is None else times[turn])
+        return self.e_value
+
+    def _grow(self, users: int) -> None:
+        room = max(users, 2 * len(self._fleet)) if users > len(self._fleet) else 0
+        self._fleet.grow(room)
+        for rival in self._rivals:
+            rival.grow(room)
+        if room:
+            self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
+
+    def _take(self, rows: Rows, codes: Ints, times: Floats | None) -> None:
+        seen = self._fleet.observe(rows, codes, times)
+        columns = seen.columns / seen.columns.max(1, keepdims=True)
+        mine = (seen.beliefs * columns).sum(1)
+        self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[codes >= 0].sum())
+        gains = np.stack([np.log(rival.weigh(rows, columns) / mine) for rival in self._rivals])
+        stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(len(self._rivals))
+        self._active = np.logaddexp(self._active, stake) + gains.sum(1)
+        self._own[:, rows] += gains
+        self.events += rows.size
+        self.log_highest = max(self.log_highest, self.log_e_value)
+        if self.alarm_at is None and self.log_highest >= -math.log(self.alpha):
+            self.alarm_at = self.events
+
+    @property
+    def log_e_value(self) -> float:
+        """Log of what one unit, bet against the model from the start, has become."""
+        waiting = math.log(_waiting(self.events))
+        return float(np.logaddexp.reduce([*self._active, waiting]))
+
+    @property
+    def e_value(self) -> float:
+        return math.exp(min(self.log_e_value, 700.0))
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the e-value ever reached 1/α."""
+        return self.alarm_at is not None
+
+    def user_log_e_values(self) -> dict[Hashable, float]:
+        """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
+        logs = np.logaddexp.reduce(self._own[:, : len(self._index)], axis=0) - math.log(len(self._rivals))
+        return dict(zip(self._index, logs.tolist(), strict=True))
+
+
+def _waiting(events: int) -> float:
+    """Share of a stake that is not yet put in after so many events: what is bet on changes still to come."""
+    return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
+
+
+def rivals_of(model: MarkovModel) -> list[Rival]:
+    """The rivals that `Drift` bets on unless told otherwise."""
+    found: list[Rival] = [Fixed(looser(model, SHARE))]
+    if model.size == model.n:
+        found.append(Fixed(stickier(model, SHARE)))
+        if model.n <= LEARNED:
+            found += [*(Learning(model, pace) for pace in PACE), Kinds(model)]
+    return found
+
+
+def looser(model: MarkovModel, share: float) -> MarkovModel:
+    """The model with this share of every step drawn from its base law."""
+    parts = ((1 - share) * model.chain, (1 - share) * model.backoff + share)
+    states = States(model.order, model.n, model.initial, *parts, model.base, model.base_state, model.newest)
+    return MarkovModel._of(states, model.alphabet)
+
+
+def stickier(model: MarkovModel, share: float) -> MarkovModel:
+    """The model (of order 1) with this share of every step staying where it is."""
+    from scipy import sparse
+
+    chain = sparse.csr_array((1 - share) * model.chain + share * sparse.eye_array(model.n))
+    parts = (chain, (1 - share) * model.backoff)
+    states = States(1, model.n, model.initial, *parts, model.base, model.base_state, model.newest)
+    return MarkovModel._of(states, model.alphabet)
+
+
+class Fixed:
+    """A rival that is a chain of its own."""
+
+    def __init__(self, model: MarkovModel) -> None:
+        self._model, self._states = model, np.zeros((0, model.size))
+
+    def grow(self, users: int) -> None:
+        more = max(0, users - len(self._states))
+        self._states = np.concatenate([self._states, np.broadcast_to(self._model.initial, (more, self._model.size))])
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        posterior, marginal = filtering.condition(self._model, self._states[rows], columns)
+        self._states[rows] = filtering.predict(self._model, posterior)
+        return marginal
+
+
+class Kinds:
+    """A rival with people of several kinds: the odds that a symbol stays, in the model, times one factor for each kind.
+
+    Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
+    for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
+    mean.
+    """
+
+    def __init__(self, model: MarkovModel) -> None:
+        self._kinds = [Fixed(staying(model, odds)) for odds in ODDS]
+        self._common = np.array([FIRM if odds == 1.0 else 1.0 for odds in ODDS])  # users of each kind, to begin with
+        self._own = np.zeros((len(ODDS), 0))  # log of what each user's releases say for each kind
+        self._share = np.zeros((len(ODDS), 0))  # of each user that counts for a kind so far
+
+    def grow(self, users: int) -> None:
+        more = max(0, users - self._own.shape[1])
+        for kind in self._kinds:
+            kind.grow(users)
+        self._own, self._share = (np.pad(part, ((0, 0), (0, more))) for part in (self._own, self._share))
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        said = np.stack([kind.weigh(rows, columns) for kind in self._kinds])
+        own = self._own[:, rows]
+        before = _shares(self._common, own)
+        marginal = (before * said).sum(0)
+        own = own + np.log(said)
+        after = _shares(self._common, own)
+        self._common += (after - self._share[:, rows]).sum(1)
+        self._own[:, rows], self._share[:, rows] = own - own.max(0), after
+        return np.asarray(marginal)
+
+
+def _shares(common: Floats, own: Floats) -> Floats:
+    """Probability of each kind (K, B) given how common it is and the logs of what speaks for it."""
+    weights = common[:, None] * np.exp(own - own.max(0))
+    return np.asarray(weights / weights.sum(0))
+
+
+def staying(model: MarkovModel, odds: float) -> MarkovModel:
+    """The model (of order 1) with the odds that a symbol stays times so much, the other steps in proportion."""
+    table = model.advance(np.eye(model.n))
+    stay = np.diagonal(table)
+    scale = 1.0 / (1.0 - stay + odds * stay)
+    rows = table * scale[:, None]
+    rows[np.diag_indices_from(rows)] = odds * stay * scale
+    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
+
+
+class Learning:
+    """A rival that learns the chain from the releases as they come, beginning with the model.
+
+    With f the filtered law of the symbol before and ξ(x, x') the law of the pair given the release too, each step adds
+    f·P + pace·(ξ - f·P) to pseudo-counts that began as FIRM·P; at pace 1 that is ξ, the EM step. Bad learning loses
+    stakes, but it never makes false alarms.
+    """
+
+    def __init__(self, model: MarkovModel, pace: float) -> None:
+        self._pace, n = pace, model.n
+        table = model.advance(np.eye(n))
+        self._counts, self._first = FIRM * table, FIRM * model.prior
+        self._rows = table
+        self._filtered = np.zeros((0, n))  # zeros where a stream has not begun
+        self._begun = np.zeros(0, bool)
+        self._since = 0
+
+    def grow(self, users: int) -> None:
+        more = max(0, users - len(self._begun))
+        self._filtered = np.pad(self._filtered, ((0, more), (0, 0)))
+        self._begun = np.pad(self._begun, (0, more))
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        begun, before = self._begun[rows], self._filtered[rows]
+        first = np.maximum(self._first, LEAST)
+        first /= first.sum()
+        ahead = np.where(begun[:, None], before @ self._rows, first)
+        joint = ahead * columns
+        marginal = joint.sum(1)
+        after = joint / marginal[:, None]
+        told = begun & (columns.min(1) < columns.max(1))  # a release that tells nothing teaches nothing
+        share = (1.0 + self._pace * (columns / marginal[:, None] - 1.0)) * told[:, None]
+        self._counts += self._rows * (before.T @ share)
+        self._first += (after - ahead)[~begun].sum(0)
+        self._filtered[rows], self._begun[rows] = after, True
+        self._settle(rows.size)
+        return np.asarray(marginal)
+
+    def _settle(self, events: int) -> None:
+        """Turn the counts into laws once in a while: predictable, since only releases before have entered."""
+        self._since += events
+        if self._since >= len(self._rows):
+            self._since = 0
+            counts = np.maximum(self._counts, LEAST * np.maximum(self._counts.sum(1, keepdims=True), FIRM))
+            self._rows = counts / counts.sum(1, keepdims=True)

@@ -1,0 +1,29 @@
+"""A model learned from the releases themselves: post-processing, so it costs no budget.
+
+`Evidence` holds what was released as likelihoods, `learn` and `Learner` find the chain behind it, `Region` says how far
+off it may be, and `slack_along` what that does to the guarantee.
+"""
+
+from seqveil.receive.learn.evidence import Evidence
+from seqveil.receive.learn.expect import Chain, Statistics, expect, likelihoods
+from seqveil.receive.learn.learner import HeldOut, Learned, Learner, held_out, learn
+from seqveil.receive.learn.region import Region, region
+from seqveil.receive.learn.slack import slack_along
+from seqveil.receive.learn.sparse import sparse_learn
+
+__all__ = [
+    "Chain",
+    "Evidence",
+    "HeldOut",
+    "Learned",
+    "Learner",
+    "Region",
+    "Statistics",
+    "expect",
+    "held_out",
+    "learn",
+    "likelihoods",
+    "region",
+    "slack_along",
+    "sparse_learn",
+]

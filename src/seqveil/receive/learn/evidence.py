@@ -1,0 +1,208 @@
+"""What can be learned from: releases as likelihoods, and nothing else.
+
+A release y made by a known kernel says of the truth x only Q(y|x). `Evidence` holds those numbers, event by event, and
+whose event it was. Mechanism, ε and history may differ from event to event; the numbers do not care. There is no field
+a raw symbol could be in, so whatever is computed from it is post-processing and costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints
+from seqveil.release import stream
+from seqveil.release.accounting import GONE
+
+BELIEF_FREE = frozenset({"randomized_response"})  # one table whatever the belief: the model in the setting is not used
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A log of releases, in the order of each user's events: `table[index[k], x]` = Q(y_k | x), of user `users[k]`.
+
+    Only proportions within a row matter. A row of ones says nothing: an event without a release, or a held one.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", 1.0)
+    >>> Evidence.of(setting, [[0, 0, 1], [1]])
+    Evidence(2 users, 4 releases, 2 symbols)
+    """
+
+    table: Floats  # (R, n)
+    users: Ints  # (E,) 0..U-1
+    index: Ints  # (E,) 0..R-1
+
+    def __post_init__(self) -> None:
+        if self.table.ndim != 2 or self.users.shape != self.index.shape or self.users.ndim != 1:
+            raise InputError("expected a table (rows, n) and one user and one row number for each event")
+        if not (np.isfinite(self.table).all() and (self.table >= 0).all() and (self.table.max(1) > 0).all()):
+            raise InputError("expected likelihoods that are finite, not negative, and not all zero in a row")
+        if self.index.size and not (self.index.min() >= 0 and self.index.max() < len(self.table)):
+            raise InputError(f"expected row numbers 0..{len(self.table) - 1}")
+        if self.users.size and self.users.min() < 0:
+            raise InputError("expected users numbered from 0")
+
+    @property
+    def n(self) -> int:
+        return int(self.table.shape[1])
+
+    @property
+    def events(self) -> int:
+        return int(self.users.size)
+
+    @cached_property
+    def people(self) -> int:
+        """Users with at least one event."""
+        return int(np.unique(self.users).size)
+
+    @classmethod
+    def of(
+        cls,
+        setting: stream.Setting,
+        released: Iterable[ArrayLike],
+        times: Iterable[ArrayLike] | None = None,
+    ) -> Evidence:
+        """Of released codes, one sequence a user (NOTHING where nothing was released), made under `setting`.
+
+        Releases in batches are refused: the likelihood of a path joins several symbols, which this log has no place
+        for. Release one by one what shall be learned from.
+        """
+        if setting.in_batches:
+            raise InputError("a release in batches cannot be learned from; use a mechanism that releases one by one")
+        streams = [np.asarray(codes, np.int64) for codes in released]
+        stamps = None if times is None else [np.asarray(each, np.float64) for each in times]
+        if not streams or any(codes.ndim != 1 for codes in streams):
+            raise DataError("expected one sequence of released codes a user")
+        lengths = np.array([codes.size for codes in streams])
+        order = np.argsort(-lengths, kind="stable")
+        users = np.repeat(np.arange(len(streams)), lengths)
+        if _one_table(setting):
+            return cls(*_by_table(setting, np.concatenate(streams), _places(lengths), users))
+        columns = _observed(
+            setting, [streams[k] for k in order], None if stamps is None else [stamps[k] for k in order]
+        )
+        whose = np.concatenate([order[: int((lengths > t).sum())] for t in range(int(lengths.max()))])
+        return cls.of_columns(columns, whose)
+
+    @classmethod
+    def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:
+        """Of the kernel's columns Q(y_k|·), one row an event, as `stream.observe` gives them (integers of 2**62)."""
+        table = columns / float(DENOMINATOR) if columns.dtype.kind == "i" else np.asarray(columns, np.float64)
+        return cls(table, np.asarray(users, np.int64), np.arange(len(table)))
+
+    def __add__(self, other: Evidence) -> Evidence:
+        """Both logs, the second of other users than the first."""
+        return self.joined(other, int(self.users.max(initial=-1)) + 1)
+
+    def joined(self, other: Evidence, shift: int = 0) -> Evidence:
+        """Both logs, one after the other; user k of the second is user k + shift."""
+        if self.n != other.n:
+            raise InputError(f"expected evidence over {self.n} symbols, got {other.n}")
+        index = np.concatenate([self.index, other.index + len(self.table)])
+        users = np.concatenate([self.users, other.users + shift])
+        return Evidence(np.concatenate([self.table, other.table]), users, index)
+
+    def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """The events of the users for which `chosen` is true."""
+        kept = chosen[self.users]
+        return Evidence(self.table, self.users[kept], self.index[kept])
+
+    def arranged(self, users: Ints) -> Evidence:
+        """The same log with its events in the order that these users name them; each user's keep their own order.
+
+        A log is kept in the order it was replayed, round by round. Whoever pairs events with the rows of a file says
+        here whose each row is, rather than trust that both have one order.
+        """
+        here, there = np.argsort(self.users, kind="stable"), np.argsort(users, kind="stable")
+        if not np.array_equal(self.users[here], users[there]):
+            raise InputError("expected the same events of the same users in another order")
+        index = np.empty_like(self.index)
+        index[there] = self.index[here]
+        return Evidence(self.table, np.asarray(users, np.int64), index)
+
+    def cut(self, length: int) -> Evidence:
+        """The same events with every stream cut into pieces of at most `length`, each a user of its own."""
+        lengths = np.bincount(self.users)
+        if lengths.max(initial=0) <= length:
+            return self
+        order = np.argsort(self.users, kind="stable")
+        place = np.empty(self.events, np.int64)
+        place[order] = _places(lengths)
+        pieces = -(-lengths // length)
+        return Evidence(self.table, (np.cumsum(pieces) - pieces)[self.users] + place // length, self.index)
+
+    def __repr__(self) -> str:
+        return f"Evidence({self.people} users, {self.events} releases, {self.n} symbols)"
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Ints, Ints]:
+        """Row numbers user by user, where each user's begin, and the lengths: longest first."""
+        order = np.argsort(self.users, kind="stable")
+        _, begins, lengths = np.unique(self.users[order], return_index=True, return_counts=True)
+        longest = np.argsort(-lengths, kind="stable")
+        return self.index[order], begins[longest], lengths[longest]
+
+    def blocks(self, numbers: int, most: int) -> Iterator[tuple[Ints, Ints]]:
+        """Users of like length together: row numbers (U, T) with 0 past a stream's end, and lengths, longest first.
+
+        A block has about `numbers` entries and at most so many users.
+        """
+        index, begins, lengths = self._sorted
+        at = 0
+        while at < lengths.size:
+            longest = int(lengths[at])
+            size = max(1, min(most, numbers // longest))
+            part = lengths[at : at + size]
+            part = part[part * 2 >= longest]  # little padding
+            steps = np.arange(longest)
+            inside = steps < part[:, None]
+            place = np.where(inside, begins[at : at + part.size, None] + steps, 0)
+            yield np.where(inside, index[place], 0), part
+            at += part.size
+
+
+def _one_table(setting: stream.Setting) -> bool:
+    """Whether a release's likelihood follows from its code and its step alone."""
+    plain = not setting.budget.limited and setting.schedule.threshold is None
+    return plain and setting.mechanism.name in BELIEF_FREE
+
+
+def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) -> tuple[Floats, Ints, Ints]:
+    """The quick way for a kernel that is one table: n rows and one of ones."""
+    n = setting.model.n
+    if codes.size and not (codes.min() >= 0 and codes.max() < n):
+        raise DataError(f"expected released codes 0..{n - 1}; a budget that stops is not this setting's")
+    wanted, _ = setting.schedule.propose(setting.epsilon, steps, np.zeros(steps.size), np.zeros(steps.size))
+    paid = wanted >= GONE
+    epsilon = float(wanted[paid][0]) if paid.any() else 0.0
+    kernel = stream.kernels(setting, np.full((1, n), 1.0 / n), epsilon).one(0)
+    table = np.ones((n + 1, n))
+    table[kernel.codes] = kernel.probabilities.T
+    return table, users, np.where(paid, codes, n)
+
+
+def _observed(setting: stream.Setting, streams: list[Ints], times: list[Floats] | None) -> Ints:
+    """Columns of all releases, step by step, from an observer's replay; streams come longest first."""
+    from seqveil.release import fleet
+
+    state, columns = stream.State.start(setting, len(streams)), []
+    for t in range(streams[0].size):
+        going = sum(codes.size > t for codes in streams)
+        if going < len(state):
+            state = fleet.take(state, np.arange(going))
+        codes = np.array([each[t] for each in streams[:going]], np.int64)
+        stamps = None if times is None else np.array([each[t] for each in times[:going]])
+        seen, state = stream.observe(setting, state, codes, stamps)
+        columns.append(seen.columns)
+    return np.concatenate(columns)
+
+
+def _places(lengths: Ints) -> Ints:
+    """0, 1, … within each stream."""
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)

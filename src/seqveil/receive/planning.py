@@ -1,0 +1,216 @@
+"""What a budget buys, before anything is released: streams simulated from the model, never private data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from seqveil.core import filtering, html, mechanisms
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.receive.decode import decode_codes
+from seqveil.release import batches, stream
+from seqveil.release.accounting import Schedule
+
+PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
+HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
+FEW = 40  # simulated streams of batches
+PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a plan: means over simulated releases, each given its whole public past.
+
+    `error` is the expected distortion of the release as it stands, `decoded_error` after the receiver's online filter,
+    `truth` the probability that the release is the truth, `constant_error` that of the best guess with no release at
+    all, `gap` how far the kernel's expected cost lies above the exact optimum for the same beliefs (None: not known).
+
+    For batches ε is that of one symbol on average (a batch spends batch · ε), `smoothed_error` that after decoding with
+    all releases of the stream (None: not computed), and `delay` the most symbols that one waits for.
+    """
+
+    epsilon: float
+    mechanism: str
+    period: int
+    error: float
+    decoded_error: float
+    truth: float
+    constant_error: float
+    gap: float | None
+    leakage: float
+    batch: int = 1
+    smoothed_error: float | None = None
+
+    @property
+    def delay(self) -> int:
+        return self.batch - 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    rows: tuple[Row, ...]
+    length: int
+    distortion: str
+    symbols: int
+
+    def _repr_html_(self) -> str:
+        return html.plan(self)
+
+
+def plan(
+    model: MarkovModel,
+    epsilons: Sequence[float],
+    mechanism: str | Mechanism = "optimal",
+    distortion: str | Distortion = "hamming",
+    length: int = 50,
+    users: int = 200,
+    seed: int = 0,
+    *,
+    period: int | None = 1,
+    references: Sequence[str] = ("randomized_response",),
+    batch_sizes: Sequence[int] = (),
+    batch_mechanism: str | BatchMechanism = "auto",
+    batch_users: int | None = None,
+) -> Plan:
+    """Expected utility against ε for this model: one row for each ε and mechanism.
+
+    `period` pulses the mechanism's budget (None: the best period is found by simulation); `references` are mechanisms
+    to show beside it, releasing at every step. `batch_sizes` adds, for each ε and size w, a row for `batch_mechanism`
+    with w·ε for a batch, so that all rows of one ε spend the same on a symbol; with `batch_users`
+    simulated streams (by default as many as 100 batches make, from 8 to 40: a batch takes milliseconds or more).
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> row = plan(model, [1.0], length=10, users=50).rows[0]
+    >>> row.error < row.constant_error
+    True
+    """
+    if min(length, users, 1 if batch_users is None else batch_users) < 1:
+        raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
+    chosen = mechanisms.get(mechanism)
+    if not epsilons:
+        raise InputError("expected at least one epsilon to plan for; try 0.5,1,2")
+    rows = []
+    for epsilon in epsilons:
+        every = period if period is not None else best_period(model, epsilon, chosen, distortion, length, users, seed)
+        shown = [(chosen, every)] if every == 1 else [(chosen, 1), (chosen, every)]
+        shown += [(mechanisms.get(name), 1) for name in references if name != chosen.name]
+        for each, pulse in shown:
+            setting = stream.Setting.of(model, each, epsilon, distortion, Schedule(pulse))
+            row = simulate(setting, length, users, seed, compare=pulse == 1)
+            late = smoothed(setting, length, min(users, batch_users or FEW), seed) if batch_sizes else None
+            rows.append(replace(row, smoothed_error=late))
+        for size in batch_sizes:
+            setting = stream.Setting.of(model, batch_mechanism, size * epsilon, distortion, batch=size)
+            few = batch_users or min(FEW, max(8, 100 * size // length))
+            rows.append(replace(simulate_batches(setting, length, few, seed), epsilon=epsilon))
+    name = distortion if isinstance(distortion, str) else distortion.name
+    return Plan(tuple(rows), length, name, model.n)
+
+
+def best_period(
+    model: MarkovModel,
+    epsilon: float,
+    mechanism: str | Mechanism = "optimal",
+    distortion: str | Distortion = "hamming",
+    length: int = 50,
+    users: int = 200,
+    seed: int = 0,
+) -> int:
+    """The period m of least expected error: m·ε at every m-th release, else 0 (docs/theory.md, section 11)."""
+    mechanisms.check_epsilon(epsilon)
+    tried = [m for m in PERIODS if m == 1 or (m * epsilon <= HIGHEST and 2 * m <= length)]
+    errors = {}
+    for m in tried:
+        setting = stream.Setting.of(model, mechanism, epsilon, distortion, Schedule(m))
+        errors[m] = simulate(setting, length, users, seed).error
+    return min(errors, key=lambda m: errors[m])
+
+
+def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, compare: bool = False) -> Row:
+    """Release streams sampled from the model and average the exact conditional expectations of every release.
+
+    Given all that is public after a release y, its expected cost is Σ post(x) D(x, y) and that of the best estimate
+    min_r Σ post(x) D(x, r): averaging these instead of realised costs leaves only the noise of the histories.
+    """
+    model, distortion = setting.model, setting.distortion
+    codes = model.sample(length, users, seed)
+    coins, state = SeededCoins(seed + 1), stream.State.start(setting, users)
+    totals, gaps = np.zeros(4), []
+    silent = model.initial[None, :]
+    for t in range(length):
+        if compare and setting.mechanism.sound and t in (0, 1, length // 2, length - 1):
+            gaps.append(_gap(setting, filtering.symbols(model, state.states[:25])))
+        made, state = stream.step(setting, state, codes[:, t], coins)
+        post = made.beliefs * made.columns
+        post /= post.sum(1, keepdims=True)
+        costs = distortion.expected(post)
+        rows = np.arange(users)
+        unseen = float(distortion.expected(filtering.symbols(model, silent)).min())
+        totals += [costs[rows, made.codes].mean(), costs.min(1).mean(), post[rows, made.codes].mean(), unseen]
+        silent = filtering.predict(model, silent)
+    error, decoded, truth, constant = totals / length
+    known = [gap for gap in gaps if gap is not None]
+    return Row(
+        setting.epsilon,
+        setting.mechanism.name,
+        setting.schedule.period,
+        float(error),
+        float(decoded),
+        float(truth),
+        float(constant),
+        float(np.mean(known)) if known else None,
+        float(state.account.worst.max()),
+    )
+
+
+def smoothed(setting: stream.Setting, length: int, users: int, seed: int = 0) -> float:
+    """Expected cost of the best estimate from all releases of a stream, for releases one by one."""
+    codes, coins = setting.model.sample(length, users, seed), SeededCoins(seed + 1)
+    state, made = stream.State.start(setting, users), np.empty((users, length), np.int64)
+    for t in range(length):
+        released, state = stream.step(setting, state, codes[:, t], coins)
+        made[:, t] = released.codes
+    costs = [setting.distortion.expected(decode_codes(setting, row[None])[0]).min(1).mean() for row in made]
+    return float(np.mean(costs))
+
+
+def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int = 0) -> Row:
+    """The same as `simulate` for releases in batches: the laws of a batch's symbols given its path are exact."""
+    model, distortion, coins = setting.model, setting.distortion, SeededCoins(seed + 1)
+    totals, leakage = np.zeros(4), 0.0
+    for codes in model.sample(length, users, seed):
+        state, sent = stream.State.start(setting), []
+        for begin in range(0, length, setting.batch):
+            one, state = batches.step(setting, state, codes[begin : begin + setting.batch], coins)
+            assert one is not None  # nothing is left out without a budget
+            sent.append(one)
+        laws, made = batches.filtered(setting, sent), np.concatenate([one.codes for one in sent])
+        costs, places = distortion.expected(laws), np.arange(length)
+        late = distortion.expected(batches.smooth(setting, sent)).min(1)
+        totals += [part.mean() for part in (costs[places, made], costs.min(1), laws[places, made], late)]
+        leakage = max(leakage, float(state.account.worst[0]))
+    error, decoded, truth, late_error = (totals / users).tolist()
+    unseen, silent = 0.0, model.initial[None, :]
+    for _ in range(length):
+        unseen += float(distortion.expected(filtering.symbols(model, silent)).min()) / length
+        silent = filtering.predict(model, silent)
+    name, size = setting.mechanism.name, setting.batch
+    return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error)
+
+
+def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:
+    """Mean expected cost above the exact optimum on these beliefs, at the setting's ε."""
+    if not setting.distortion.is_hamming and setting.model.n > PROGRAM:
+        return None
+    best = replace(setting, mechanism=mechanisms.optimal)
+    mine, least = (
+        stream.kernels(each, beliefs, setting.epsilon).error(beliefs, setting.distortion) for each in (setting, best)
+    )
+    return float((mine - least).mean())

@@ -1,0 +1,213 @@
+"""The receiver's summary: histograms over time, transitions, dwell times and the most frequent symbols."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.receive.statistics import posterior, unbiased
+from seqveil.release.stream import Setting
+
+DRAWN = 200  # truths drawn where releases cannot be inverted
+DESIGN = "nothing about the data: each release is inverted, and only the release's coins are random"
+LEARNED = "users are independent and follow one chain of order 1, which is learned from the releases"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Estimates with their standard errors and confidence intervals; NaN where nothing can be said."""
+
+    value: Floats
+    error: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class TopSymbol:
+    """One of the most frequent symbols: its share, and whether it is among them for sure, all symbols together."""
+
+    code: int
+    share: float
+    low: float
+    high: float
+    sure: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What the releases say about these streams. Counts are of the streams themselves, not of a wider population."""
+
+    users: int
+    events: int
+    confidence: float
+    method: str  # "design" or "learned"
+    assumes: str
+    histogram: Estimate  # (n,) how often each symbol occurred
+    over_time: Estimate  # (W, n) the same in each window
+    in_window: Ints  # (W,) events there are in each window: public
+    transitions: Estimate  # (n, n) how often each symbol followed each
+    dwell: Estimate  # (n,) mean length of a symbol's runs
+    top: tuple[TopSymbol, ...]
+    maybe_top: tuple[int, ...]  # codes that may be among the top as well
+
+    def without_intervals(self) -> Summary:
+        """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top."""
+        return replace(
+            self,
+            histogram=_bare(self.histogram),
+            over_time=_bare(self.over_time),
+            transitions=_bare(self.transitions),
+            dwell=_bare(self.dwell),
+            top=tuple(replace(each, low=math.nan, high=math.nan, sure=False) for each in self.top),
+            maybe_top=(),
+        )
+
+
+def _bare(estimate: Estimate) -> Estimate:
+    nothing = np.full(estimate.value.shape, np.nan)
+    return Estimate(estimate.value, nothing, nothing, nothing)
+
+
+def summarise(
+    setting: Setting,
+    users: Sequence[Hashable],
+    codes: Ints,
+    times: Floats | None = None,
+    *,
+    confidence: float = 0.95,
+    window: int | None = None,
+    top: int = 5,
+    method: str = "auto",
+) -> Summary:
+    """Counts behind released streams with confidence intervals, from releases and public parameters alone.
+
+    Where every release can be inverted (`randomized_response`, any kernel with as many outputs as symbols, at ε > 0
+    throughout) and no few events outweigh the others, the intervals assume nothing about the data: "design". Else a
+    chain is learned from the releases and truths are drawn from what they leave open: "learned". The model of the
+    release is trusted in neither, though the second leans on it where the releases say little.
+
+    Parameters: users and released codes, event by event, in time order within each user; `window` counts events of a
+    stream that make one window of the histogram over time (one window by default); `method` is "auto", "design" or
+    "learned".
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", epsilon=2.0)
+    >>> found = summarise(setting, ["ann"] * 6 + ["bob"] * 4, np.array([0, 0, 0, 1, 1, 0, 0, 0, 0, 1]))
+    >>> found.method, found.histogram.value.round(1).tolist(), found.events
+    ('design', [7.6, 2.4], 10)
+
+    Reference: Kairouz, Bonawitz, Ramage 2016 (inversion); Carter, Kohn 1994 (forward filtering, backward sampling).
+    """
+    _check(setting, users, codes, confidence, window, top, method)
+    index: dict[Hashable, int] = {}
+    who = np.array([index.setdefault(user, len(index)) for user in users], np.int64)
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    slots = posterior.windows_of(np.sort(who, kind="stable"), window)
+    size = np.bincount(slots)
+    found = unbiased.indicators(setting, who, codes, times) if method != "learned" else None
+    if method == "auto" and found is not None and found.heavy:
+        found = None
+    if found is None and method == "design":
+        raise InputError(
+            "some releases cannot be inverted: fewer outputs than symbols, or held at ε = 0; use method learned, or "
+            "release with randomized_response"
+        )
+    parts = _design(found, slots, z) if found is not None else _learned(setting, who, codes, times, slots, z)
+    histogram, over_time, transitions, dwell = parts
+    leading, others = _top(histogram, codes.size, top, confidence, z)
+    told = ("design", DESIGN) if found is not None else ("learned", LEARNED)
+    return Summary(
+        len(index), codes.size, confidence, *told, histogram, over_time, size, transitions, dwell, leading, others
+    )
+
+
+def _check(
+    setting: Setting,
+    users: Sequence[Hashable],
+    codes: Ints,
+    confidence: float,
+    window: int | None,
+    top: int,
+    method: str,
+) -> None:
+    if setting.in_batches:
+        raise InputError("intervals are for releases one by one; decode a release in batches instead")
+    if not setting.mechanism.sound:
+        raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
+    if len(users) != codes.size or not codes.size:
+        raise InputError(f"expected a user for each of at least one release, got {len(users)} for {codes.size}")
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
+    if (window is not None and window < 1) or top < 1:
+        raise InputError("expected a window and a number of top symbols of at least 1")
+    if method not in ("auto", "design", "learned"):
+        raise InputError('expected method "auto", "design" or "learned"')
+
+
+def _design(found: unbiased.Indicators, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    counts, spread = unbiased.histogram(found, slots, int(slots.max()) + 1)
+    size = np.bincount(slots).astype(np.float64)
+    moves, moved = unbiased.transitions(found)
+    mean, low, high = unbiased.dwell(found, z)
+    return (
+        _interval(counts.sum(0), spread.sum(0), z, 0.0, float(size.sum())),
+        _interval(counts, spread, z, 0.0, size[:, None]),
+        _interval(moves, moved, z, 0.0, float(len(found.follows()))),
+        Estimate(mean, (high - low) / (2 * z), low, high),
+    )
+
+
+def _interval(value: Floats, variance: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+    error = np.sqrt(np.maximum(variance, 0.0))
+    low, high = np.clip(value - z * error, least, most), np.clip(value + z * error, least, most)
+    return Estimate(np.clip(value, least, most), error, low, high)
+
+
+def _learned(
+    setting: Setting, who: Ints, codes: Ints, times: Floats | None, slots: Ints, z: float
+) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    drawn = posterior.draws(setting, who, codes, times, slots, DRAWN)
+    size = np.bincount(slots).astype(np.float64)
+    runs = drawn.runs()
+    mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
+    pairs = float(codes.size - len(np.unique(who)))
+    return (
+        _spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
+        _spread(drawn.histogram, z, 0.0, size[:, None]),
+        _spread(drawn.transitions, z, 0.0, pairs),
+        _spread(mean, z, 1.0, math.inf),
+    )
+
+
+def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+    """Mean and interval of drawn values, (S, …), widened for there being S of them only."""
+    count = len(drawn)
+    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + 1 / count), z, least, most)
+
+
+def _top(
+    histogram: Estimate, events: int, top: int, confidence: float, z: float
+) -> tuple[tuple[TopSymbol, ...], tuple[int, ...]]:
+    """The most frequent symbols; who is surely or maybe among them holds for all symbols at once (Bonferroni)."""
+    n = histogram.value.size
+    wide = NormalDist().inv_cdf(1 - (1 - confidence) / (2 * n)) * histogram.error
+    low, high = histogram.value - wide, histogram.value + wide
+    order = np.argsort(-histogram.value, kind="stable")
+    rivals: NDArray[np.bool_] = high[None, :] >= low[:, None]  # others that may be as frequent
+    np.fill_diagonal(rivals, False)
+    sure = rivals.sum(1) < top
+    maybe = (low[None, :] > high[:, None]).sum(1) < top
+    shares = (histogram.value / events, histogram.low / events, histogram.high / events)
+    share, least, most = shares
+    leading = tuple(
+        TopSymbol(int(x), float(share[x]), float(least[x]), float(most[x]), bool(sure[x])) for x in order[:top]
+    )
+    return leading, tuple(int(x) for x in order[top:] if maybe[x])

@@ -1,0 +1,194 @@
+"""Move a state file on to another model: a cold start for durable releases, the service and the bridge.
+
+Everything a user's state follows from is in the file: the releases. The kernels of each came from the setting that was
+in force, so its column Q(y|·) can be recomputed; weighed under the new chain they give the user's belief and exact
+account, as if the chain had been there from the start. All users move in one transaction, each at its next event, and
+that event's number is written down. Nothing is drawn, and nothing private is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Ints
+from seqveil.receive.coldstart import Lanes, Version
+from seqveil.receive.learn import Evidence
+from seqveil.release import fleet
+from seqveil.release.store.database import Database
+from seqveil.release.store.live import Live, units
+from seqveil.release.store.records import GAP, Stored, codec_of
+from seqveil.release.store.store import described_as
+from seqveil.release.stream import Setting, State
+
+GROUP = 4096  # users weighed together
+SWITCHES = "CREATE TABLE IF NOT EXISTS switches (user INTEGER, version INTEGER, seq INTEGER NOT NULL,"
+SWITCHES += " PRIMARY KEY (user, version)) WITHOUT ROWID"
+VERSIONS = "versions"  # the fact that lists the settings so far
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """How many users moved, to which version, and what the worst of them leaked under the old and the new chain."""
+
+    users: int
+    version: int
+    before: float
+    after: float
+
+
+def upgrade(path: str | os.PathLike[str], settings: Sequence[Setting], new: Setting) -> Upgraded:
+    """Put `new` in force; `settings` are all that the file was released with so far, the first one first.
+
+    *Guarantee*: every release before and after is 2ε-LDP, and those of an ε-LDP mechanism are within ε under every
+    chain; each user's account is from now on the exact leakage of all its releases under the new chain. With a budget,
+    that account may begin above the total, where the new chain makes more of old releases: then nothing more is spent.
+
+    Afterwards the file opens with `new` and no other setting. Parameters: one by one, no batches; the same symbols and
+    budget, no window; states small enough to be kept in the file.
+    """
+    _check(settings, new)
+    now = settings[-1]
+    database = Database(path, codec_of(now))
+    try:
+        with database.transaction():
+            _agree(database, settings)
+            database.settle()
+            done = _move(database, settings, new)
+            told = [*(json.loads(described_as(each)) for each in settings), json.loads(described_as(new))]
+            database.set_fact(VERSIONS, json.dumps(told))
+            database.set_fact("setting", described_as(new))
+        return done
+    finally:
+        database.close()
+
+
+def evidence_of(path: str | os.PathLike[str], settings: Sequence[Setting]) -> Evidence:
+    """All releases of a state file as what can be learned from; `settings` as for `upgrade`."""
+    _check(settings, settings[-1])
+    database = Database(path, codec_of(settings[-1]))
+    try:
+        with database.transaction():
+            _agree(database, settings)
+            database.settle()
+            found: Evidence | None = None
+            for lanes, _ in _groups(database, settings):
+                part = lanes.evidence()
+                found = part if found is None else found + part
+    finally:
+        database.close()
+    if found is None:
+        raise DataError("the state file holds no releases yet; release something first")
+    return found
+
+
+def begun_with(path: str | os.PathLike[str]) -> int:
+    """How many settings a state file was released with so far."""
+    from contextlib import closing
+    from sqlite3 import connect
+
+    with closing(connect(f"file:{os.fspath(path)}?mode=ro", uri=True)) as sql:
+        facts = dict(sql.execute("SELECT name, value FROM facts").fetchall())
+    return len(json.loads(facts[VERSIONS])) if VERSIONS in facts else 1
+
+
+def _check(settings: Sequence[Setting], new: Setting) -> None:
+    if not settings:
+        raise InputError("expected the settings the file was released with, the first one first")
+    names = {each.model.alphabet.fingerprint() for each in (*settings, new)}
+    if len(names) > 1:
+        raise InputError("the new model must number the same symbols; learn it with the alphabet of the file's")
+    if any(each.in_batches or each.budget.per_window is not None for each in (*settings, new)):
+        raise InputError("a state file of batches, or with a window budget, cannot move on to another model")
+    if any(each.budget != settings[0].budget for each in (*settings, new)):
+        raise InputError("expected the same budget before and after; a model changes no promise")
+    if not new.mechanism.sound or not all(Live(each, 1).small for each in (*settings, new)):
+        raise InputError("expected a sound mechanism and a model whose state is small enough to be kept in the file")
+
+
+def _agree(database: Database, settings: Sequence[Setting]) -> None:
+    known, listed = database.fact("setting"), database.fact(VERSIONS)
+    described = [json.loads(described_as(each)) for each in settings]
+    before = [json.loads(known)] if listed is None and known is not None else json.loads(listed or "[]")
+    if before != described:
+        raise InputError(
+            f"{database.name}: was released with {len(before)} other setting{'s' * (len(before) != 1)}; name all of "
+            "them in their order"
+        )
+
+
+def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgraded:
+    sql = database.sql
+    sql.execute(SWITCHES)
+    version, users, before, after = len(settings), 0, 0.0, 0.0
+    for lanes, ids in _groups(database, settings):
+        before = max(before, float(lanes.state.account.worst.max(initial=0.0)))
+        lanes.switch(Version(version + 1, new, 0))
+        state, users = lanes.state, users + ids.size
+        after = max(after, float(state.account.worst.max(initial=0.0)))
+        _write(database, ids, state, new)
+        rows = zip(ids.tolist(), state.steps.tolist(), strict=True)
+        sql.executemany(f"INSERT INTO switches VALUES (?, {version}, ?)", list(rows))
+    return Upgraded(users, version, before, after)
+
+
+def _groups(database: Database, settings: Sequence[Setting]) -> Iterator[tuple[Lanes, Ints]]:
+    """The users in groups, each replayed through all versions: lanes under the last one, and the users' ids."""
+    sql = database.sql
+    everyone = sql.execute("SELECT id, events FROM users WHERE events > 0 ORDER BY id").fetchall()
+    for at in range(0, len(everyone), GROUP):
+        yield _replayed(database, settings, everyone[at : at + GROUP])
+
+
+def _replayed(database: Database, settings: Sequence[Setting], rows: list[tuple[int, int]]) -> tuple[Lanes, Ints]:
+    lanes = Lanes(Version(1, settings[0], 0))  # numbered from 1: exact accounts from the first release on
+    lanes.grow(len(rows))
+    told = [list(database.releases(user, events)) for user, events in rows]
+    for number, setting in enumerate(settings):
+        if number:
+            lanes.switch(Version(number + 1, setting, 0))
+        ends = [_switch(database, user, number + 1, events) for user, events in rows]
+        begins = [_switch(database, user, number, 0) for user, _ in rows]
+        _play(lanes, [each[a:b] for each, a, b in zip(told, begins, ends, strict=True)])
+    return lanes, np.array([user for user, _ in rows], np.int64)
+
+
+def _switch(database: Database, user: int, version: int, otherwise: int) -> int:
+    """The event at which a user moved to a version; who came later was never under an earlier one."""
+    sql = database.sql
+    if version == 0 or not sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'switches'").fetchone():
+        return otherwise
+    row = sql.execute("SELECT seq FROM switches WHERE user = ? AND version = ?", (user, version)).fetchone()
+    if row is not None:
+        return int(row[0])
+    last = sql.execute("SELECT max(version) FROM switches").fetchone()[0]
+    return 0 if last is not None and version <= last else otherwise
+
+
+def _play(lanes: Lanes, told: list[list[Stored]]) -> None:
+    for step in range(max((len(each) for each in told), default=0)):
+        rows = np.array([k for k, each in enumerate(told) if len(each) > step], np.intp)
+        codes = np.array([told[k][step].code for k in rows], np.int64)
+        gone = codes == GAP
+        if gone.any():
+            lanes.skip(rows[gone])
+        if not gone.all():
+            lanes.observe(rows[~gone], codes[~gone])
+
+
+def _write(database: Database, ids: Ints, state: State, new: Setting) -> None:
+    live = Live(new, 1)
+    live.state = fleet.take(state, np.arange(len(state)))
+    packed = live.pack(np.arange(len(state)))
+    width, account = len(packed) // max(1, len(state)), state.account
+    figures = (units(account.most), -units(-account.least), units(state.ldp))
+    ledger = zip(*(figure.tolist() for figure in figures), ids.tolist(), strict=True)
+    database.sql.executemany(
+        "UPDATE users SET most = ?, least = ?, ldp = ?, state = ? WHERE id = ?",
+        [(*told, packed[k * width : (k + 1) * width], user) for k, (*told, user) in enumerate(ledger)],
+    )

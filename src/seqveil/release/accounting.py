@@ -1,0 +1,307 @@
+"""Budgets: how single releases add up, what may be spent, and when it is spent.
+
+`compose` gives the total of T releases by the paper's two theorems and by tighter ones. `Schedule` says how much of ε
+is spent at which release, `Budget` what may be spent at all and what happens when it is gone. Both look at public
+things only (the step, the belief, the account), so their choices leak nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import UNIT, Floats, Ints
+from seqveil.core.mechanisms import check_epsilon
+
+WhenSpent = Literal["hold", "stop", "error"]
+GONE = 1e-6  # below this an ε buys nothing
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Total ε of `releases` releases at ε each: without δ, and with failure probability `delta`, by three bounds."""
+
+    releases: int
+    epsilon: float
+    delta: float
+    basic: float
+    paper: float
+    azuma: float
+    chernoff: float
+
+    @property
+    def best(self) -> float:
+        """The smallest valid one: what the ledger uses."""
+        return min(self.basic, self.paper, self.azuma, self.chernoff)
+
+
+def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
+    """Totals of T releases, each sound at ε, for the true sequence and both sides at once (δ/2 a side).
+
+    With c_k = log ρ_{Y_k}(X_k), |c_k| ≤ ε:
+    - basic: Σε_k = Tε, with certainty (the paper's Theorem 1);
+    - paper: Tε(e^ε-1) + ε√(2T ln(2/δ)) (its Theorem 2);
+    - azuma: E[c_k | past] ≤ ε tanh(ε/2) gives Tε tanh(ε/2) + ε√(2T ln(2/δ));
+    - chernoff: E[e^{λc_k}] ≤ (sinh((λ+1)ε) - sinh(λε)) / sinh ε, optimised over λ.
+
+    >>> total = compose(0.1, 1000, 1e-6)
+    >>> round(total.basic, 3), total.chernoff < total.azuma < total.paper < total.basic
+    (100.0, True)
+
+    Reference: the paper's Theorems 1 and 2 (its batched line prints τ where √τ is meant); docs/theory.md, section 8.
+    """
+    if not 0 < delta < 1:
+        raise InputError(f"expected delta between 0 and 1, got {delta}; try 1e-6")
+    check_epsilon(epsilon, largest=math.inf)  # the formulas hold for every ε; what a release may have is checked there
+    _whole("releases", releases, least=0)
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf  # beyond it a float holds no more
+    wobble = epsilon * math.sqrt(2 * releases * math.log(2 / delta))
+    return Composition(
+        releases,
+        epsilon,
+        delta,
+        basic=releases * epsilon,
+        paper=releases * epsilon * growth + wobble if releases else 0.0,
+        azuma=releases * epsilon * math.tanh(epsilon / 2) + wobble,
+        chernoff=_chernoff(epsilon, releases, delta / 2) if releases else 0.0,
+    )
+
+
+def log_moment(epsilon: float, power: float) -> float:
+    """Largest log E[e^{λc}] a sound kernel at ε allows, λ = `power` of either sign (negative: the lower side)."""
+    # sinh((λ+1)ε) - sinh(λε) = 2 cosh((λ+1/2)ε) sinh(ε/2), and sinh ε = 2 sinh(ε/2) cosh(ε/2);
+    # for -1 < λ < 0 the moment is largest where nothing is released, and is 1
+    return max(0.0, _log_cosh((power + 0.5) * epsilon) - _log_cosh(0.5 * epsilon))
+
+
+def _log_cosh(value: float) -> float:
+    size = abs(value)
+    return size + math.log1p(math.exp(-2 * size)) - math.log(2)
+
+
+def _chernoff(epsilon: float, releases: int, delta: float) -> float:
+    """min over λ of (T log E[e^{λc}] + ln(1/δ)) / λ, the larger of both sides: any λ gives a valid bound."""
+    powers = np.geomspace(1e-4, 1e4, 2001) / epsilon
+    sides = []
+    for sign in (1, -1):
+        logs = np.array([log_moment(epsilon, sign * power) for power in powers])
+        sides.append(float(((releases * logs - math.log(delta)) / powers).min()))
+    return max(sides)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How much to spend at which release; public, because it follows from the step and the belief alone.
+
+    `period` m spends m·ε at every m-th release and nothing in between (docs/theory.md, section 11): the total and the
+    delay stay the same, and on a correlated stream the error falls. `threshold` saves ε at each release and spends what
+    was saved, at most `period`·ε at once, when the expected cost of the best guess under the belief passes the
+    threshold.
+
+    >>> Schedule.pulsed(4).propose(1.0, np.arange(5), np.zeros(5), np.ones(5))[0].tolist()
+    [4.0, 0.0, 0.0, 0.0, 4.0]
+    """
+
+    period: int = 1
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        _whole("period", self.period)
+        if self.threshold is not None:
+            _positive("threshold", self.threshold, or_zero=True)
+
+    @classmethod
+    def pulsed(cls, period: int) -> Schedule:
+        return cls(period)
+
+    @classmethod
+    def belief_driven(cls, threshold: float, most: int = 8) -> Schedule:
+        return cls(most, threshold)
+
+    def propose(self, epsilon: float, steps: Ints, saved: Floats, guess: Floats) -> tuple[Floats, Floats]:
+        """ε wanted for each user's next release, and the savings after it; `guess`: the best guess's expected cost."""
+        if self.threshold is None:
+            return np.where(steps % self.period == 0, self.period * epsilon, 0.0), saved
+        purse = np.minimum(saved + epsilon, self.period * epsilon)
+        wanted = np.where(guess > self.threshold, purse, 0.0)
+        return wanted, purse - wanted
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent, and what happens when it is gone.
+
+    - `total`: the exact leakage of the whole stream never passes it. Before each release ε is cut to what no outcome
+      can carry past the total; after it only what was realised is charged (docs/theory.md, section 7), so unspent ε
+      comes back.
+    - `horizon`: with a total, spread it evenly over this many releases (refunds are spread over what is left).
+    - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it.
+    - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
+      hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
+      the releases of a stream with probabilities within a factor e^ldp_total of each other.
+    - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more;
+      "error" refuses the event, which counts as if it had never come, and raises BudgetSpent once the rest of the call
+      is released. Never a silent overspend.
+
+    >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.zeros(2, int), np.array([0.0, 2.5]), np.zeros(2)).tolist()
+    [1.0, 0.5]
+    """
+
+    total: float | None = None
+    horizon: int | None = None
+    per_window: float | None = None
+    releases: int | None = None
+    seconds: float | None = None
+    when_spent: WhenSpent = "hold"
+    ldp_total: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("total", "per_window", "seconds", "ldp_total"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+        for name in ("horizon", "releases"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name))
+        if self.when_spent not in ("hold", "stop", "error"):
+            raise InputError(f'expected when_spent to be "hold", "stop" or "error", got {self.when_spent!r}')
+        if self.horizon is not None and self.total is None:
+            raise InputError("a horizon needs a total to spread over it; pass total=…")
+        if (self.per_window is None) != (self.releases is None and self.seconds is None):
+            raise InputError("a window budget needs per_window and one of releases or seconds")
+        if self.releases is not None and self.seconds is not None:
+            raise InputError("a window is counted in releases or in seconds, not both")
+
+    @property
+    def limited(self) -> bool:
+        return any(limit is not None for limit in (self.total, self.per_window, self.ldp_total))
+
+    @property
+    def span(self) -> float | None:
+        """Length of the window, in releases or seconds; none where there is no window."""
+        return self.releases if self.releases is not None else self.seconds
+
+    def allow(self, wanted: Floats, steps: Ints, spent: Floats, in_window: Floats, period: int = 1) -> Floats:
+        """The ε each user may spend now: what is wanted, cut to what is left (shared out over the pulses to come)."""
+        allowed = wanted
+        if self.total is not None:
+            left = np.maximum(0.0, self.total - spent)
+            if self.horizon is not None:
+                pulses = -(-(self.horizon - steps) // period)
+                left = np.where(steps < self.horizon, left / np.maximum(1, pulses), 0.0)
+            allowed = np.minimum(allowed, left)
+        if self.per_window is not None:
+            allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
+        return allowed
+
+    def ldp_left(self, spent: Floats, steps: Ints) -> Floats:
+        """What is left of `ldp_total` after so much in so many steps, whichever way their sum was rounded."""
+        most = spent * (1 + (steps + 4) * UNIT)
+        return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
+
+    def to_json(self) -> dict[str, object]:
+        """The fields as plain values; `ldp_total` only where it is given, so that older files say the same."""
+        told = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in told.items() if name != "ldp_total" or value is not None}
+
+    def describe(self) -> str:
+        parts = []
+        if self.total is not None:
+            spread = f" over {self.horizon} releases" if self.horizon else ""
+            parts.append(f"at most {self.total:g} in total{spread}")
+        if self.per_window is not None:
+            unit = f"{self.releases} releases" if self.releases else f"{self.seconds:g} seconds"
+            parts.append(f"at most {self.per_window:g} in any {unit}")
+        if self.ldp_total is not None:
+            parts.append(f"at most {self.ldp_total:g} in total without any model")
+        return (" and ".join(parts) + f", then {self.when_spent}") if parts else "no limit on the total"
+
+
+def _whole(name: str, value: object, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(f"expected {name} to be a whole number ≥ {least}, got {value}")
+
+
+def _positive(name: str, value: object, or_zero: bool = False) -> None:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):  # type: ignore[arg-type, operator]
+        raise InputError(f"expected {name} to be a finite number {'≥' if or_zero else 'above'} 0, got {value}")
+
+
+_BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
+
+
+def check_times(users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
+    """Refuse the times of a whole call at once; `latest`: for each event, the last time of its user before the call.
+
+    >>> check_times(np.array([0, 1, 0]), np.array([5.0, 1.0, 6.0]), np.array([5.0, -np.inf, 5.0]))
+    """
+    order = np.argsort(users, kind="stable")
+    who, when = users[order], times[order]
+    again = np.zeros(who.size, bool)
+    again[1:] = who[1:] == who[:-1]
+    before = np.where(again, np.roll(when, 1), latest[order])
+    if not np.isfinite(times).all() or (when < before).any():
+        raise InputError(_BACK)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Realised costs of recent releases with their stamps, one row a user: what a window budget looks back on."""
+
+    costs: Floats  # (B, W)
+    stamps: Floats  # (B, W)
+
+    @classmethod
+    def start(cls, users: int) -> Window:
+        return cls(np.zeros((users, 0)), np.zeros((users, 0)))
+
+    @property
+    def latest(self) -> Floats:
+        """The last stamp of each user: no time may be before it."""
+        return self.stamps.max(1, initial=-np.inf)
+
+    def within(self, now: Floats, span: float | None) -> Floats:
+        """Sum of the costs stamped less than `span` ago."""
+        if span is None:
+            return np.zeros(len(now))
+        if (now < self.latest).any() or not np.isfinite(now).all():
+            raise InputError(_BACK)
+        if not self.costs.shape[1]:
+            return np.zeros(len(now))
+        # one by one, so that empty places in front, which depend on the other users, change no last bit
+        return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
+
+    def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
+        if span is None:
+            return self
+        stamps = np.column_stack([self.stamps, now])
+        # whatever leaves the window, the last stamp of a user stays: no later one may be before it
+        fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)
+        return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
+
+    def take(self, users: NDArray[np.intp] | slice) -> Window:
+        return Window(self.costs[users], self.stamps[users])
+
+    def padded(self, width: int) -> Window:
+        """The same with room for `width` costs: old, empty ones in front."""
+        missing = width - self.costs.shape[1]
+        if missing == 0:
+            return self
+        front = ((0, 0), (missing, 0))
+        return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))
+
+
+def _since(stamps: Floats, now: Floats, span: float) -> NDArray[np.bool_]:
+    """Which stamps lie less than `span` before now, exactly, also where the difference is no float."""
+    there = np.isfinite(stamps)
+    then, until = np.where(there, stamps, now[:, None]), now[:, None]
+    with np.errstate(invalid="ignore"):  # a user who never released anything has no time yet
+        ago = until - then
+        back = until - ago
+        cut = (until - (ago + back)) + (back - then)  # what rounding left out: until - then = ago + cut
+    return there & ((ago < span) | ((ago == span) & (cut < 0)))

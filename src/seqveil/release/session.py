@@ -1,0 +1,232 @@
+"""One user's stream, released as it happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqveil.core import filtering, html
+from seqveil.core.coins import coins
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints, Kernel
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.core.times import Time, seconds
+from seqveil.release import batches, stream
+from seqveil.release.accounting import Budget, Composition, Schedule, compose
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream stands: what was released, what it leaked, what is left. Public, and free of raw data."""
+
+    releases: int
+    leakage: float
+    most: float
+    least: float
+    by_composition: float
+    ldp: float
+    budget_left: float | None
+    private: bool
+
+
+class Session:
+    """Releases one stream symbol by symbol, and keeps the exact account of what that told.
+
+    *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
+    [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
+    2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
+    session: one release is made at a time, and each is charged.
+
+    Parameters: the model; the mechanism's name; ε per release, or per batch (on average, where a schedule pulses it);
+    the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
+    default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for
+    research only: a seeded session is marked not private.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> session = Session(model, epsilon=1.0, seed=1)
+    >>> released = [session.release(x) for x in [0, 0, 0, 1, 1]]
+    >>> session.leakage <= 5.0, session.private
+    (True, False)
+
+    >>> session = Session(model, epsilon=5.0, batch=5, seed=1)
+    >>> session.release_batch([0, 0, 0, 1, 1])
+    [0, 0, 0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        model: MarkovModel,
+        mechanism: str | Mechanism | BatchMechanism = "optimal",
+        epsilon: float | None = 0.5,
+        distortion: str | Distortion = "hamming",
+        batch: int = 1,
+        budget: Budget | float | None = None,
+        seed: int | None = None,
+        *,
+        schedule: Schedule | int | None = None,
+    ) -> None:
+        if batch != 1 and mechanism == "optimal":
+            mechanism = "auto"  # the default of batches
+        self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
+        self._state = stream.State.start(self._setting)
+        self._coins = coins(seed)
+        self._released = 0
+        self._paths: list[tuple[int, ...] | None] = []
+        self._waiting: list[int] = []
+        self._lock = threading.RLock()  # around whatever reads or moves the state
+
+    @property
+    def setting(self) -> stream.Setting:
+        return self._setting
+
+    @property
+    def private(self) -> bool:
+        """False for a seeded session: anyone with the seed can undo it."""
+        return self._coins.private
+
+    @property
+    def belief(self) -> Floats:
+        """What an observer of the releases believes about the next symbol, before it is released."""
+        with self._lock:
+            law = filtering.symbols(self._setting.model, self._state.states)[0].copy()
+        law.flags.writeable = False
+        return law
+
+    @property
+    def leakage(self) -> float:
+        """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
+        with self._lock:
+            return float(self._state.account.worst[0])
+
+    @property
+    def paths(self) -> list[tuple[int, ...] | None]:
+        """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
+        with self._lock:
+            return list(self._paths)
+
+    def kernel(self, time: Time | None = None) -> Kernel:
+        """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
+        with self._lock:
+            epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
+            stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
+        return stack.one(0, self._setting.model.alphabet)
+
+    def release(self, symbol: Any, time: Time | None = None) -> Any:
+        """The released symbol; None where the budget is spent and its policy is "stop".
+
+        Where it is "error", BudgetSpent is raised before a coin is thrown, and the symbol counts as if it had not come.
+        """
+        if self._setting.in_batches:
+            if self._setting.batch > 1:
+                raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
+            made = self.release_batch([symbol], time)
+            return None if made is None else made[0]
+        return self._one(self._setting.model.alphabet.encode_one(symbol), time)
+
+    def _one(self, code: int, time: Time | None) -> Any:
+        with self._lock:
+            raw = np.array([code], np.int64)
+            released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
+            out = int(released.codes[0])
+            if out == stream.REFUSED:
+                raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
+            self._released += out != stream.NOTHING
+        return None if out == stream.NOTHING else self._setting.model.alphabet.decode_one(out)
+
+    def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
+        """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
+
+        What is published is the path (`paths`); the reproduction is the best estimate that follows from it.
+        """
+        if len(symbols) != self._setting.batch:
+            raise InputError(
+                f"expected a batch of {self._setting.batch} symbols, got {len(symbols)}; push symbols one by one and "
+                "flush at the end for a short last batch"
+            )
+        if not self._setting.in_batches:
+            made = self.release(symbols[0], time)
+            return None if made is None else [made]
+        return self._send(self._setting.model.alphabet.encode(symbols), time)
+
+    def push(self, symbol: Any, time: Time | None = None) -> list[Any] | None:
+        """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then.
+
+        Where that batch cannot be released (its budget is spent, say), the symbol counts as if it had not come: it may
+        be pushed again later.
+        """
+        code = self._setting.model.alphabet.encode_one(symbol)
+        with self._lock:
+            waiting = [*self._waiting, code]
+            if len(waiting) < self._setting.batch:
+                self._waiting = waiting
+                return []
+            return self._send_off(waiting, time)
+
+    def flush(self, time: Time | None = None) -> list[Any] | None:
+        """Release the symbols that wait as a short batch: the end of the stream."""
+        with self._lock:
+            return self._send_off(self._waiting, time) if self._waiting else []
+
+    def _send_off(self, codes: list[int], time: Time | None) -> list[Any] | None:
+        """Release these symbols; only then does none wait."""
+        if self._setting.in_batches:
+            made = self._send(np.array(codes, np.int64), time)
+        else:  # a batch of one
+            released = self._one(codes[0], time)
+            made = None if released is None else [released]
+        self._waiting = []
+        return made
+
+    def _send(self, codes: Ints, time: Time | None) -> list[Any] | None:
+        stamp = None if time is None else float(seconds([time])[0])
+        with self._lock:
+            sent, self._state = batches.step(self._setting, self._state, codes, self._coins, stamp)
+            self._paths.append(None if sent is None else sent.path)
+            if sent is None:
+                return None
+            self._released += codes.size
+        return self._setting.model.alphabet.decode(sent.codes)
+
+    def standing(self) -> Standing:
+        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""
+        with self._lock:
+            state, setting, released = self._state, self._setting, self._released
+        spent, leaked = float(state.spent[0]), float(state.account.worst[0])
+        left = None if setting.budget.total is None else max(0.0, setting.budget.total - leaked)
+        most, least = float(state.account.most[0]), float(state.account.least[0])
+        return Standing(
+            released,
+            leaked,
+            most,
+            least,
+            spent,
+            float(state.ldp[0]),
+            left,
+            self.private,
+        )
+
+    def compose(self, releases: int, delta: float = 1e-6) -> Composition:
+        """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
+        period = self._setting.schedule.period
+        pulses = -(-releases // period)
+        return compose(self._setting.epsilon * period, pulses, delta)
+
+    def __repr__(self) -> str:
+        setting = self._setting
+        return (
+            f"Session({setting.mechanism.name}, ε={setting.epsilon:g}, {setting.model.n} symbols, "
+            f"{self._released} released, leakage {self.leakage:.4g})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html.session(self._setting, self.standing())
+
+
+def _row(time: Time | None) -> Floats | None:
+    return None if time is None else seconds([time])

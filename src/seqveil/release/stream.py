@@ -1,0 +1,428 @@
+"""One release as a pure step: (setting, state, symbols, coins) → (release, next state), for one user or many at once.
+
+The setting and the state are public: an observer who has the model and the releases can compute both. Raw symbols enter
+as an argument and leave no trace but the draw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import fast, filtering, mechanisms
+from seqveil.core import times as clock
+from seqveil.core.coins import Coins, rows
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
+from seqveil.core.leakage import Account, between, weight_range
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.core.symbols import UNKNOWN as UNKNOWN
+from seqveil.release import accounting
+from seqveil.release.accounting import GONE, Budget, Schedule, Window
+
+NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
+REFUSED = -3  # of an event that was not taken, because the budget is spent and the policy says error
+
+Part = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything public about a stream's release but the releases themselves."""
+
+    model: MarkovModel
+    mechanism: Mechanism | BatchMechanism
+    epsilon: float
+    distortion: Distortion
+    schedule: Schedule = field(default_factory=Schedule)
+    budget: Budget = field(default_factory=Budget)
+    batch: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        model: MarkovModel,
+        mechanism: str | Mechanism | BatchMechanism = "optimal",
+        epsilon: float | None = 0.5,
+        distortion: str | Distortion = "hamming",
+        schedule: Schedule | int | None = None,
+        budget: Budget | float | None = None,
+        batch: int = 1,
+    ) -> Setting:
+        """A checked setting from what a person types: names, a period, a total, a batch size."""
+        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
+            raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
+        costs = resolve(distortion, model.alphabet)
+        if mechanism == "auto" and batch == 1:
+            mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
+        chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
+        if isinstance(chosen, Mechanism) and chosen.for_model is not None:
+            chosen = replace(chosen, build=chosen.for_model(model))
+        purse = budget if isinstance(budget, Budget) else Budget(total=budget)
+        if purse.limited and not chosen.sound:
+            raise InputError(
+                f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
+            )
+        if purse.ldp_total is not None and not math.isfinite(chosen.ldp):
+            raise InputError(
+                f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
+            )
+        plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
+        if epsilon is None and purse.total is not None and purse.horizon is not None:
+            epsilon = min(purse.total, chosen.largest / plan.period)  # the horizon spreads it
+        if epsilon is None:
+            raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
+        rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
+        mechanisms.check_epsilon(rate * plan.period, "epsilon × period", chosen.largest)
+        return cls(model, chosen, rate, costs, plan, purse, int(batch))
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether releases are batches (of one symbol, perhaps), published as paths."""
+        return isinstance(self.mechanism, BatchMechanism)
+
+    def describe(self) -> dict[str, object]:
+        """The public parameters a receiver needs besides the model, as plain values."""
+        return {
+            "model": self.model.fingerprint,
+            "mechanism": self.mechanism.name,
+            "epsilon": self.epsilon,
+            "distortion": self.distortion.name,
+            "batch": self.batch,
+            "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
+            "budget": self.budget.to_json(),
+        }
+
+    def ldp_cost(self, epsilons: Floats) -> Floats:
+        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+        return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Public state of B streams, one row a user: what the releases so far imply."""
+
+    states: Floats  # (B, S) law of the next state of the chain, as `belief` keeps it
+    steps: Ints  # (B,) events so far, released or not
+    spent: Floats  # (B,) Σ of the ε used: what basic composition charges
+    saved: Floats  # (B,) ε put by, by a belief-driven schedule
+    account: Account
+    window: Window
+    ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
+
+    @classmethod
+    def start(cls, setting: Setting, users: int = 1) -> State:
+        model = setting.model
+        states = filtering.start(model, users)
+        steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
+        account, window = Account.start(model, users), Window.start(users)
+        return cls(states, steps, spent, saved, account, window, np.zeros(users))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
+
+    codes: Ints  # (B,) NOTHING where nothing was released, REFUSED where the event was not taken
+    epsilons: Floats  # (B,)
+    columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
+    beliefs: Floats  # (B, n) before the release
+
+    def take(self, users: Part) -> Released:
+        """Of some users."""
+        return Released(*(getattr(self, f.name)[users] for f in fields(self)))
+
+
+def step(
+    setting: Setting, state: State, codes: Ints, coins: Coins, times: Floats | None = None
+) -> tuple[Released, State]:
+    """Release one symbol for each user and charge it.
+
+    Where a user's budget is spent and the policy is "error", the code is REFUSED: no coin is thrown, and the user's
+    state stays as it is. Whoever keeps the state keeps it first, and raises `budget_spent` then: a release that was
+    drawn is never taken back.
+
+    *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
+    stream so far is what the next state's account says; a budget is never passed. Who is refused follows from each
+    user's own public state. A code UNKNOWN, a value outside the alphabet, is released by a draw from the kernel's
+    marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
+    symbol (`hidden`).
+    """
+    return _advance(
+        setting, state, _Truths(setting, state, raw_codes(codes, setting.model.n, len(state)), coins), times
+    )
+
+
+_TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
+
+
+def check_times(setting: Setting, users: Part, times: Floats | None, latest: Floats) -> None:
+    """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
+
+    `latest`: for each event, the last time of its user before the call.
+    """
+    if setting.budget.seconds is None or not users.size:
+        return
+    if times is None:
+        raise InputError(_TIMELESS)
+    accounting.check_times(users, times, latest)
+
+
+def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
+    """The codes of raw symbols, UNKNOWN among them, through the gate.
+
+    >>> raw_codes([0, 1], 2)
+    array([0, 1])
+    """
+    return gate(codes, n, count, also=UNKNOWN)
+
+
+def hidden(setting: Setting, states: Floats, codes: Ints, coins: Coins) -> Ints:
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more coin of its event.
+
+    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
+    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
+    rows holds between it and any row. Nothing else of the event differs.
+    """
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
+        return codes
+    filled = codes.copy()
+    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(coins, lost).draw(lost.size))
+    return filled
+
+
+def drawn(laws: Floats, thrown: Ints) -> Ints:
+    """A symbol from each law (B, n), by one coin each; what has no probability is never drawn."""
+    reached = np.cumsum(to_weights(laws), axis=1)
+    return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
+
+
+def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
+    """What to raise once everything but the events refused is released and kept."""
+    places = np.flatnonzero(refused).tolist()
+    rest = "nothing was released" if len(places) == refused.size else (
+        f"{len(places)} of {refused.size} events were refused, the others are released for good"
+    )  # fmt: skip
+    return BudgetSpent(f"the budget is spent ({setting.budget.describe()}); {rest}", made, places)
+
+
+def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
+    """The same step as an observer sees it: the release is given, nothing private is needed."""
+    return _advance(setting, state, _Given(gate(codes, setting.model.n, len(state), NOTHING, DataError)), times)
+
+
+def gate(
+    codes: Any, n: int, count: int | None = None, also: int | None = None, problem: type[InputError] = InputError
+) -> Ints:
+    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or `also`, in `count` places.
+
+    Compiled code looks nothing up in vain: what passes here is all it ever sees.
+    """
+    given = np.asarray(codes)
+    whole = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
+    if not whole or (count is not None and given.size != count):
+        many = "" if count is None else f"{count} "
+        raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
+    if given.size and not (given.min() >= 0 and given.max() < n):
+        wrong = ((given < 0) & (True if also is None else given != also)) | (given >= n)
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise problem(
+                f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+            )
+    return given.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Truths:
+    """Raw symbols and the coins that decide what is released for them."""
+
+    setting: Setting
+    state: State
+    codes: Ints
+    coins: Coins
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Raw symbols come whether or not they are released."""
+
+    def of(self, part: Part) -> _Thrown:
+        own = rows(self.coins, part)
+        known = hidden(self.setting, self.state.states[part], self.codes[part], own)
+        return _Thrown(known, own.draw(part.size))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Thrown:
+    """Raw symbols of some users, and a coin thrown for each."""
+
+    codes: Ints
+    coins: Ints
+
+    def some(self, part: Part) -> _Thrown:
+        return _Thrown(self.codes[part], self.coins[part])
+
+    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+        mechanism = mechanisms.get(setting.mechanism)
+        return fast.release(mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
+
+    def pick(self, built: Kernels) -> Ints:
+        return built.pick(self.codes, self.coins)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Given:
+    """Releases that were made."""
+
+    codes: Ints
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Nothing stands exactly where the budget's policy says that nothing is released."""
+        if ((self.codes == NOTHING) != silent).any():
+            raise DataError(
+                "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
+                "schedule and budget, and that no row was lost"
+            )
+
+    def of(self, part: Part) -> _Given:
+        return _Given(self.codes[part])
+
+    some = of
+
+    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+        made = fast.observe(mechanisms.get(setting.mechanism), beliefs, epsilon, setting.distortion, self.codes)
+        return None if made is not None and made.impossible else made
+
+    def pick(self, built: Kernels) -> Ints:
+        match = (built.outputs == self.codes[:, None]) & (built.extremes()[1] > 0)
+        if not match.any(1).all():
+            raise DataError(
+                "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
+                "epsilon, schedule and budget are those of the release"
+            )
+        return match.argmax(1)
+
+
+def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
+    """The kernels for these beliefs at one ε; 0 gives the best guess, which leaks nothing."""
+    if epsilon < GONE:
+        return mechanisms.constant(beliefs, setting.distortion)
+    return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
+
+
+def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
+    if setting.budget.seconds is not None and times is None:
+        raise InputError(_TIMELESS)
+    if setting.budget.seconds is not None and times is not None:
+        clock.check(times, setting.budget.seconds)
+    guess = np.zeros(len(state))
+    if setting.schedule.threshold is not None:
+        beliefs = filtering.symbols(setting.model, state.states)
+        guess = setting.distortion.expected(beliefs).min(1)
+    wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
+    if not setting.budget.limited and setting.epsilon >= GONE:
+        return wanted, np.zeros(len(state), bool), saved
+    recent = state.window.within(_now(setting, state, times), setting.budget.span)
+    pulse = setting.schedule.period if setting.schedule.threshold is None else 1
+    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
+    if setting.budget.ldp_total is not None:
+        allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
+    gone = (wanted > 0) & (allowed < GONE)
+    return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
+
+
+def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
+    return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
+
+
+def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
+    epsilons, gone, saved = allowance(setting, state, times)
+    silent = gone & (setting.budget.when_spent != "hold")
+    source.fit(silent)
+    model = setting.model
+    beliefs = filtering.symbols(model, state.states)
+    levels = _levels(epsilons, silent)
+    if len(levels) == 1 and levels[0][1].size == len(state):  # all alike: nothing to put together
+        codes, columns = _choose(setting, beliefs, levels[0][0], source.of(levels[0][1]))
+    else:
+        unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
+        codes, columns = np.full(len(state), unmade, np.int64), np.ones((len(state), model.n), np.int64)
+        for epsilon, users in levels:
+            codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
+    refused = codes == REFUSED
+    states, account, (low, high, marginal) = _account(setting, state, columns)
+    window = state.window
+    if setting.budget.span is not None:
+        least, most = between(low, high, marginal, model.size)
+        cost = np.where(silent, 0.0, np.maximum(most, -least))
+        # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
+        now = np.where(refused, window.latest, _now(setting, state, times))
+        window = window.push(now, cost, setting.budget.span)
+    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    after = State(states, state.steps + 1, spent, saved, account, window, ldp)
+    return Released(codes, epsilons, columns, beliefs), _unmoved(state, after, refused) if refused.any() else after
+
+
+def _unmoved(before: State, after: State, rows: Mask) -> State:
+    """The state after a step with these users as they were before it; their windows have not moved."""
+    for name in ("states", "steps", "spent", "saved", "ldp"):
+        getattr(after, name)[rows] = getattr(before, name)[rows]
+    for f in fields(Account):
+        getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]
+    return after
+
+
+def _levels(epsilons: Floats, silent: NDArray[np.bool_]) -> list[tuple[float, Part]]:
+    """The values of ε in use, ascending, each with the users who release at it."""
+    if epsilons.size and not silent.any() and (epsilons == epsilons[0]).all():
+        return [(float(epsilons[0]), np.arange(epsilons.size))]
+    return [(float(e), np.flatnonzero((epsilons == e) & ~silent)) for e in np.unique(epsilons[~silent])]
+
+
+def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:
+    """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
+    made = None if epsilon < GONE else source.quickly(setting, beliefs, epsilon)
+    if made is not None and not made.left.size:
+        return made.codes, made.columns
+    users, n = beliefs.shape
+    codes, columns = np.empty(users, np.int64), np.empty((users, n), np.int64)
+    left = np.arange(users)
+    if made is not None:
+        codes, columns, left = made.codes, made.columns, made.left
+    for part in _parts(setting, left, epsilon):
+        built = kernels(setting, beliefs[part], epsilon)
+        drawn = source.some(part).pick(built)
+        codes[part], columns[part] = built.outputs[np.arange(part.size), drawn], built.column(drawn)
+    return codes, columns
+
+
+def _account(setting: Setting, state: State, columns: Ints) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
+    """Law of the next states, the account, and least, largest and mean weight of each release."""
+    model = setting.model
+    quick = None if np.isinf(state.account.most).any() else fast.update(model, state.states, columns)
+    if quick is not None:
+        states, marginal, low, high = quick
+        return states, fast.charge(model, state.account, columns, marginal, low, high), (low, high, marginal)
+    states, marginal = filtering.move(model, state.states, columns)
+    possible = filtering.possible(model, state.states)
+    account = state.account.charge(model, columns, marginal, possible)
+    return states, account, (*weight_range(columns, possible), marginal)
+
+
+def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
+    """Users in parts whose kernels fit the memory of a few megabytes."""
+    n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
+    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
+    size = max(1, 1_000_000 // table)
+    return [users[at : at + size] for at in range(0, users.size, size)]
