@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from seqveil.spark import release, session
 
 from benchmarks.store import SYMBOLS, chain
 from seqveil import MarkovModel, Setting
 from seqveil.interfaces.spark.counting import fit_counted
+from seqveil.spark import release, session
 
 EVENTS, USERS, FILES, EPSILON, TIMES, WARM, BUCKETS = 200_000, 10_000, 8, 1.0, 2, 2, 16
 MANY = 20_000  # users of the checkpoint that is weighed

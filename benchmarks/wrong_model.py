@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from seqveil.datasets import Dataset
 
 from seqveil import MarkovModel, Setting, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
+from seqveil.datasets import Dataset
 from seqveil.receive.audit import wrong_model_bound
 from seqveil.receive.drift import Drift
 from seqveil.receive.reweigh import Shadow

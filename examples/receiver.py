@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from seqveil.client import Client, Release, ServiceError
 
+from seqveil.client import Client, Release, ServiceError
 from seqveil.core import filtering
 from seqveil.release import batches, stream
 from seqveil.release.stream import NOTHING, Setting, State

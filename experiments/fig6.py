@@ -11,12 +11,11 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from seqveil.datasets import Dataset
-
 from experiments import streams
 from experiments.claims import judge
 from experiments.context import Context
 from seqveil import Setting
+from seqveil.datasets import Dataset
 from seqveil.evaluate.rivals.topl import MOST
 
 TITLE = "Click streams: wrong symbols against ε"

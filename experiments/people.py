@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from seqveil.datasets import Dataset
 
 from experiments.context import Context
 from seqveil import MarkovModel, datasets
@@ -21,6 +20,7 @@ from seqveil.core.alphabet import Grid
 from seqveil.core.distortion import Distortion, euclidean
 from seqveil.core.errors import DataError
 from seqveil.core.model import Counts
+from seqveil.datasets import Dataset
 
 Codes = np.ndarray
 

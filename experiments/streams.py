@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from seqveil.datasets import Dataset
 
 from seqveil import Fleet, MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
+from seqveil.datasets import Dataset
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches
 from seqveil.release.stream import State

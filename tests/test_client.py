@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seqveil.client import Client, Event, ServiceError, Unreachable
 
 from examples.receiver import LiveDecoder
 from seqveil import decode
+from seqveil.client import Client, Event, ServiceError, Unreachable
 from seqveil.core.errors import InputError
 from seqveil.receive.decode import decode_paths
 from seqveil.release.accounting import Budget

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from seqveil.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
 
 import reference_streams as streams
 from seqveil import Budget, Fleet, MarkovModel, Setting
+from seqveil.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError, ModelError

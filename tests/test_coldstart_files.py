@@ -5,9 +5,9 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from seqveil.coldstart import Versions
 
 from seqveil import MarkovModel
+from seqveil.coldstart import Versions
 from seqveil.core.errors import DataError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow.coldstart import audit_cold

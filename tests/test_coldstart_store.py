@@ -112,7 +112,6 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path):
 def test_the_command_begins_learns_and_goes_on(tmp_path, capsys):
     """release --state, upgrade, release --state again: the same output file, and a second upgrade after a kill."""
     from seqveil.coldstart import Versions
-
     from seqveil.interfaces.cli import main
 
     truth, place = TRUTH.sample(24, users=300, seed=4), str(tmp_path)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seqveil.coldstart import ColdStart, Points
 
 import reference_streams as ref
 from seqveil import Budget, MarkovModel, Session, mechanisms
+from seqveil.coldstart import ColdStart, Points
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.cli import main

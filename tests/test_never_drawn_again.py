@@ -10,9 +10,9 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from seqveil.coldstart import ColdStart
 
 from benchmarks.calls import BUDGETS, POLICIES, InRoster, InStore, Seen, scripted, setting_of, worst, worst_of_all
+from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.kernel import Kernels

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seqveil.planning import Plan, Row
 
 import seqveil as sv
 from seqveil import planning, plots
 from seqveil.core.errors import InputError
 from seqveil.interfaces.plots import _canvas
+from seqveil.planning import Plan, Row
 
 STEPS, SYMBOLS = 12, 5
 

@@ -9,9 +9,9 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from seqveil.coldstart import Versions
 
 from seqveil import MarkovModel
+from seqveil.coldstart import Versions
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow import decode_file, release_file

@@ -16,10 +16,10 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from seqveil.client import Client
 
 import reference_streams as ref
 from seqveil import SeqveilError
+from seqveil.client import Client
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel

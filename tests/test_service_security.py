@@ -12,9 +12,9 @@ import time
 
 import numpy as np
 import pytest
-from seqveil.client import Client, Unreachable
 
 import reference_streams as ref
+from seqveil.client import Client, Unreachable
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
@@ -306,7 +306,8 @@ def test_nothing_goes_to_telemetry(service):
 
 
 def test_the_service_is_not_imported_unless_asked_for():
-    code = "import sys, seqveil, seqveil.client, seqveil.interfaces.cli, seqveil.interfaces.service.tokens; print(*sys.modules)"
+    names = "seqveil, seqveil.client, seqveil.interfaces.cli, seqveil.interfaces.service.tokens"
+    code = f"import sys, {names}; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"fastapi", "uvicorn", "pydantic", "prometheus_client", "starlette"} & set(found)
 

@@ -14,8 +14,6 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
-from seqveil.spark import Columns, account, fit, release, session_conf, total
-
 import sparks
 from seqveil import MarkovModel, Setting
 from seqveil.core.alphabet import Alphabet, Bins, Grid
@@ -28,6 +26,7 @@ from seqveil.interfaces.spark.reading import read
 from seqveil.release.accounting import Budget
 from seqveil.release.store import Store
 from seqveil.release.stream import UNKNOWN
+from seqveil.spark import Columns, account, fit, release, session_conf, total
 
 KEY = sparks.KEY
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]

@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 
 pytest.importorskip("pyspark")
-from seqveil.spark import account
-
 import sparks
 from seqveil.release.store import Store
+from seqveil.spark import account
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
 FILES = 8

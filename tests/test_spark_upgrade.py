@@ -20,11 +20,10 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.tws_tester import TwsTester  # noqa: E402
 from pyspark.sql.types import StringType  # noqa: E402
-from seqveil.coldstart import Versions  # noqa: E402
-from seqveil.spark import Query, carried, evidence_of, move, total  # noqa: E402
 
 import sparks  # noqa: E402
 from seqveil import MarkovModel, Setting  # noqa: E402
+from seqveil.coldstart import Versions  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.interfaces.cli import main  # noqa: E402
 from seqveil.interfaces.spark.bucket import Kept  # noqa: E402
@@ -36,6 +35,7 @@ from seqveil.interfaces.spark.replay import MOVED, carry, refuse_unmovable, stre
 from seqveil.receive import upgrade as embedded  # noqa: E402
 from seqveil.release.accounting import Budget  # noqa: E402
 from seqveil.release.store import Store  # noqa: E402
+from seqveil.spark import Query, carried, evidence_of, move, total  # noqa: E402
 
 KEY = sparks.KEY
 TRUTH = MarkovModel([0.5, 0.3, 0.2], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from seqveil.coldstart import ColdStart
 
 import served
 from seqveil import Budget, MarkovModel
+from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.flow import release_file

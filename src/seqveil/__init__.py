@@ -8,7 +8,18 @@ the data is correlated.
 True
 >>> session.leakage <= 1.0
 True
+
+The package has five rooms; a lower one never imports a higher one:
+
+- `core`: alphabets, chains, kernels, leakage, mechanisms;
+- `release`: settings, budgets, sessions and streams, and where their state is kept;
+- `receive`: decoding, statistics, audits, learning from releases;
+- `interfaces`: files, the command line, HTTP, MQTT, Spark, the page;
+- `evaluate`: rivals, comparisons, adversaries; nothing else imports it.
 """
+
+from importlib import import_module
+from types import ModuleType
 
 from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
 from seqveil.core.alphabet import Alphabet, Bins, Grid
@@ -47,3 +58,16 @@ __all__ = [
     "leakage",
     "mechanisms",
 ]
+
+_ON_DEMAND = {  # modules that bring more than numpy, loaded when they are first asked for
+    "learn": "seqveil.receive.learn",
+    "plots": "seqveil.interfaces.plots",
+    "statistics": "seqveil.receive.statistics",
+    "store": "seqveil.release.store",
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ON_DEMAND:
+        return import_module(_ON_DEMAND[name])
+    raise AttributeError(f"module 'seqveil' has no attribute {name!r}")

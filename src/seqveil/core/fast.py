@@ -60,9 +60,9 @@ def _code(users: int) -> Any:
     global _loaded, _made
     _made += users
     if _loaded is None and _made >= WORTH_IT and os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba"):
-        from seqveil.core import compiled as _compiled
+        from seqveil.core import compiled
 
-        _loaded = _compiled if _agrees(_compiled) else False
+        _loaded = compiled if _agrees(compiled) else False
     return _loaded or None
 
 

@@ -1,4 +1,7 @@
-"""The adversary's filter: what an observer believes, from the model and the releases alone. Pure functions.
+"""What an observer believes, from the model and the releases alone: one step forward and back, and whole streams.
+
+`move` is the whole step of the filter, `condition` and `predict` its two halves, `pull` one step of the way back.
+`forward` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·).
 
 A law of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a number
 below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back by
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from seqveil.core.kernel import Floats, Ints, grouped_sum
 from seqveil.core.model import MarkovModel
 
+TINY = 1e-300
 FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
@@ -145,3 +149,46 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     jump = (values[:, model.base_state] * model.base).sum(1)
     onward: Floats = (model.chain @ values.T).T
     return onward + model.backoff * jump[:, None]
+
+
+def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
+    """Laws of the state before and after each release, from the columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
+
+    A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
+    """
+    length, users = columns.shape[:2]
+    before, after = np.empty((2, length, users, model.size))
+    states = start(model, users)
+    for t in range(length):
+        before[t] = states
+        after[t], marginal = condition(model, states, columns[t])
+        states = _onward(model, states, after[t], columns[t], marginal)
+    return before, after
+
+
+def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints) -> None:
+    """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later."""
+    later = np.ones(filtered.shape[1:])
+    for t in range(len(filtered) - 2, -1, -1):
+        ahead = later * columns[t + 1][:, model.newest]
+        later = pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
+        law = filtered[t] * later
+        total = law.sum(1, keepdims=True)
+        # a release the model rules out (an unsound mechanism's) says nothing about what came before it
+        later = np.where(total > 0, later, 1.0)
+        filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
+
+
+def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
+    """Laws of the states of whole streams (T, B, S) as laws of their symbols (B, T, n)."""
+    return np.stack([symbols(model, law) for law in laws], axis=1)
+
+
+def unseen(model: MarkovModel, length: int) -> Floats:
+    """Laws (T, n) of a stream's symbols from the chain alone.
+
+    >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
+    [[1.0, 0.0], [0.9, 0.1]]
+    """
+    before, _ = forward(model, np.ones((length, 1, model.n)))
+    return symbols_of_streams(model, before)[0] if length else np.zeros((0, model.n))

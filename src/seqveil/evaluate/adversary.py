@@ -18,7 +18,6 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
-from seqveil.receive.decode import smooth_columns
 from seqveil.release import batches, stream
 
 TOPS = (1, 10)  # how many symbols the adversary may name
@@ -156,18 +155,13 @@ def laws(model: MarkovModel, columns: Floats | Ints) -> Laws:
     A column of ones is a release that tells nothing, so streams of several lengths go together when padded with ones.
     """
     length, users = columns.shape[:2]
-    states = np.broadcast_to(model.initial, (users, model.size))
     weights = columns / columns.max(-1, keepdims=True)
-    before, filtered = np.empty((length, users, model.n)), np.empty((length, users, model.size))
-    for t in range(length):
-        before[t] = filtering.symbols(model, states)
-        filtered[t], _ = filtering.condition(model, states, weights[t])
-        states = filtering.predict(model, filtered[t])
-    online = np.stack([filtering.symbols(model, law) for law in filtered])
-    smooth_columns(model, filtered, weights)
-    late = np.stack([filtering.symbols(model, law) for law in filtered])
-    alone = np.broadcast_to(unseen(model, length)[None], (users, length, model.n))
-    return Laws(alone, *(np.moveaxis(part, 0, 1) for part in (before, online, late)))
+    before, filtered = filtering.forward(model, weights)
+    parts = [filtering.symbols_of_streams(model, before), filtering.symbols_of_streams(model, filtered)]
+    filtering.smooth(model, filtered, weights)
+    parts.append(filtering.symbols_of_streams(model, filtered))
+    alone = np.broadcast_to(filtering.unseen(model, length)[None], (users, length, model.n))
+    return Laws(alone, *parts)
 
 
 def batch_laws(setting: stream.Setting, sent: Sequence[Sent]) -> Laws:
@@ -179,18 +173,5 @@ def batch_laws(setting: stream.Setting, sent: Sequence[Sent]) -> Laws:
             states = filtering.predict(model, states)
         states = filtering.predict(model, each.posterior[None, :])
     online, late = batches.filtered(setting, list(sent)), batches.smooth(setting, list(sent))
-    alone = unseen(model, len(before))
+    alone = filtering.unseen(model, len(before))
     return Laws(*(part[None] for part in (alone, np.stack(before), online, late)))
-
-
-def unseen(model: MarkovModel, length: int) -> Floats:
-    """Laws (T, n) of a stream's symbols from the chain alone.
-
-    >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
-    [[1.0, 0.0], [0.9, 0.1]]
-    """
-    states, found = model.initial[None, :], np.empty((length, model.n))
-    for t in range(length):
-        found[t] = filtering.symbols(model, states)[0]
-        states = filtering.predict(model, states)
-    return found

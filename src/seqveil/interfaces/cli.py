@@ -12,16 +12,14 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
-from seqveil.evaluate.commands.bench import bench
-from seqveil.evaluate.commands.compare import compare
-from seqveil.evaluate.commands.reproduce import reproduce
 from seqveil.interfaces.commands.audit import audit
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.decode import decode
@@ -50,6 +48,14 @@ app = typer.Typer(
     help="Release a personal data stream as it happens, with a privacy guarantee that holds even against someone who "
     "knows how the data is correlated.",
 )
+
+
+def _further(*names: str) -> list[Callable[..., Any]]:
+    """Commands that an installed package offers by entry points, as `seqveil.evaluate` does, in the order named."""
+    offered = {point.name: point for point in entry_points(group="seqveil.commands")}
+    return [offered[name].load() for name in names if name in offered]
+
+
 for command in (
     fit,
     learn,
@@ -60,14 +66,13 @@ for command in (
     drift,
     decode,
     stats,
-    compare,
+    *_further("compare"),
     serve,
     studio,
-    reproduce,
-    bench,
+    *_further("reproduce", "bench"),
     mechanisms,
 ):
-    app.command()(command)
+    app.command()(command)  # type: ignore[type-var]
 app.add_typer(tokens)
 app.add_typer(bridge, name="bridge")
 app.add_typer(spark, name="spark")

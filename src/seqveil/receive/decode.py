@@ -21,8 +21,6 @@ from seqveil.core.model import MarkovModel
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
 
-TINY = 1e-300
-
 
 def decode(
     model: MarkovModel,
@@ -109,21 +107,8 @@ def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = No
         filtered[t], _ = filtering.condition(model, state.states, columns[t])
         state = after
     if smooth:
-        smooth_columns(model, filtered, columns)
-    return np.stack([filtering.symbols(model, law) for law in filtered], axis=1)
-
-
-def smooth_columns(model: MarkovModel, filtered: Floats, columns: Floats) -> None:
-    """Forward–backward in place: each filtered law times the likelihood of what was released later."""
-    later = np.ones(filtered.shape[1:])
-    for t in range(len(filtered) - 2, -1, -1):
-        ahead = later * columns[t + 1][:, model.newest]
-        later = filtering.pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
-        law = filtered[t] * later
-        total = law.sum(1, keepdims=True)
-        # a release the model rules out (an unsound mechanism's) says nothing about what came before it
-        later = np.where(total > 0, later, 1.0)
-        filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
+        filtering.smooth(model, filtered, columns)
+    return filtering.symbols_of_streams(model, filtered)
 
 
 def estimates(laws: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:

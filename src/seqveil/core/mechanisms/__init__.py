@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import entry_points
+
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import auto as _auto
@@ -16,21 +19,12 @@ from seqveil.core.mechanisms import tree as _tree
 from seqveil.core.mechanisms import tree_refined as _tree_refined
 from seqveil.core.mechanisms._base import LARGEST, Mechanism, check_epsilon, constant
 from seqveil.core.mechanisms._batch import Batch, BatchMechanism, Sent
-from seqveil.evaluate.rivals import mutual_information as _mutual_information
-from seqveil.evaluate.rivals import optimal_ldp as _optimal_ldp
-from seqveil.evaluate.rivals import temporal as _temporal
-from seqveil.evaluate.rivals import topl as _topl
 
 optimal = _optimal.MECHANISM
 balanced = _balanced.MECHANISM
 crr_repaired = _crr_repaired.MECHANISM
 randomized_response = _randomized_response.MECHANISM
 crr = _crr.MECHANISM
-optimal_ldp = _optimal_ldp.MECHANISM
-mutual_information = _mutual_information.MECHANISM
-topl = _topl.MECHANISM
-temporal = _temporal.MECHANISM
-temporal_restricted = _temporal.RESTRICTED
 auto = _auto.MECHANISM
 tree = _tree.TREE
 tree_refined = _tree_refined.MECHANISM
@@ -38,10 +32,17 @@ tree_ldp = _tree.TREE_LDP
 batch_lp = _batch_lp.MECHANISM
 batch_descent = _batch_descent.MECHANISM
 
-_OURS = (optimal, balanced, crr_repaired, randomized_response, crr)
-_RIVALS = (optimal_ldp, mutual_information, topl, temporal, temporal_restricted)
-_ONE_BY_ONE = {m.name: m for m in (*_OURS, *_RIVALS)}
+_ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
 _BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
+
+PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
+
+
+@cache
+def plugged() -> dict[str, Mechanism]:
+    """Mechanisms that an installed package offers by an entry point, by name: the rivals of `seqveil.evaluate`, say."""
+    offered = [mechanism for point in entry_points(group=PLUGINS) for mechanism in point.load()]
+    return {mechanism.name: mechanism for mechanism in offered}
 
 
 def names() -> list[str]:
@@ -61,7 +62,7 @@ def instantaneous() -> list[str]:
     >>> instantaneous()[5:]
     ['optimal_ldp', 'mutual_information', 'topl', 'temporal', 'temporal_restricted']
     """
-    return list(_ONE_BY_ONE)
+    return [*_ONE_BY_ONE, *plugged()]
 
 
 def batched() -> list[str]:
@@ -81,6 +82,8 @@ def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechan
         return _ONE_BY_ONE[mechanism]
     if mechanism in _BATCHED:
         return _BATCHED[mechanism]
+    if mechanism in plugged():
+        return plugged()[mechanism]
     raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
 
 
@@ -130,15 +133,11 @@ __all__ = [
     "get",
     "get_batched",
     "instantaneous",
-    "mutual_information",
     "names",
     "one_by_one",
     "optimal",
-    "optimal_ldp",
+    "plugged",
     "randomized_response",
-    "temporal",
-    "temporal_restricted",
-    "topl",
     "tree",
     "tree_ldp",
     "tree_refined",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqveil.core import mechanisms
+from seqveil.core import filtering, mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
@@ -29,7 +29,7 @@ def constant(arena: Arena, epsilon: float) -> Row:
     """The best guess from the chain alone, at each step: leaks nothing, costs nothing."""
     tally, model = Tally(), arena.model
     longest = max(len(codes) for codes in arena.streams)
-    known = adversary.unseen(model, longest)
+    known = filtering.unseen(model, longest)
     guesses = arena.distortion.best_guess(known)
     for codes in arena.streams:
         place = adversary.ranks(known[: len(codes)], codes)

@@ -31,7 +31,6 @@ from seqveil.interfaces.flow.verdict import not_checked
 from seqveil.receive.audit import Report
 from seqveil.receive.audit.exact import ROUNDING, within_ldp
 from seqveil.receive.coldstart import ColdStart, Receiver, Versions
-from seqveil.receive.decode import smooth_columns
 from seqveil.receive.learn import Evidence
 from seqveil.release.roster import Accounts
 from seqveil.release.stream import REFUSED
@@ -343,11 +342,8 @@ def decode_cold(
 def _laws(versions: Versions, columns: Floats, online: bool) -> Floats:
     """Laws of the symbols (B, T, n) behind columns (B, T, n) under the last chain."""
     model = versions.last.setting.model
-    states = np.broadcast_to(model.initial, (len(columns), model.size))
-    filtered, says = np.empty((columns.shape[1], len(columns), model.size)), columns.transpose(1, 0, 2)
-    for t, column in enumerate(says):
-        filtered[t], _ = filtering.condition(model, states, column)
-        states = filtering.predict(model, filtered[t])
+    says = columns.transpose(1, 0, 2)
+    _, laws = filtering.forward(model, says)
     if not online:
-        smooth_columns(model, filtered, says)
-    return np.stack([filtering.symbols(model, law) for law in filtered], axis=1)
+        filtering.smooth(model, laws, says)
+    return filtering.symbols_of_streams(model, laws)

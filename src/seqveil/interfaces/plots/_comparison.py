@@ -5,19 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seqveil.interfaces.plots._canvas import GREYS, LIMIT, blank, epsilon_axis, finish, looks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqveil.evaluate.comparison import Row
-
 BEYOND = 1e3  # a lift without bound is drawn here
 
 
-def comparison(rows: Sequence[Row], distortion: str, path: str | Path | None = None) -> Figure:
+class Raced(Protocol):
+    """What the picture needs of one line of a comparison (`seqveil.evaluate.comparison.Row` is one)."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def limit(self) -> bool: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def claimed(self) -> float | None: ...
+    @property
+    def filtered(self) -> float | None: ...
+    @property
+    def lift_most(self) -> float | None: ...
+    @property
+    def lift_least(self) -> float | None: ...
+
+
+def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None = None) -> Figure:
     """Filtered error (left) and worst measured lift over claimed ε (right).
 
     Unsound ones are dashed with crosses, limits grey and dotted, batches have squares.
@@ -52,10 +73,10 @@ def _limit(grey: str) -> dict[str, Any]:
     return {"color": grey, "ls": ":", "marker": ".", "lw": 1.2}
 
 
-def _look(row: Row, look: dict[str, Any]) -> dict[str, Any]:
+def _look(row: Raced, look: dict[str, Any]) -> dict[str, Any]:
     return look | {"ls": "-", "lw": 1.3, "marker": "s" if row.batch > 1 else look["marker"]}
 
 
-def _share(row: Row) -> float:
+def _share(row: Raced) -> float:
     most, least = row.lift_most or 0.0, row.lift_least or 0.0
     return min(max(most, -least) / (row.claimed or 1.0), BEYOND)

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import extremes
 from seqveil.core.mechanisms import Sent
-from seqveil.evaluate import adversary
 from seqveil.interfaces.studio.ask import Ask
 from seqveil.interfaces.studio.source import Source
 from seqveil.release import batches, stream
@@ -147,4 +147,8 @@ class Run:
         assert self.complete
         if self.setting.in_batches:
             return batches.smooth(self.setting, self._sent)
-        return adversary.laws(self.setting.model, self._columns[:, None, :]).hindsight[0]
+        model, columns = self.setting.model, self._columns[:, None, :]
+        weights = columns / columns.max(-1, keepdims=True)
+        _, laws = filtering.forward(model, weights)
+        filtering.smooth(model, laws, weights)
+        return filtering.symbols_of_streams(model, laws)[0]

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
-from seqveil.evaluate import adversary
 from seqveil.interfaces import datasets
 from seqveil.interfaces.studio.ask import MOST_EVENTS
 
@@ -91,7 +91,7 @@ class Source:
         """The best guess for each event of a stream from the chain alone."""
         return self.remember(
             ("guesses", distortion.name),
-            lambda: distortion.best_guess(adversary.unseen(self.model, MOST_EVENTS)),
+            lambda: distortion.best_guess(filtering.unseen(self.model, MOST_EVENTS)),
         )
 
     def remember(self, key: Hashable, make: Callable[[], Found]) -> Found:

@@ -1,0 +1,1 @@
+"""What a release is made of: alphabets, chains, filtering, kernels, leakage, distortions and mechanisms."""

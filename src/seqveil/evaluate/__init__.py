@@ -1,0 +1,1 @@
+"""Rivals, comparisons and adversaries. Nothing else in the package imports this room."""

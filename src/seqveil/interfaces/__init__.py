@@ -1,0 +1,1 @@
+"""The ways in and out: files, the command line, HTTP, MQTT, Spark, the page, pictures."""
