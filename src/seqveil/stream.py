@@ -173,6 +173,7 @@ def check_times(setting: Setting, users: Part, times: Floats | None, latest: Flo
         return
     if times is None:
         raise InputError(_TIMELESS)
+    _times.check(times, setting.budget.seconds)
     accounting.check_times(users, times, latest)
 
 
@@ -331,7 +332,7 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
     if not setting.budget.limited and setting.epsilon >= GONE:
         return wanted, np.zeros(len(state), bool), saved
-    recent = state.window.within(_now(setting, state, times), setting.budget.span)
+    recent = state.window.within(moment(setting, state, times), setting.budget.span)
     pulse = setting.schedule.period if setting.schedule.threshold is None else 1
     allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
     if setting.budget.ldp_total is not None:
@@ -340,7 +341,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
 
 
-def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
+def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
+    """What a window counts in: the times of releases, or each user's events so far."""
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
@@ -365,8 +367,8 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         least, most = between(low, high, marginal, model.size)
         cost = np.where(silent, 0.0, np.maximum(most, -least))
         # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
-        now = np.where(refused, window.latest, _now(setting, state, times))
-        window = window.push(now, cost, setting.budget.span)
+        now = np.where(refused, window.latest, moment(setting, state, times))
+        window = window if refused.all() else window.push(now, cost, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp)
     return Released(codes, epsilons, columns, beliefs), _unmoved(state, after, refused) if refused.any() else after
