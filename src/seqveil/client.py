@@ -1,12 +1,5 @@
 """The client of the service: the public name of `seqveil.interfaces.client`."""
 
-from seqveil.interfaces.client import (
-    Account,
-    Client,
-    Event,
-    Release,
-    ServiceError,
-    Unreachable,
-)
+from seqveil.interfaces.client import Account, Client, Event, Release, ServiceError, Unreachable
 
 __all__ = ["Account", "Client", "Event", "Release", "ServiceError", "Unreachable"]

@@ -140,7 +140,8 @@ class Budget:
       can carry past the total; after it only what was realised is charged (docs/theory.md, section 7), so unspent ε
       comes back.
     - `horizon`: with a total, spread it evenly over this many releases (refunds are spread over what is left).
-    - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it.
+    - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it;
+      `releases` counts the events of a stream in a row, whether they were released or not.
     - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
       hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
       the releases of a stream with probabilities within a factor e^ldp_total of each other.

@@ -17,7 +17,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.release.accounting import GONE
-from seqveil.release.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, raw_codes
+from seqveil.release.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, moment, raw_codes
 
 
 def step(
@@ -116,8 +116,9 @@ def _advance(
 ) -> tuple[Sent | None, State]:
     if not 1 <= length <= setting.batch:
         raise InputError(f"expected a batch of {setting.batch} symbols (fewer only at the end), got {length}")
-    now = state.steps.astype(np.float64) if time is None else np.array([time])
-    epsilons, gone, saved = allowance(setting, state, None if time is None else now)
+    stamp = None if time is None else np.array([time])
+    now = moment(setting, state, stamp)
+    epsilons, gone, saved = allowance(setting, state, stamp)
     if gone[0] and setting.budget.when_spent == "error":
         raise budget_spent(setting, gone)
     if gone[0] and setting.budget.when_spent == "stop":

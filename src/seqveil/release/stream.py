@@ -175,6 +175,7 @@ def check_times(setting: Setting, users: Part, times: Floats | None, latest: Flo
         return
     if times is None:
         raise InputError(_TIMELESS)
+    clock.check(times, setting.budget.seconds)
     accounting.check_times(users, times, latest)
 
 
@@ -257,9 +258,10 @@ class _Truths:
         """Raw symbols come whether or not they are released."""
 
     def of(self, part: Part) -> _Thrown:
-        own = rows(self.coins, part)
-        known = hidden(self.setting, self.state.states[part], self.codes[part], own)
-        return _Thrown(known, own.draw(part.size))
+        own, codes = rows(self.coins, part), self.codes[part]
+        if (codes == UNKNOWN).any():
+            codes = hidden(self.setting, self.state.states[part], codes, own)
+        return _Thrown(codes, own.draw(part.size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -333,7 +335,7 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
     if not setting.budget.limited and setting.epsilon >= GONE:
         return wanted, np.zeros(len(state), bool), saved
-    recent = state.window.within(_now(setting, state, times), setting.budget.span)
+    recent = state.window.within(moment(setting, state, times), setting.budget.span)
     pulse = setting.schedule.period if setting.schedule.threshold is None else 1
     allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
     if setting.budget.ldp_total is not None:
@@ -342,7 +344,8 @@ def allowance(setting: Setting, state: State, times: Floats | None = None) -> tu
     return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
 
 
-def _now(setting: Setting, state: State, times: Floats | None) -> Floats:
+def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
+    """What a window counts in: the times of releases, or each user's events so far."""
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
@@ -367,8 +370,8 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         least, most = between(low, high, marginal, model.size)
         cost = np.where(silent, 0.0, np.maximum(most, -least))
         # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
-        now = np.where(refused, window.latest, _now(setting, state, times))
-        window = window.push(now, cost, setting.budget.span)
+        now = np.where(refused, window.latest, moment(setting, state, times))
+        window = window if refused.all() else window.push(now, cost, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp)
     return Released(codes, epsilons, columns, beliefs), _unmoved(state, after, refused) if refused.any() else after

@@ -1,1 +1,1 @@
-"""The commands of `seqveil`, one file each; `seqveil.cli` puts them together."""
+"""The commands of `seqveil`, one file each; `seqveil.interfaces.cli` puts them together."""

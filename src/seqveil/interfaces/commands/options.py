@@ -83,7 +83,9 @@ WindowBudget = Annotated[
     float | None,
     typer.Option("--window", metavar="EPS", help="Most that may leak in any window of the length given next."),
 ]
-WindowReleases = Annotated[int | None, typer.Option(metavar="N", help="Length of the window in releases.")]
+WindowReleases = Annotated[
+    int | None, typer.Option(metavar="N", help="Length of the window in events, released or not.")
+]
 WindowSeconds = Annotated[float | None, typer.Option(metavar="S", help="Length of the window in seconds.")]
 LdpBudget = Annotated[
     float | None,

@@ -171,10 +171,11 @@ class Batcher:
 
     def _send(self, user: Hashable, held: _Waiting, made: _Columns) -> None:
         setting, state, length = self.setting, self.streams.state(user), len(held.codes)
-        epsilon = float(allowance(setting, state, None if held.time is None else np.array([held.time]))[0][0])
         if self.failure is not None:
             return
         try:
+            stamp = None if held.time is None else np.array([held.time])
+            epsilon = float(allowance(setting, state, stamp)[0][0])
             sent, after = batches.step(setting, state, np.array(held.codes, np.int64), self._coins, held.time)
         except BudgetSpent:
             self._spent.add(user)

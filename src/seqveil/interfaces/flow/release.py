@@ -19,7 +19,17 @@ from seqveil.interfaces.flow import batched
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.batched import Batcher
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH
-from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, seconds, times_read_as
+from seqveil.interfaces.flow.rows import (
+    CHUNK_ROWS,
+    Clock,
+    FilePath,
+    Progress,
+    Rows,
+    Source,
+    Table,
+    seconds,
+    times_read_as,
+)
 from seqveil.release.roster import Accounts, Roster
 from seqveil.release.stream import NOTHING, REFUSED, UNKNOWN, Setting
 
@@ -93,6 +103,7 @@ def release_file(
     source = Source(data, columns or Columns(), format, sort, pace)
     alphabet = _raw_alphabet(setting, on_unknown, out)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
+    clock = Clock(setting)
     table, digest, order, unit, unknown = Table(alphabet, source.columns), side.Digest(), None, None, 0
     refuse_overwriting(data, out, meta, inputs)
     with Writer(out, out_format, (data, *inputs)) as writer:
@@ -105,6 +116,8 @@ def release_file(
 
         for part, codes in source.coded(alphabet, progress):
             stamps = seconds(part, source.name) if setting.budget.seconds is not None else None
+            if stamps is not None:
+                clock.check(part.users.to_list(), stamps)
             write(releaser.take(part, codes, stamps))
             order, unit = _order_name(part), None if stamps is None else times_read_as(part)
             unknown += int((codes == UNKNOWN).sum())
@@ -170,9 +183,9 @@ class _OneByOne:
             stamps = None if times is None else times[left]
             made = self._roster.release([users[k] for k in left], codes[left], self._coins, stamps)
         except SeqveilError as error:
-            if error.made is None or not (self._drawn or isinstance(error, BudgetSpent)):
-                raise
             made = error.made
+            if made is None or not (self._drawn or (made[0] != REFUSED).any() or isinstance(error, BudgetSpent)):
+                raise
             if not isinstance(error, BudgetSpent):
                 self.failure = error
         released[left], epsilons[left] = made
@@ -271,7 +284,9 @@ def guarantee(setting: Setting) -> str:
     if budget.total is not None:
         text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"
     if budget.per_window is not None:
-        unit = f"{budget.releases} {many}" if budget.releases else f"{budget.seconds:g} seconds"
+        places = many if setting.in_batches else "events"
+        counted = f"{budget.releases} {places} in a row, whether released or not,"
+        unit = counted if budget.releases else f"{budget.seconds:g} seconds"
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
     if budget.ldp_total is not None:
         text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"

@@ -17,6 +17,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.symbols import Symbols
 from seqveil.interfaces.files import Chunk, Columns, OrderCheck, read, sorted_chunks
 from seqveil.interfaces.files.order import order_key
+from seqveil.release.stream import Setting, check_times
 
 if TYPE_CHECKING:
     import polars as pl
@@ -119,6 +120,24 @@ def seconds(chunk: Chunk, name: str) -> Floats:
     except InputError as error:
         row, said = chunk.row(int(vars(error)["position"])), str(error).partition(": ")[2]
         raise DataError(f"{name}: row {row}: {said}") from None
+
+
+class Clock:
+    """Checks the times of a file's rows before any of them is released: what is refused follows from them alone."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._numbers: dict[object, int] = {}
+        self._latest: list[float] = []
+
+    def check(self, users: list[object], times: Floats) -> None:
+        """Refuse times that the window cannot use, or that go back, of users whose budget is spent as well."""
+        ids = np.array([self._numbers.setdefault(user, len(self._numbers)) for user in users], np.intp)
+        self._latest += [-np.inf] * (len(self._numbers) - len(self._latest))
+        latest = np.array(self._latest)
+        check_times(self._setting, ids, times, latest[ids])
+        np.maximum.at(latest, ids, times)
+        self._latest = latest.tolist()
 
 
 def times_read_as(chunk: Chunk) -> str | None:

@@ -103,7 +103,7 @@ class SymbolCall:
         """Draw the new events, in rounds. A round that fails ends it, and takes back nothing of those before."""
         source = _coins_of(coins, self.names, self.seqs)
         refused: set[int] = set()
-        failure: Exception | None = _times_fail(self, plan, group, slots, live)
+        failure: Exception | None = times_fail(self, plan, group, slots, live)
         for places in plan.rounds if failure is None else ():
             left = places if not refused else places[[slot not in refused for slot in slots[places].tolist()]]
             if not left.size:
@@ -169,7 +169,7 @@ class BatchCall:
         records: list[bytes] = []
         done: list[int] = []
         refused: set[int] = set()
-        failure: Exception | None = _times_fail(self, plan, group, slots, live)
+        failure: Exception | None = times_fail(self, plan, group, slots, live)
         for place in plan.fresh.tolist() if failure is None else ():
             at, who = group[[place]], slots[[place]]
             if int(who[0]) in refused:
@@ -233,7 +233,7 @@ def _skip(setting: Setting, state: State, counts: Ints) -> None:
         counts = counts - 1
 
 
-def _times_fail(call: SymbolCall | BatchCall, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+def times_fail(call: SymbolCall | BatchCall, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
     """What is wrong with the times of the new events, before any of them is drawn."""
     if call.setting.budget.seconds is None:
         return None

@@ -23,7 +23,16 @@ from seqveil.release.store.database import Database, Position, StoreError
 from seqveil.release.store.live import Live, ldp_before, nats
 from seqveil.release.store.migrations import UNKNOWN
 from seqveil.release.store.plan import Gaps, plan_of
-from seqveil.release.store.play import BatchCall, BatchReleases, Made, Played, Releases, SymbolCall, UserAccount
+from seqveil.release.store.play import (
+    BatchCall,
+    BatchReleases,
+    Made,
+    Played,
+    Releases,
+    SymbolCall,
+    UserAccount,
+    times_fail,
+)
 from seqveil.release.store.records import GAP, Stored, codec_of
 from seqveil.release.stream import Setting, budget_spent, raw_codes
 
@@ -244,6 +253,8 @@ class Store:
             upcoming = [0 if row is None else row.events for row in self._database.find(list(everyone))]
             users = np.array([everyone[name] for name in call.names], np.intp)
             plan_of(users, call.seqs, np.array(upcoming, np.int64)[users], self._gaps)
+            if self.setting.budget.seconds is not None:
+                self._check_times(call, groups)
         drawn = False
         for group in groups:
             played = self._release(call, group)
@@ -253,6 +264,15 @@ class Store:
             if played.failure is not None:
                 return played.failure
         return None
+
+    def _check_times(self, call: SymbolCall | BatchCall, groups: list[NDArray[np.intp]]) -> None:
+        """Refuse wrong times of any group before the first is drawn."""
+        for group in groups:
+            slots = self._live.enter([call.names[k] for k in group.tolist()], self._database)
+            plan = plan_of(slots, call.seqs[group], self._live.next_seqs(slots), self._gaps)
+            failure = times_fail(call, plan, group, slots, self._live)
+            if failure is not None:
+                raise failure
 
     def _note_positions(
         self, made: Made, positions: Positions | Callable[[Made], Positions] | None
