@@ -257,9 +257,10 @@ class _Truths:
         """Raw symbols come whether or not they are released."""
 
     def of(self, part: Part) -> _Thrown:
-        own = rows(self.coins, part)
-        known = hidden(self.setting, self.state.states[part], self.codes[part], own)
-        return _Thrown(known, own.draw(part.size))
+        own, codes = rows(self.coins, part), self.codes[part]
+        if (codes == UNKNOWN).any():
+            codes = hidden(self.setting, self.state.states[part], codes, own)
+        return _Thrown(codes, own.draw(part.size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
