@@ -1,5 +1,5 @@
-"""A fleet on an accelerator beside the compiled fleet on one, two and all cores of the same machine: events a second, and
-whether the releases are the same. Skipped where torch finds no CUDA device."""
+"""A fleet on an accelerator beside the compiled fleet on one, two and all cores of the same machine: events a second,
+and whether the releases are the same. Skipped where torch finds no CUDA device."""
 
 from __future__ import annotations
 
