@@ -1,16 +1,17 @@
-"""A fleet on an accelerator beside the compiled fleet on one core of the same machine: events a second, and whether the
-releases are the same. Skipped where torch finds no CUDA device."""
+"""A fleet on an accelerator beside the compiled fleet on one, two and all cores of the same machine: events a second,
+and whether the releases are the same. Skipped where torch finds no CUDA device."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks.scale import EPSILON, SYMBOLS, rate, sticky
 from seqveil import Fleet, Setting
-from seqveil.core import fast
+from seqveil.core import cores, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.release.accelerated import DeviceFleet
 
@@ -25,20 +26,31 @@ def run(data: Path | None) -> list[dict[str, float]]:
         return []
     how = "compiled" if fast.load() else "numpy"
     print(f"{torch.cuda.get_device_name()}, n={SYMBOLS}, optimal, ε={EPSILON:g}; events/s, coins and copies included")
-    print(f"  {'users':>10}{'device':>14}{how + ', one core':>22}{'ratio':>8}{'coins alone':>14}  same releases")
+    counts = sorted({1, 2, cores.threads()})
+    shown = "".join(f"{f'{how}, {count} cores':>20}" for count in counts)
+    print(f"  {'users':>10}{'device':>14}{shown}{'all of device':>15}{'coins alone':>14}  same releases")
     rows = []
     for users in (10_000, 100_000, 1_000_000):
-        row = {"users": users, "device": device_rate(users), "core": rate(sticky(SYMBOLS), "optimal", users)}
+        row = {"users": users, "device": device_rate(users)}
+        row |= {f"cores_{count}": _on_cores(users, count) for count in counts}
         start = time.perf_counter()
         SystemCoins().draw(users)
         row["coins"] = users / (time.perf_counter() - start)
         row["same"] = float(same(users))
+        speeds = "".join(f"{row[f'cores_{count}']:>20,.0f}" for count in counts)
+        share = row[f"cores_{counts[-1]}"] / row["device"]
         print(
-            f"  {users:>10,}{row['device']:>14,.0f}{row['core']:>22,.0f}{row['device'] / row['core']:>8.1f}"
-            f"{row['coins']:>14,.0f}  {'yes' if row['same'] else 'NO'}"
+            f"  {users:>10,}{row['device']:>14,.0f}{speeds}{share:>15.2f}{row['coins']:>14,.0f}"
+            f"  {'yes' if row['same'] else 'NO'}"
         )
         rows.append(row)
     return rows
+
+
+def _on_cores(users: int, count: int) -> float:
+    """Events a second of the compiled fleet on so many cores."""
+    with patch.object(cores, "threads", lambda: count):
+        return rate(sticky(SYMBOLS), "optimal", users)
 
 
 def device_rate(users: int, events: int = 8) -> float:

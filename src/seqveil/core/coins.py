@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.cores import in_parts
 from seqveil.core.errors import InputError
 
 BITS = 62
@@ -40,8 +41,14 @@ class SystemCoins:
     private = True
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-        return (words >> np.uint64(64 - BITS)).astype(np.int64)
+        thrown = np.empty(count, np.int64)
+
+        def some(part: slice) -> None:
+            words = np.frombuffer(os.urandom(8 * (part.stop - part.start)), dtype=np.uint64)
+            thrown[part] = words >> np.uint64(64 - BITS)
+
+        in_parts(count, some)
+        return thrown
 
 
 class SeededCoins:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
+from seqveil.core.cores import in_parts
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
@@ -84,23 +85,41 @@ def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, F
     mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
     if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
         return None
-    ahead, marginal, low, high, ruled_out = code.update(_whole(states), columns, *model.compact)
-    if ruled_out or (not mixes and filtering.faint(ahead).any()):
+    users, law = len(states), _whole(states)
+    ahead, marginal = np.zeros(states.shape), np.empty(users)
+    low, high = np.empty(users, np.int64), np.empty(users, np.int64)
+
+    def some(part: slice) -> bool:
+        filled = ahead[part], marginal[part], low[part], high[part]
+        return bool(code.update(law[part], columns[part], *model.compact, *filled))
+
+    if any(in_parts(users, some)) or (not mixes and filtering.faint(ahead).any()):
         return None
     return ahead, marginal, low, high
 
 
 def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:
     """`Account.charge` after an `update` that was done here."""
-    relative, ahead = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
-    # logarithms are numpy's on either path: others may differ in the last bit
-    with np.errstate(divide="ignore"):
-        if model.full_support:
-            logs = np.log(np.stack([low, high], axis=1) / marginal[:, None])
-            return Account(*_loaded.charge_alike(logs, low == high, *ahead, relative))
-        logs = np.log(columns / marginal[:, None])
+    relative, (up, down) = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
+    most, least, further, nearer = np.empty(len(low)), np.empty(len(low)), np.empty(up.shape), np.empty(down.shape)
     newest, _, pointers, targets, _, *restart = model.compact
-    return Account(*_loaded.charge(logs, columns, *ahead, relative, newest, pointers, targets, *restart))
+
+    def some(part: slice) -> None:
+        # logarithms are numpy's on either path: others may differ in the last bit
+        with np.errstate(divide="ignore"):
+            if model.full_support:
+                logs = np.log(np.stack([low[part], high[part]], axis=1) / marginal[part, None])
+                silent = low[part] == high[part]
+                _loaded.charge_alike(logs, silent, up[part], down[part], relative, further[part], nearer[part])
+                most[part], least[part] = further[part, 0], nearer[part, 0]
+                return
+            logs = np.log(columns[part] / marginal[part, None])
+        chain = newest, pointers, targets, *restart
+        ahead, filled = (up[part], down[part]), (further[part], nearer[part])
+        _loaded.charge(logs, columns[part], ahead, relative, *chain, most[part], least[part], filled)
+
+    in_parts(len(low), some)
+    return Account(most, least, further, nearer)
 
 
 def _make(
@@ -113,24 +132,38 @@ def _make(
     thrown: Ints,
     given: Ints,
 ) -> Made | None:
-    n = beliefs.shape[1]
-    if code is None or not len(beliefs) or n == 1 or usable(epsilon, n) == 0.0:
+    users, n = beliefs.shape
+    if code is None or not users or n == 1 or usable(epsilon, n) == 0.0:
         return None
+    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
+    law = _whole(beliefs)
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
-        made = code.optimal(_whole(beliefs), *labels_and_bounds(epsilon, n), truths, thrown, given)
+
+        def some(part: slice) -> None:
+            what = truths[part], thrown[part], given[part]
+            code.optimal(law[part], *labels_and_bounds(epsilon, n), *what, codes[part], columns[part], state[part])
+
     elif mechanism is CRR:
         told = crr_weight(epsilon)
-        base = code.parts(_whole(beliefs), DENOMINATOR - told)
-        made = code.truth_or_draw(base, told, truths, thrown, given)
+
+        def some(part: slice) -> None:
+            base = np.empty(law[part].shape, np.int64)
+            code.parts(law[part], DENOMINATOR - told, base)
+            code.truth_or_draw(base, told, truths[part], thrown[part], given[part], codes[part], columns[part])
+
     elif mechanism is RESPONSE:
         told, each = response_weights(epsilon, n)
         # ε-LDP, so sound for every belief: one check for all
         if not told or math.log((told + each) / each) > epsilon - MARGIN - 8 * slack(n):
             return None
-        made = code.truth_or_draw(np.full((1, n), each, np.int64), told, truths, thrown, given)
+        base = np.full((1, n), each, np.int64)
+
+        def some(part: slice) -> None:
+            code.truth_or_draw(base, told, truths[part], thrown[part], given[part], codes[part], columns[part])
+
     else:
         return None
-    codes, columns, state = made
+    in_parts(users, some)
     return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
 
 
@@ -165,11 +198,12 @@ def _agrees(code: Any) -> bool:
             drawn = kernels.pick(truths, thrown)
             codes, columns = kernels.outputs[np.arange(70), drawn], kernels.column(drawn)
             posterior, marginal = filtering.condition(model, beliefs, columns)
-            moved = code.update(beliefs, columns, *model.compact)
+            ahead, mean, *range_ = np.zeros((70, n)), np.empty(70), np.empty(70, np.int64), np.empty(70, np.int64)
+            code.update(beliefs, columns, *model.compact, ahead, mean, *range_)
             if made is None or made.left.size:
                 return False
-            pairs = [(made.codes, codes), (made.columns, columns), (moved[1], marginal)]
-            pairs.append((moved[0], filtering.predict(model, posterior)))
+            pairs = [(made.codes, codes), (made.columns, columns), (mean, marginal)]
+            pairs.append((ahead, filtering.predict(model, posterior)))
             if not all(np.array_equal(ours, theirs) for ours, theirs in pairs):
                 return False
     return True

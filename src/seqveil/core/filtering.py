@@ -121,7 +121,7 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
 
 def symbols(model: MarkovModel, states: Floats) -> Floats:
     """Law of the newest symbol from the law of the state: (B, S) → (B, n)."""
-    law = clear(states)
+    law = states if model.full_support else clear(states)
     if model.size == model.n:
         return law
     return grouped_sum(np.broadcast_to(model.newest, law.shape), law, model.n)

@@ -26,24 +26,25 @@ def _add(running, cost, sign):
 
 
 @compiled
-def charge_alike(logs, silent, ahead_most, ahead_least, relative):
+def charge_alike(logs, silent, ahead_most, ahead_least, relative, most, least):
     """`Account.charge_alike`: both sides after a release with these least and largest log lifts (B, 2)."""
-    most, least = np.empty_like(ahead_most), np.empty_like(ahead_least)
     for user in range(len(logs)):
         up = _outward(logs[user, 1], relative, 1.0, silent[user])
         down = _outward(logs[user, 0], relative, -1.0, silent[user])
         most[user, 0] = _add(ahead_most[user, 0], up, 1.0)
         least[user, 0] = _add(ahead_least[user, 0], down, -1.0)
-    return most[:, 0].copy(), least[:, 0].copy(), most, least
 
 
 @compiled
-def charge(logs, columns, ahead_most, ahead_least, relative, newest, pointers, targets, backoff, base_state, base):
-    """`Account.charge` for a chain in which not everything follows everything; `logs` (B, n) are of the lifts."""
+def charge(logs, columns, ahead, relative, newest, pointers, targets, backoff, base_state, base, most, least, further):
+    """`Account.charge` for a chain in which not everything follows everything; `logs` (B, n) are of the lifts.
+
+    `ahead` and `further` are pairs: the upper side (B, S) and the lower one.
+    """
+    ahead_most, ahead_least = ahead
+    further, nearer = further
     users, size = ahead_most.shape
     n = columns.shape[1]
-    most, least = np.empty(users), np.empty(users)
-    further, nearer = np.full((users, size), -np.inf), np.full((users, size), np.inf)
     ups, downs = np.empty(n), np.empty(n)
     for user in range(users):
         silent = True
@@ -52,7 +53,7 @@ def charge(logs, columns, ahead_most, ahead_least, relative, newest, pointers, t
         for x in range(n):
             ups[x] = _outward(logs[user, x], relative, 1.0, silent)
             downs[x] = _outward(logs[user, x], relative, -1.0, silent)
-        most[user], least[user] = -np.inf, np.inf
+        most[user], least[user], further[user], nearer[user] = -np.inf, np.inf, -np.inf, np.inf
         restart_most, restart_least = -np.inf, np.inf
         for s in range(size):
             up, down = ahead_most[user, s], ahead_least[user, s]
@@ -70,4 +71,3 @@ def charge(logs, columns, ahead_most, ahead_least, relative, newest, pointers, t
                     t = base_state[k]
                     further[user, t] = max(further[user, t], restart_most)
                     nearer[user, t] = min(nearer[user, t], restart_least)
-    return most, least, further, nearer

@@ -241,16 +241,15 @@ def _pick(table, labels, u, truth, coin, given):
 
 
 @compiled
-def optimal(beliefs, width, numbers, bounds, truths, coins, given):
+def optimal(beliefs, width, numbers, bounds, truths, coins, given, codes, columns, state):
     """`optimal` for Hamming distortion: the table of each user, a draw from it (or the release given), and its column.
 
     `truths` and `coins` (B,) are used where `given` is empty; else `given` (B,) are releases whose columns are wanted.
-    `numbers` are e^-ε, 1-e^-ε and 1/(1+e^ε); `bounds` largest and least lift and largest ratio. Gives released codes
-    (B,), weights of each symbol (B, n), and what became of each row.
+    `numbers` are e^-ε, 1-e^-ε and 1/(1+e^ε); `bounds` largest and least lift and largest ratio. Fills in released
+    codes (B,), weights of each symbol (B, n), and what became of each row (B,).
     """
     users, n = beliefs.shape
     lanes = min(users, LANES)
-    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
     belief, spare, holds = np.empty((n, lanes)), np.empty((n, lanes)), np.empty((n, lanes))
     labels, place = np.empty((width, lanes), np.int64), np.empty((n, lanes), np.int64)
     wide, count = np.empty((8, width, lanes)), np.empty((3, lanes), np.int64)
@@ -280,4 +279,3 @@ def optimal(beliefs, width, numbers, bounds, truths, coins, given):
                     columns[user, x] = table[x, drawn, u]
                     if columns[user, x] > 0:
                         state[user] = DONE
-    return codes, columns, state

@@ -10,11 +10,10 @@ from seqveil.core.compiled.sums import compiled
 
 
 @compiled
-def truth_or_draw(base, told, truths, coins, given):
+def truth_or_draw(base, told, truths, coins, given, codes, columns):
     """The truth with weight `told`, else a draw by the weights `base` (B or 1, n): crr and randomised response."""
-    users, n = truths.size if not given.size else given.size, base.shape[1]
-    codes, columns, state = np.empty(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
-    for user in range(users):
+    n = base.shape[1]
+    for user in range(codes.size):
         row = base[user if base.shape[0] > 1 else 0]
         if given.size:
             drawn = given[user]
@@ -30,14 +29,12 @@ def truth_or_draw(base, told, truths, coins, given):
         for x in range(n):
             columns[user, x] = row[drawn]
         columns[user, drawn] += told
-    return codes, columns, state
 
 
 @compiled
-def parts(laws, whole):
+def parts(laws, whole, shares):
     """`mechanisms._base.parts` with one total for all users."""
     users, n = laws.shape
-    shares = np.empty((users, n), np.int64)
     for user in range(users):
         largest, left = 0, whole
         for x in range(n):
@@ -46,4 +43,3 @@ def parts(laws, whole):
             if shares[user, x] > shares[user, largest]:
                 largest = x
         shares[user, largest] += left
-    return shares

@@ -57,23 +57,22 @@ def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahe
 
 
 @compiled
-def update(states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base):
+def update(
+    states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base, ahead, marginal, low, high
+):
     """`filtering.condition` and `filtering.predict` of every user, and the extremes of the released column.
 
-    The chain is `dense` (S, S) where that is not empty, else compressed rows. Gives the next states (B, S), the
-    marginals (B,), least and largest weight over the symbols of positive belief (B,), and whether a belief ruled its
-    release out, which is left to numpy.
+    The chain is `dense` (S, S) where that is not empty, else compressed rows. Fills in the next states (B, S), which
+    come as zeros, the marginals (B,), and least and largest weight over the symbols of positive belief (B,); says
+    whether a belief ruled its release out, which is left to numpy.
     """
     users, size = states.shape
-    ahead = np.zeros((users, size))
-    marginal = np.empty(users)
-    low, high = np.empty(users, np.int64), np.empty(users, np.int64)
     side_by_side = 0
     if dense.size and size <= BLOCK and users >= LANES:
         side_by_side = users - users % LANES
         ruled_out = _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high)
         if ruled_out:
-            return ahead, marginal, low, high, True
+            return True
     post = np.empty(size)
     for user in range(side_by_side, users):
         least, most = LARGEST_WEIGHT, 0
@@ -84,7 +83,7 @@ def update(states, columns, newest, dense, pointers, targets, chances, backoff, 
                 least, most = min(least, weight), max(most, weight)
         mean = total(post, size)
         if not mean > 0.0:
-            return ahead, marginal, low, high, True
+            return True
         marginal[user], low[user], high[user] = mean, least, most
         for s in range(size):
             post[s] /= mean
@@ -105,4 +104,4 @@ def update(states, columns, newest, dense, pointers, targets, chances, backoff, 
         everything = total(row, size)
         for s in range(size):
             row[s] /= everything
-    return ahead, marginal, low, high, False
+    return False

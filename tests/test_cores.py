@@ -1,0 +1,72 @@
+"""Bulk work in parts: the same to the last bit whatever the number of threads."""
+
+import os
+
+import numpy as np
+import pytest
+
+from seqveil.core import cores, fast
+from seqveil.core.coins import SeededCoins, SystemCoins
+from seqveil.core.model import MarkovModel
+from seqveil.release.fleet import Fleet
+from seqveil.release.stream import Setting
+
+
+@pytest.fixture
+def four(monkeypatch):
+    """Four threads, however many cores there are, and parts that a test can fill."""
+    monkeypatch.setattr(cores, "threads", lambda: 4)
+    monkeypatch.setattr(cores, "PART", 100)
+
+
+def test_parts_cover_every_row_once(four):
+    for rows in (0, 1, 99, 100, 399, 400, 1000, 12_345):
+        found = cores.in_parts(rows, lambda part: np.arange(part.start, part.stop))
+        assert np.array_equal(np.concatenate(found), np.arange(rows))
+
+
+def test_an_error_in_a_part_is_raised(four):
+    def work(part: slice) -> None:
+        if part.start:
+            raise ValueError("in a later part")
+
+    with pytest.raises(ValueError, match="later part"):
+        cores.in_parts(1000, work)
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "crr", "randomized_response"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse, monkeypatch):
+    if not fast.load():
+        pytest.skip("numba is not installed")
+    rng = np.random.default_rng(3)
+    law = rng.dirichlet(np.full(9, 0.6), 9)
+    if sparse:
+        law = np.where(rng.random((9, 9)) < 0.4, 0.0, law) + 0.1 * np.eye(9)
+    model = MarkovModel(np.full(9, 1 / 9), law / law.sum(1, keepdims=True))
+    codes = model.sample(4, 1111, seed=5).T
+    setting, states = Setting.of(model, mechanism, 1.0), []
+    for threads in (1, 3):
+        monkeypatch.setattr(cores, "threads", lambda count=threads: count)
+        monkeypatch.setattr(cores, "PART", 100)
+        fleet, coins = Fleet(setting, 1111), SeededCoins(7)
+        released = [fleet.release(np.arange(1111), event, coins).codes for event in codes]
+        account = fleet.state.account
+        states.append([*released, fleet.state.states, account.most, account.least, account.ahead_most])
+    for one, three in zip(*states, strict=True):
+        assert np.array_equal(one, three)
+
+
+def test_a_forked_process_has_threads_of_its_own(four):
+    assert cores.in_parts(1000, lambda part: part.start)
+    child = os.fork()
+    if not child:
+        os._exit(0 if len(cores.in_parts(1000, lambda part: part.start)) > 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_coins_of_the_system_are_uniform_in_every_part(four):
+    thrown = SystemCoins().draw(4000)
+    assert thrown.min() >= 0
+    # the chance that a quarter of 1000 coins each lies below the middle less than 380 times: under 1e-12
+    assert all(380 < (part < 2**61).sum() < 620 for part in np.split(thrown, 4))
