@@ -61,7 +61,7 @@ def test_a_long_stream_is_read_page_by_page(client):
 def test_the_model_is_fetched_and_checked(client):
     assert client.model().fingerprint == words_model().fingerprint
     assert client.model() is client.model()
-    assert client.setting().describe() == words_setting().describe()
+    assert client.setting().to_dict() == words_setting().to_dict()
 
 
 def test_refusals_come_through_and_are_not_repeated(client, service):

@@ -170,7 +170,7 @@ def test_a_receiver_reads_pages_and_the_model(service):
         assert service.ask("GET", f"{address}?{query}").reason == "malformed"
     assert service.ask("GET", "/v1/users/nobody/releases").reason == "not-found"
     facts = service.ask("GET", "/v1/model")
-    assert facts.json["setting"] == words_setting().describe()
+    assert facts.json["setting"] == words_setting().to_dict()
     tag = facts.headers["ETag"]
     assert tag == f'"{words_model().fingerprint}"'
     file = service.ask("GET", "/v1/model/file")

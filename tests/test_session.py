@@ -285,7 +285,7 @@ def test_a_failed_release_changes_nothing_and_tells_nothing(bad):
 def test_a_repr_holds_no_symbol():
     session = sv.Session(sv.MarkovModel.fit([["Zq9secret", "other", "Zq9secret"]]), epsilon=1.0, seed=1)
     for _ in range(2):
-        text = repr(session) + repr(session.kernel()) + repr(session.setting.describe()) + repr(session.standing())
+        text = repr(session) + repr(session.kernel()) + repr(session.setting.to_dict()) + repr(session.standing())
         assert "Zq9secret" not in text
         session.release("Zq9secret")
 

@@ -120,7 +120,7 @@ def job_of(setting, key=KEY, **more):
 
 def operator_of(setting, version, kept, **more):
     """The operator of a new query, given what was carried some users at a time."""
-    facts = json.loads(job_of(setting).facts) | {"before": [each.describe() for each in CHAIN[:version]]}
+    facts = json.loads(job_of(setting).facts) | {"before": [each.to_dict() for each in CHAIN[:version]]}
     states = pd.DataFrame(
         [(0, user, *row) for user, row in kept.items()], columns=["bucket", "user", *Kept._fields[:6]]
     )

@@ -24,7 +24,6 @@ from seqveil.release import batches, roster, stream
 from seqveil.release.accounting import Budget
 from seqveil.release.store import GAP, NOTHING, OutOfOrder, Store, StoreBusy, StoreError, database, live
 from seqveil.release.store.live import nats, units
-from seqveil.release.store.store import described_as
 
 KEY = bytes(range(32))
 
@@ -41,7 +40,7 @@ class Twin:
     """What a store with this key does, kept in dictionaries and computed one event at a time."""
 
     def __init__(self, setting, gaps="refuse"):
-        self.setting, self.gaps, self.coins = setting, gaps, KeyedCoins(KEY, described_as(setting).encode())
+        self.setting, self.gaps, self.coins = setting, gaps, KeyedCoins(KEY, setting.signature.encode())
         self.states, self.told = {}, {}
 
     def copy(self):
@@ -561,5 +560,5 @@ def test_what_is_shown_of_a_store_holds_no_data(tmp_path):
     with Store.open(tmp_path / "s.db", plain()) as store:
         store.release(["zq-secret"], [0], [0])
         assert "zq-secret" not in repr(store)
-    described = json.loads(described_as(plain()))
+    described = json.loads(plain().signature)
     assert described["model"] == chain().fingerprint

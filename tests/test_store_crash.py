@@ -17,7 +17,6 @@ from seqveil.release import stream
 from seqveil.release.roster import Roster
 from seqveil.release.store import Store, StoreError, database
 from seqveil.release.store.live import units
-from seqveil.release.store.store import described_as
 
 KEY = bytes(range(32))
 EVENTS, USERS, GROUP = 4000, 100, 20
@@ -94,7 +93,7 @@ def test_twelve_kills_lose_nothing_and_double_nothing(tmp_path, key, monkeypatch
         assert (units(getattr(implied, name)) == units(getattr(accounts, name))).all()
     assert (units(-implied.least) == units(-accounts.least)).all()
     if key is not None:  # and, with a key, what a run without any kill releases
-        coins = KeyedCoins(key, described_as(setting).encode())
+        coins = KeyedCoins(key, setting.signature.encode())
         states = {}
         for user, seq, code in events[:1500]:
             state = states.get(user, stream.State.start(setting))

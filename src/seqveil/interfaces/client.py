@@ -183,10 +183,8 @@ class Client:
 
     def setting(self) -> Setting:
         """The setting that the service releases with: what a decoder needs."""
-        from seqveil.interfaces.flow.meta import stored_setting
-
         model = self.model()
-        return stored_setting({"model": model.fingerprint, **self._json("GET", "/v1/model")}, model)
+        return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model)
 
     def close(self) -> None:
         with self._lock:

@@ -23,7 +23,6 @@ from seqveil.release import fleet
 from seqveil.release.store.database import Database
 from seqveil.release.store.live import Live, units
 from seqveil.release.store.records import GAP, Stored, codec_of
-from seqveil.release.store.store import described_as
 from seqveil.release.stream import Setting, State
 
 GROUP = 4096  # users weighed together
@@ -60,9 +59,9 @@ def upgrade(path: str | os.PathLike[str], settings: Sequence[Setting], new: Sett
             _agree(database, settings)
             database.settle()
             done = _move(database, settings, new)
-            told = [*(json.loads(described_as(each)) for each in settings), json.loads(described_as(new))]
-            database.set_fact(VERSIONS, json.dumps(told))
-            database.set_fact("setting", described_as(new))
+            told = [each.to_dict(costs=True) for each in (*settings, new)]
+            database.set_fact(VERSIONS, json.dumps(told, sort_keys=True))
+            database.set_fact("setting", new.signature)
         return done
     finally:
         database.close()
@@ -113,7 +112,7 @@ def _check(settings: Sequence[Setting], new: Setting) -> None:
 
 def _agree(database: Database, settings: Sequence[Setting]) -> None:
     known, listed = database.fact("setting"), database.fact(VERSIONS)
-    described = [json.loads(described_as(each)) for each in settings]
+    described = [each.to_dict(costs=True) for each in settings]
     before = [json.loads(known)] if listed is None and known is not None else json.loads(listed or "[]")
     if before != described:
         raise InputError(

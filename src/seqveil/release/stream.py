@@ -7,7 +7,7 @@ as an argument and leave no trace but the draw.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,93 +16,19 @@ from numpy.typing import NDArray
 from seqveil.core import fast, filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.coins import Coins, rows
-from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, between, weight_range
-from seqveil.core.mechanisms import BatchMechanism, Mechanism
-from seqveil.core.model import MarkovModel
 from seqveil.core.symbols import UNKNOWN as UNKNOWN
 from seqveil.release import accounting
-from seqveil.release.accounting import GONE, Budget, Schedule, Window
+from seqveil.release.accounting import GONE, Window
+from seqveil.release.setting import Setting as Setting
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
 REFUSED = -3  # of an event that was not taken, because the budget is spent and the policy says error
 
 Part = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Everything public about a stream's release but the releases themselves."""
-
-    model: MarkovModel
-    mechanism: Mechanism | BatchMechanism
-    epsilon: float
-    distortion: Distortion
-    schedule: Schedule = field(default_factory=Schedule)
-    budget: Budget = field(default_factory=Budget)
-    batch: int = 1
-
-    @classmethod
-    def of(
-        cls,
-        model: MarkovModel,
-        mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = 0.5,
-        distortion: str | Distortion = "hamming",
-        schedule: Schedule | int | None = None,
-        budget: Budget | float | None = None,
-        batch: int = 1,
-    ) -> Setting:
-        """A checked setting from what a person types: names, a period, a total, a batch size."""
-        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
-            raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
-        costs = resolve(distortion, model.alphabet)
-        if mechanism == "auto" and batch == 1:
-            mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
-        chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
-        if isinstance(chosen, Mechanism) and chosen.for_model is not None:
-            chosen = replace(chosen, build=chosen.for_model(model))
-        purse = budget if isinstance(budget, Budget) else Budget(total=budget)
-        if purse.limited and not chosen.sound:
-            raise InputError(
-                f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
-            )
-        if purse.ldp_total is not None and not math.isfinite(chosen.ldp):
-            raise InputError(
-                f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
-            )
-        plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
-        if epsilon is None and purse.total is not None and purse.horizon is not None:
-            epsilon = min(purse.total, chosen.largest / plan.period)  # the horizon spreads it
-        if epsilon is None:
-            raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
-        rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
-        mechanisms.check_epsilon(rate * plan.period, "epsilon × period", chosen.largest)
-        return cls(model, chosen, rate, costs, plan, purse, int(batch))
-
-    @property
-    def in_batches(self) -> bool:
-        """Whether releases are batches (of one symbol, perhaps), published as paths."""
-        return isinstance(self.mechanism, BatchMechanism)
-
-    def describe(self) -> dict[str, object]:
-        """The public parameters a receiver needs besides the model, as plain values."""
-        return {
-            "model": self.model.fingerprint,
-            "mechanism": self.mechanism.name,
-            "epsilon": self.epsilon,
-            "distortion": self.distortion.name,
-            "batch": self.batch,
-            "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
-            "budget": self.budget.to_json(),
-        }
-
-    def ldp_cost(self, epsilons: Floats) -> Floats:
-        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-        return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
 
 
 @dataclass(frozen=True, eq=False)

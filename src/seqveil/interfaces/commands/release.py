@@ -144,7 +144,7 @@ def _with_state(
 
 
 def _facts(account: Released, setting: Setting, out: str) -> dict[str, object]:
-    return asdict(account) | {"setting": setting.describe(), "out": out}
+    return asdict(account) | {"setting": setting.to_dict(), "out": out}
 
 
 def _say(account: Released) -> None:

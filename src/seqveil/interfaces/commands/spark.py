@@ -170,7 +170,7 @@ def release(
         else:
             _stream(released, out, out_format, checkpoint, follow)
             facts = asdict(sv.total(session, checkpoint))
-    _say(facts | {"out": out, "setting": setting.describe()}, json)
+    _say(facts | {"out": out, "setting": setting.to_dict()}, json)
 
 
 @spark.command()

@@ -33,7 +33,6 @@ from seqveil.receive.audit.exact import ROUNDING
 from seqveil.release import batches
 from seqveil.release.roster import Accounts
 from seqveil.release.store import BatchReleases, Releases, Store
-from seqveil.release.store.store import described_as
 from seqveil.release.stream import UNKNOWN, Setting
 
 GROUP = 1000  # events of a transaction
@@ -94,7 +93,7 @@ def release_durably(
     alphabet = setting.model.alphabet.watched(on_unknown)
     refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
-    coins = None if seed is None else KeyedCoins.seeded(seed, described_as(setting).encode())
+    coins = None if seed is None else KeyedCoins.seeded(seed, setting.signature.encode())
     target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
     with Store.open(state, setting, key=key, coins=coins) as store, target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)

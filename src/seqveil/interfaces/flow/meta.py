@@ -17,8 +17,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.interfaces import files
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.flow.rows import FilePath
-from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.stream import Setting
+from seqveil.release.setting import OTHER_MODEL, Setting
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,7 +75,7 @@ def header(setting: Setting, columns: Columns, order: str | None, seed: int | No
         "format": FORMAT,
         "version": VERSION,
         "seqveil": __version__,
-        "setting": setting.describe(),
+        "setting": setting.to_dict(),
         "model": setting.model.fingerprint,
         "alphabet": {"kind": alphabet.to_json()["kind"], "symbols": alphabet.n},
         "columns": {"user": columns.user, "value": columns.value, "order": order},
@@ -140,21 +139,13 @@ def unseeded(meta: Meta | None) -> bool | None:
 def check_model(meta: Meta, model: MarkovModel) -> None:
     """Refuse a model that is not the one the release was made with."""
     if meta.get("model") != model.fingerprint:
-        raise ModelError("the model is not the one the release was made with; name the model file of the release")
+        raise ModelError(OTHER_MODEL)
 
 
 def stored_setting(meta: Meta, model: MarkovModel) -> Setting:
     """The setting a side file describes, for the model it was made with and no other."""
     check_model(meta, model)
-    try:
-        saved = meta["setting"]
-        schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
-        named = (saved["mechanism"], saved["epsilon"], saved["distortion"])
-        return Setting.of(model, *named, schedule, budget, saved.get("batch", 1))
-    except InputError:
-        raise
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise DataError("the side file lacks a part of the setting; release the data again") from None
+    return Setting.from_dict(meta.get("setting", {}), model)
 
 
 def stored_columns(meta: Meta | None) -> Columns:

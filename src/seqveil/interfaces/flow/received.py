@@ -278,7 +278,7 @@ def receive(
         )
     if found is not None:
         side.check_model(found, model)
-        if setting is not None and found.get("setting") != setting.describe():
+        if setting is not None and found.get("setting") != setting.to_dict():
             raise InputError("the side file gives another setting than the options; leave the options out")
     chosen = setting or side.stored_setting(found or {}, model)
     source = Source(released, columns or side.stored_columns(found), format, sort, chunk)

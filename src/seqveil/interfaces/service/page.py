@@ -66,7 +66,7 @@ async def operator(request: Request) -> Response:
         "seqveil": __version__,
         "health": health,
         "model": setting.model.fingerprint,
-        "setting": setting.describe(),
+        "setting": setting.to_dict(),
         "private": service.store.private,
         "waiting": service.writer.waiting,
         **await service.metrics.told(setting.budget.total),

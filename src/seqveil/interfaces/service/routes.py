@@ -191,7 +191,7 @@ def model(request: Request) -> Any:
     setting = service.setting
     facts = bodies.ModelFacts(
         fingerprint=setting.model.fingerprint,
-        setting=setting.describe(),
+        setting=setting.to_dict(),
         alphabet={"kind": setting.model.alphabet.to_json()["kind"], "symbols": setting.model.n},
         private=service.store.private,
         gaps=service.config.gaps,

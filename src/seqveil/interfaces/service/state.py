@@ -21,7 +21,6 @@ from seqveil.interfaces.service.problems import Problem
 from seqveil.interfaces.service.wording import Wording
 from seqveil.interfaces.service.writer import Job, Outcome, Writer, log
 from seqveil.release.store import OutOfOrder, Store, StoreError
-from seqveil.release.store.store import described_as
 from seqveil.release.stream import Setting
 
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
@@ -42,7 +41,7 @@ class Service:
     """Everything behind the endpoints."""
 
     def __init__(self, store: Store, setting: Setting, config: ServeConfig) -> None:
-        if described_as(setting) != described_as(store.setting):
+        if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
         self.wording = Wording(setting.model.alphabet, config.on_unknown)

@@ -27,7 +27,6 @@ from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.waiting import END, Filled, Seal, collect
 from seqveil.release import batches
 from seqveil.release.store.plan import Gaps
-from seqveil.release.store.store import described_as
 from seqveil.release.stream import UNKNOWN, Setting
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Job:
 
     @cached_property
     def coins(self) -> KeyedCoins:
-        return KeyedCoins(self._secret, described_as(self.setting).encode())
+        return KeyedCoins(self._secret, self.setting.signature.encode())
 
     @cached_property
     def seal(self) -> Seal:
@@ -80,7 +79,7 @@ class Job:
     def facts(self) -> str:
         """What a checkpoint is for, as public text: setting, buckets, and a mark of the key that does not tell it."""
         mark = hashlib.blake2b(key=self._secret, digest_size=8, person=b"seqveil-mark").hexdigest()
-        return json.dumps({"setting": json.loads(described_as(self.setting)), "buckets": self.buckets, "key": mark})
+        return json.dumps({"setting": self.setting.to_dict(costs=True), "buckets": self.buckets, "key": mark})
 
     def release(self, rows: pd.DataFrame, shelf: Shelf, end: bool = False) -> pd.DataFrame:
         """The released rows of these; `end`: short batches go out too."""

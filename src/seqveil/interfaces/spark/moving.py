@@ -7,7 +7,6 @@ and the number of its next event. Spark hands these states to the new query befo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -24,7 +23,6 @@ from seqveil.interfaces.spark.places import facts_in, joined, make_folder, names
 from seqveil.interfaces.spark.replay import BEFORE, MOVED
 from seqveil.receive.learn import Evidence
 from seqveil.release.store.live import nats
-from seqveil.release.store.store import described_as
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
@@ -115,8 +113,8 @@ def move(spark: SparkSession, query: Query, new: Setting, to: str) -> Moved:
 
 def _facts(spark: SparkSession, query: Query, new: Setting) -> dict[str, Any]:
     """Buckets and the mark of the key as they were, the setting as it is to be, and all settings before."""
-    before = [json.loads(described_as(each)) for each in query.settings]
-    return (facts_of(spark, query.checkpoint) or {}) | {"setting": json.loads(described_as(new)), "before": before}
+    before = [each.to_dict(costs=True) for each in query.settings]
+    return (facts_of(spark, query.checkpoint) or {}) | {"setting": new.to_dict(costs=True), "before": before}
 
 
 def _refuse_others(spark: SparkSession, query: Query, new: Setting, to: str, facts: dict[str, Any] | None) -> None:
@@ -125,7 +123,7 @@ def _refuse_others(spark: SparkSession, query: Query, new: Setting, to: str, fac
     if gone is not None and gone["to"] != resolved(to):
         raise DataError(f"the users of this checkpoint have moved on already, to {gone['to']}; go on from there")
     taken = bool(names_in(spark, joined(to, "offsets"))) if facts is None else gone is None
-    if taken or (facts is not None and facts["setting"] != json.loads(described_as(new))):
+    if taken or (facts is not None and facts["setting"] != new.to_dict(costs=True)):
         raise DataError("the new checkpoint was begun with something else; name a folder that is not there")
 
 
@@ -160,7 +158,7 @@ def _at_rest(spark: SparkSession, query: Query) -> int:
         raise DataError("the query was stopped amid a micro-batch; start it once more as it was, until that is done")
     before = facts_in(spark, joined(query.checkpoint, CARRIED, FACTS)) or {"before": []}
     known = [*before["before"], (facts_of(spark, query.checkpoint) or {}).get("setting")]
-    if known != [json.loads(described_as(each)) for each in query.settings]:
+    if known != [each.to_dict(costs=True) for each in query.settings]:
         count = f"{len(known)} setting{'s' * (len(known) != 1)}"
         raise InputError(f"the checkpoint was released with {count}, other than those named; name all in their order")
     return done

@@ -10,10 +10,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from seqveil.core.coins import User
-from seqveil.core.errors import InputError, ModelError
 from seqveil.interfaces.spark.bucket import Kept
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.job import Job
+from seqveil.release.setting import refuse_other
 from seqveil.release.store.live import Live
 
 if TYPE_CHECKING:
@@ -72,23 +72,15 @@ class Release(StatefulProcessor):
         known, facts = self._facts.get(), self._job.facts
         before = self._begun if known is None else known[0]
         if before is not None:
-            refuse_other(json.loads(before), json.loads(facts))
+            refuse_other(_parts(before), _parts(facts), "the checkpoint", "a new checkpoint")
         if known is None:
             self._facts.update((before or facts,))
 
 
-def refuse_other(before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to go on with a checkpoint that was begun with something else."""
-    before = {name: value for name, value in before.items() if name != "before"}  # which settings were left behind
-    if before == now:
-        return
-    old, new = before["setting"] | before, now["setting"] | now
-    if old["model"] != new["model"]:
-        raise ModelError("the checkpoint belongs to another model; use that of its first run, or a new checkpoint")
-    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name) and name != "setting")
-    raise InputError(
-        f"the checkpoint was begun with another {' and '.join(names)}; use that of its first run, or a new checkpoint"
-    )
+def _parts(facts: str) -> dict[str, Any]:
+    """What a checkpoint is for, part by part; which settings were left behind is no part of it."""
+    told = json.loads(facts)
+    return told.pop("setting") | {name: value for name, value in told.items() if name != "before"}
 
 
 class _StateShelf:

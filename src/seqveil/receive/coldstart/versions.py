@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.core.symbols import Symbols
 from seqveil.receive.learn import Learned
@@ -44,7 +44,7 @@ class Version:
     why: Mapping[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        return {"version": self.number, "after": self.after, "setting": self.setting.describe(), "why": dict(self.why)}
+        return {"version": self.number, "after": self.after, "setting": self.setting.to_dict(), "why": dict(self.why)}
 
     def __repr__(self) -> str:
         setting = self.setting
@@ -185,12 +185,8 @@ class Versions:
 
 
 def _read(pack: zipfile.ZipFile, folder: Path, listed: dict[str, Any]) -> Version:
-    number, saved = int(listed["version"]), listed["setting"]
+    number = int(listed["version"])
     place = folder / f"{number}"
     place.write_bytes(pack.read(f"{number}.model"))
     model = MarkovModel.load(place)
-    if model.fingerprint != saved["model"]:
-        raise DataError("a model in the file of versions is not the one listed; copy the file again")
-    schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
-    setting = Setting.of(model, saved["mechanism"], saved["epsilon"], saved["distortion"], schedule, budget)
-    return Version(number, setting, int(listed["after"]), listed["why"])
+    return Version(number, Setting.from_dict(listed["setting"], model), int(listed["after"]), listed["why"])

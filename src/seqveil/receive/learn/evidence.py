@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
+from seqveil.core.layout import Layout
 from seqveil.release import stream
 from seqveil.release.accounting import GONE
 
@@ -70,8 +71,8 @@ class Evidence:
     ) -> Evidence:
         """Of released codes, one sequence a user (NOTHING where nothing was released), made under `setting`.
 
-        Releases in batches are refused: the likelihood of a path joins several symbols, which this log has no place
-        for. Release one by one what shall be learned from.
+        Events come user by user. Releases in batches are refused: the likelihood of a path joins several symbols, which
+        this log has no place for. Release one by one what shall be learned from.
         """
         if setting.in_batches:
             raise InputError("a release in batches cannot be learned from; use a mechanism that releases one by one")
@@ -80,15 +81,11 @@ class Evidence:
         if not streams or any(codes.ndim != 1 for codes in streams):
             raise DataError("expected one sequence of released codes a user")
         lengths = np.array([codes.size for codes in streams])
-        order = np.argsort(-lengths, kind="stable")
-        users = np.repeat(np.arange(len(streams)), lengths)
+        codes, users = np.concatenate(streams), np.repeat(np.arange(len(streams)), lengths)
         if _one_table(setting):
-            return cls(*_by_table(setting, np.concatenate(streams), _places(lengths), users))
-        columns = _observed(
-            setting, [streams[k] for k in order], None if stamps is None else [stamps[k] for k in order]
-        )
-        whose = np.concatenate([order[: int((lengths > t).sum())] for t in range(int(lengths.max()))])
-        return cls.of_columns(columns, whose)
+            return cls(*_by_table(setting, codes, _places(lengths), users))
+        moments = None if stamps is None else np.concatenate(stamps)
+        return cls(*_observed(setting, users, codes, moments))
 
     @classmethod
     def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:
@@ -141,30 +138,17 @@ class Evidence:
         return f"Evidence({self.people} users, {self.events} releases, {self.n} symbols)"
 
     @cached_property
-    def _sorted(self) -> tuple[Ints, Ints, Ints]:
-        """Row numbers user by user, where each user's begin, and the lengths: longest first."""
-        order = np.argsort(self.users, kind="stable")
-        _, begins, lengths = np.unique(self.users[order], return_index=True, return_counts=True)
-        longest = np.argsort(-lengths, kind="stable")
-        return self.index[order], begins[longest], lengths[longest]
+    def layout(self) -> Layout:
+        """The streams side by side."""
+        return Layout.of(self.users)
 
     def blocks(self, numbers: int, most: int) -> Iterator[tuple[Ints, Ints]]:
-        """Users of like length together: row numbers (U, T) with 0 past a stream's end, and lengths, longest first.
+        """Users of like length together: row numbers (U, T), any past a stream's end, and lengths, longest first.
 
         A block has about `numbers` entries and at most so many users.
         """
-        index, begins, lengths = self._sorted
-        at = 0
-        while at < lengths.size:
-            longest = int(lengths[at])
-            size = max(1, min(most, numbers // longest))
-            part = lengths[at : at + size]
-            part = part[part * 2 >= longest]  # little padding
-            steps = np.arange(longest)
-            inside = steps < part[:, None]
-            place = np.where(inside, begins[at : at + part.size, None] + steps, 0)
-            yield np.where(inside, index[place], 0), part
-            at += part.size
+        for places, lengths in self.layout.blocks(numbers, most):
+            yield self.index[places], lengths
 
 
 def _one_table(setting: stream.Setting) -> bool:
@@ -187,20 +171,18 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
     return table, users, np.where(paid, codes, n)
 
 
-def _observed(setting: stream.Setting, streams: list[Ints], times: list[Floats] | None) -> Ints:
-    """Columns of all releases, step by step, from an observer's replay; streams come longest first."""
+def _observed(setting: stream.Setting, users: Ints, codes: Ints, times: Floats | None) -> tuple[Floats, Ints, Ints]:
+    """From an observer's replay: a row of its own for every event, in the order of the steps, as blocks are read."""
     from seqveil.release import fleet
 
-    state, columns = stream.State.start(setting, len(streams)), []
-    for t in range(streams[0].size):
-        going = sum(codes.size > t for codes in streams)
-        if going < len(state):
-            state = fleet.take(state, np.arange(going))
-        codes = np.array([each[t] for each in streams[:going]], np.int64)
-        stamps = None if times is None else np.array([each[t] for each in times[:going]])
-        seen, state = stream.observe(setting, state, codes, stamps)
+    watched, columns = fleet.Fleet(setting, int(users.max()) + 1), []
+    turns = list(Layout.of(users).steps())
+    for turn in turns:
+        seen = watched.observe(users[turn], codes[turn], None if times is None else times[turn])
         columns.append(seen.columns)
-    return np.concatenate(columns)
+    index = np.empty(codes.size, np.int64)
+    index[np.concatenate(turns)] = np.arange(codes.size)
+    return np.concatenate(columns) / float(DENOMINATOR), users, index
 
 
 def _places(lengths: Ints) -> Ints:

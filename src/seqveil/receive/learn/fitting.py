@@ -19,7 +19,8 @@ from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.kernel import Floats
 from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expect import Chain, Statistics, expect
+from seqveil.receive.learn.expect import Statistics, expect
+from seqveil.receive.learn.walk import Chain
 
 FAMILY_ROUNDS = 40
 FASTEST = 8.0  # longest step of over-relaxed EM

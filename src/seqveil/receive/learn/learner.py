@@ -16,8 +16,9 @@ from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expect import Chain, Statistics, expect, likelihoods
+from seqveil.receive.learn.expect import Statistics, expect, likelihoods
 from seqveil.receive.learn.fitting import climb, family, maximise
+from seqveil.receive.learn.walk import Chain
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that

@@ -23,8 +23,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expect import Chain, each_user
+from seqveil.receive.learn.expect import each_user
 from seqveil.receive.learn.learner import Learned, _model
+from seqveil.receive.learn.walk import Chain
 
 DRAWS = 2000
 LARGEST = 3000  # parameters whose information is a full matrix

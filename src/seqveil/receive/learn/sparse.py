@@ -10,6 +10,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.states import States
 from seqveil.receive.learn.evidence import Evidence
+from seqveil.receive.learn.walk import Walk
 
 BLOCK = 1 << 21  # numbers of one block's forward laws, and of one block's moves
 
@@ -50,33 +51,33 @@ def _expect(evidence: Evidence, model: MarkovModel) -> tuple[Floats, Floats, flo
     first, moves, total = np.zeros(model.size), np.zeros(model.chain.nnz), 0.0
     most = max(1, BLOCK // max(model.chain.nnz, model.size))
     for index, lengths in evidence.blocks(max(1, BLOCK // model.size), most):
-        part = _block(evidence.table, model, sources, index, lengths)
-        first, moves, total = first + part[0], moves + part[1], total + part[2]
+        walk = _SparseWalk(model, sources, evidence.table, index, lengths)
+        total += float(walk.forward().sum())
+        first, moves = first + walk.backward()[0].sum(0), moves + walk.moves
     return first, moves * model.chain.data, total
 
 
-def _block(
-    table: Floats, model: MarkovModel, sources: Ints, index: Ints, lengths: Ints
-) -> tuple[Floats, Floats, float]:
-    laws, scales, total, moves = [], [], 0.0, np.zeros(model.chain.nnz)
-    law = np.broadcast_to(model.initial, (len(lengths), model.size))
-    for t in range(index.shape[1]):
-        going = int((lengths > t).sum())
-        law = (model.advance(law[:going]) if t else law) * table[index[:going, t]][:, model.newest]
-        scale = law.sum(1)
-        if not (scale > 0).all():
-            raise InputError("a release has probability 0 under the chain to learn from; start with a wider one")
-        law = law / scale[:, None]
-        laws.append(law)
-        scales.append(scale)
-        total += float(np.log(scale).sum())
-    later = np.ones((len(lengths), model.size))
-    for t in range(index.shape[1] - 1, 0, -1):
-        going = len(scales[t])
-        value = later[:going] * table[index[:going, t]][:, model.newest] / scales[t][:, None]
-        moves += (laws[t - 1][:going][:, sources] * value[:, model.chain.indices]).sum(0)
-        later[:going] = filtering.pull(model, value)
-    return (laws[0] * later).sum(0), moves, total
+class _SparseWalk(Walk):
+    """A walk along the states of a sparse model; moves are counted for each entry of its chain."""
+
+    def __init__(self, model: MarkovModel, sources: Ints, table: Floats, index: Ints, lengths: Ints) -> None:
+        super().__init__(table, index, lengths)
+        self.model, self.sources, self.moves = model, sources, np.zeros(model.chain.nnz)
+
+    def _first(self, users: int) -> Floats:
+        return (self.model.initial * self.says(0, users)[:, self.model.newest])[None]
+
+    def _onward(self, law: Floats, says: Floats) -> Floats:
+        return (self.model.advance(law[0]) * says[:, self.model.newest])[None]
+
+    def _ahead(self, later: Floats, says: Floats) -> Floats:
+        return later * says[:, self.model.newest]
+
+    def _back(self, value: Floats) -> Floats:
+        return filtering.pull(self.model, value[0])[None]
+
+    def _count(self, before: Floats, value: Floats) -> None:
+        self.moves += (before[0][:, self.sources] * value[0][:, self.model.chain.indices]).sum(0)
 
 
 def _maximise(model: MarkovModel, start: MarkovModel, first: Floats, moves: Floats, strength: float) -> MarkovModel:

@@ -10,7 +10,6 @@ say little about it, the model of the release fills in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,8 @@ import numpy as np
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.receive.learn import Evidence, learn, region
+from seqveil.receive.learn import Chain, Evidence, learn, region
+from seqveil.receive.learn.walk import FullWalk
 from seqveil.receive.statistics.unbiased import places
 from seqveil.release import stream
 
@@ -57,14 +57,16 @@ def draws(
     stamps = None if times is None else np.split(times[order], bounds)
     evidence = Evidence.of(setting, np.split(codes[order], bounds), stamps)
     learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
-    chains = region(learned, evidence).plausible(count, seed)
-    lengths = np.diff(np.concatenate([[0], bounds, [users.size]]))
+    plausible = region(learned, evidence).plausible(count, seed)
+    chains = [Chain(each.prior, each.advance(np.eye(model.n))) for each in plausible]
     generator = np.random.default_rng(seed)
     windows = int(window.max()) + 1
     found = Draws(np.zeros((count, windows, model.n)), np.zeros((count, model.n, model.n)))
-    for block in _blocks(evidence, lengths, window):
+    for events, lengths in evidence.layout.blocks(BLOCK // model.n):
         for number, chain in enumerate(chains):
-            _tally(found, number, _sample(chain, block, generator), block)
+            walk = FullWalk(chain, evidence.table, evidence.index[events], lengths)
+            walk.forward()
+            _tally(found, number, walk.sample(generator), lengths, window[events])
     return found
 
 
@@ -78,57 +80,11 @@ def _full(model: MarkovModel) -> MarkovModel:
     return MarkovModel(0.99 * prior + 0.01 / n, 0.99 * table + 0.01 / n, alphabet=model.alphabet)
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Streams of like length: likelihoods (T, B, n), lengths (B,), longest first, and windows (B, T)."""
-
-    says: Floats
-    lengths: Ints
-    window: Ints
-
-
-def _blocks(evidence: Evidence, lengths: Ints, window: Ints) -> Iterator[_Block]:
-    begins = np.cumsum(lengths) - lengths
-    rows = evidence.arranged(np.repeat(np.arange(lengths.size), lengths)).index
-    order = np.argsort(-lengths, kind="stable")
-    at = 0
-    while at < order.size:
-        longest = int(lengths[order[at]])
-        chosen = order[at : at + max(1, BLOCK // (longest * evidence.n))]
-        chosen = chosen[lengths[chosen] * 2 >= longest]
-        steps = np.arange(longest)
-        inside = steps < lengths[chosen][:, None]
-        event = np.where(inside, begins[chosen][:, None] + steps, 0)
-        yield _Block(evidence.table[rows[event.T]], lengths[chosen], window[event])
-        at += chosen.size
-
-
-def _sample(chain: MarkovModel, block: _Block, generator: np.random.Generator) -> Ints:
-    """One truth for each stream, (B, T); what lies past a stream's end is not to be read."""
-    table, length = chain.advance(np.eye(chain.n)), block.says.shape[0]
-    laws = np.empty_like(block.says)
-    ahead = np.broadcast_to(chain.prior, block.says.shape[1:])
-    for t in range(length):
-        law = ahead * block.says[t]
-        laws[t] = law / law.sum(1, keepdims=True)
-        ahead = laws[t] @ table
-    truth = np.zeros((block.says.shape[1], length), np.int64)
-    for t in range(length - 1, -1, -1):
-        law = laws[t]
-        if t < length - 1:
-            inside = (block.lengths > t + 1)[:, None]
-            law = np.where(inside, law * table[:, truth[:, t + 1]].T, law)
-        running = np.cumsum(law, axis=1)
-        coin = generator.random(len(law)) * running[:, -1]
-        truth[:, t] = np.minimum((running <= coin[:, None]).sum(1), chain.n - 1)
-    return truth
-
-
-def _tally(found: Draws, number: int, truth: Ints, block: _Block) -> None:
+def _tally(found: Draws, number: int, truth: Ints, lengths: Ints, window: Ints) -> None:
     n, length = found.transitions.shape[1], truth.shape[1]
-    inside = np.arange(length) < block.lengths[:, None]
+    inside = np.arange(length) < lengths[:, None]
     windows = found.histogram.shape[1]
-    seen = np.bincount((block.window * n + truth)[inside], minlength=windows * n)
+    seen = np.bincount((window * n + truth)[inside], minlength=windows * n)
     found.histogram[number] += seen.reshape(windows, n)
     moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
     found.transitions[number] += moved.reshape(n, n)

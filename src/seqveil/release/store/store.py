@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
 from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, user_name
-from seqveil.core.errors import InputError, ModelError, SeqveilError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
 from seqveil.release.roster import Accounts
+from seqveil.release.setting import refuse_other
 from seqveil.release.store.database import Database, Position, StoreError
 from seqveil.release.store.live import Live, ldp_before, nats
 from seqveil.release.store.migrations import UNKNOWN
@@ -94,7 +94,7 @@ class Store:
             raise InputError("pass a key or coins, not both")
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
-        described = described_as(setting)
+        described = setting.signature
         chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
         database = Database(path, codec_of(setting))
         try:
@@ -352,14 +352,6 @@ def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
     return max(levels.values())
 
 
-def described_as(setting: Setting) -> str:
-    """The setting as text that differs wherever two settings release differently."""
-    costs = hashlib.sha256()
-    for part in (setting.distortion.points, setting.distortion.table):
-        costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
-    return json.dumps(setting.describe() | {"costs": costs.hexdigest()}, sort_keys=True)
-
-
 def _agree(database: Database, described: str, private: bool) -> None:
     """Write down what the file is for, or refuse to use it for something else."""
     known, was_private = database.fact("setting"), database.fact("private")
@@ -367,14 +359,6 @@ def _agree(database: Database, described: str, private: bool) -> None:
         database.set_fact("setting", described)
         database.set_fact("private", "yes" if private else "no")
         return
-    before, now = json.loads(known), json.loads(described)
-    if before["model"] != now["model"]:
-        raise ModelError(f"{database.name}: belongs to another model; use the model of its first run, or a new file")
-    differing = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if differing:
-        raise InputError(
-            f"{database.name}: was begun with another {' and '.join(differing)}; use the options of its first run, or "
-            "a new file"
-        )
+    refuse_other(json.loads(known), json.loads(described), f"{database.name}:", "a new file")
     if was_private == "yes" and not private:
         raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")

@@ -1,0 +1,185 @@
+"""Forward–backward over many streams at once, for learning: likelihoods, expected moves, and truths drawn.
+
+`core.filtering` follows laws of states that must hold for any chain, however faint, and keeps them whole. Learning runs
+dozens of rounds over all streams and needs the expected moves besides, so that the loops here take a block of streams
+of like length, drop those that have ended, and make each step one product of matrices.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+
+
+class Walk(ABC):
+    """A block of streams under one chain. Laws over states are (parts, users, width), users with long streams first."""
+
+    opening = 1  # events that the first law takes in
+
+    def __init__(self, table: Floats, index: Ints, lengths: Ints) -> None:
+        """Event t of user u says table[index[u, t]] of the symbols."""
+        self.table, self.index, self.lengths = table, index, lengths
+
+    @abstractmethod
+    def _first(self, users: int) -> Floats:
+        """The law of the first state, times what the first events say."""
+
+    @abstractmethod
+    def _onward(self, law: Floats, says: Floats) -> Floats:
+        """The law one move on, times what the event there says."""
+
+    @abstractmethod
+    def _ahead(self, later: Floats, says: Floats) -> Floats:
+        """What comes after a move, times what the event there says, for each symbol or state that it may go to."""
+
+    @abstractmethod
+    def _back(self, value: Floats) -> Floats:
+        """`_ahead` as seen from before the move."""
+
+    @abstractmethod
+    def _count(self, before: Floats, value: Floats) -> None:
+        """Add the expected moves of one step, still to be multiplied by the chain's own probabilities."""
+
+    def says(self, t: int, users: int) -> Floats:
+        """Q(y_t | ·) of the first `users` users, ones past a stream's end."""
+        if t >= self.index.shape[1]:
+            return np.ones((users, self.table.shape[1]))
+        likely = self.table[self.index[:users, t]]
+        ended = self.lengths[:users] <= t
+        if ended.any():
+            likely[ended] = 1.0
+        return likely
+
+    def going(self, t: int) -> int:
+        """How many users have a step t: all have the opening, where a shorter stream has events that say nothing."""
+        return int((self.lengths > t).sum()) if t >= self.opening else self.lengths.size
+
+    def forward(self, keep: bool = True) -> Floats:
+        """log Pr(releases) a user; keeps the laws for the way back."""
+        users = self.lengths.size
+        self.laws: list[Floats] = []
+        self.said: list[Floats] = []
+        self.scales: list[Floats] = []
+        law, says, log = self._first(users), np.ones((users, 1)), np.zeros(users)
+        for t in range(self.opening - 1, max(self.index.shape[1], self.opening)):
+            going = self.going(t)
+            if t >= self.opening:
+                says = self.says(t, going)
+                law = self._onward(law[:, :going], says)
+            scale = law.sum((0, 2))
+            if not (scale > 0).all():
+                raise InputError("a release has probability 0 under the chain to learn from; start with a wider one")
+            law = law / scale[:, None]
+            log[:going] += np.log(scale)
+            if keep:
+                self.laws.append(law)
+                self.said.append(says)
+                self.scales.append(scale)
+        return log
+
+    def backward(self) -> Floats:
+        """Laws of the first states given all releases; the expected moves are in `moves` then."""
+        later = np.ones_like(self.laws[0])
+        for at in range(len(self.laws) - 1, 0, -1):
+            going = len(self.scales[at])
+            value = self._ahead(later[:, :going], self.said[at]) / self.scales[at][:, None]
+            self._count(self.laws[at - 1][:, :going], value)
+            later[:, :going] = self._back(value)
+        return self.laws[0] * later
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A chain of order m as full tables: the joint law of the first m symbols (n^m,) and a row a context (n^m, n)."""
+
+    first: Floats
+    rows: Floats
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def order(self) -> int:
+        return round(np.log(len(self.rows)) / np.log(self.n)) if self.n > 1 else 1
+
+    @classmethod
+    def uniform(cls, n: int, order: int = 1) -> Chain:
+        return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
+
+    def deeper(self) -> Chain:
+        """The same law as a chain of one order more: contexts that agree in all but their oldest symbol share a row."""
+        first = (self.first[:, None] * self.rows).ravel()
+        return Chain(first, np.tile(self.rows, (self.n, 1)))
+
+
+class FullWalk(Walk):
+    """A walk under full tables of any order. A law over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1).
+
+    `apart` counts the moves user by user.
+    """
+
+    def __init__(self, chain: Chain, table: Floats, index: Ints, lengths: Ints, apart: bool = False) -> None:
+        super().__init__(table, index, lengths)
+        self.n = n = chain.n
+        self.opening, self.apart = chain.order, apart
+        self.rest = n ** (chain.order - 1)
+        self.step = np.ascontiguousarray(chain.rows.reshape(n, self.rest, n).transpose(1, 0, 2))
+        self.start = chain.first.reshape(n, self.rest).T[:, None, :]
+        self.moves = np.zeros((self.rest, lengths.size, n, n) if apart else (self.rest, n, n))
+
+    def counts(self) -> tuple[Floats, Floats]:
+        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
+        first, users, n = self.backward(), self.lengths.size, self.n
+        if self.apart:
+            told = first.transpose(1, 2, 0).reshape(users, -1)
+            return told, self.moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
+        return first.sum(1).T.ravel(), self.moves.transpose(1, 0, 2).reshape(self.rest * n, n)
+
+    def sample(self, generator: np.random.Generator) -> Ints:
+        """One truth for each stream, (U, T), drawn backward, for order 1; what lies past its end is not to be read."""
+        truth, table = np.zeros(self.index.shape, np.int64), self.step[0]
+        after = 0  # streams that go on after the step
+        for t in range(len(self.laws) - 1, -1, -1):
+            law = self.laws[t][0].copy()
+            law[:after] *= table[:, truth[:after, t + 1]].T if after else 1.0
+            running = np.cumsum(law, axis=1)
+            after = len(law)
+            coin = generator.random(len(truth))[:after] * running[:, -1]
+            truth[:after, t] = np.minimum((running <= coin[:, None]).sum(1), self.n - 1)
+        return truth
+
+    def _first(self, users: int) -> Floats:
+        law = np.broadcast_to(self.start, (self.rest, users, self.n)) * self.says(0, users)
+        for t in range(1, self.opening):
+            digit = np.arange(self.rest) // self.n ** (self.opening - 1 - t) % self.n
+            law = law * self.says(t, users)[:, digit].T[:, :, None]
+        return law
+
+    def _onward(self, law: Floats, says: Floats) -> Floats:
+        moved = np.matmul(law, self.step) * says
+        if self.opening == 1:
+            return moved
+        # (x_2..x_m, user, z) as a law over contexts (x_2..x_m, z)
+        split = moved.reshape(self.n, self.rest // self.n, law.shape[1], self.n)
+        return np.ascontiguousarray(split.transpose(1, 3, 2, 0)).reshape(self.rest, law.shape[1], self.n)
+
+    def _ahead(self, later: Floats, says: Floats) -> Floats:
+        if self.opening == 1:
+            return later * says
+        split = later.reshape(self.rest // self.n, self.n, later.shape[1], self.n)
+        return np.ascontiguousarray(split.transpose(3, 0, 2, 1)).reshape(self.rest, later.shape[1], self.n) * says
+
+    def _back(self, value: Floats) -> Floats:
+        return np.matmul(value, self.step.transpose(0, 2, 1))
+
+    def _count(self, before: Floats, value: Floats) -> None:
+        if self.apart:
+            self.moves[:, : before.shape[1]] += before[..., :, None] * value[..., None, :]
+        else:
+            self.moves += np.matmul(before.transpose(0, 2, 1), value)
