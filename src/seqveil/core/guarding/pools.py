@@ -32,6 +32,7 @@ one of them or where both are tight: a sort and a few interpolations, O(n log n)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,18 +58,18 @@ class Pooled:
         """Probability of a wrong symbol; a symbol that comes back to its own label is not wrong."""
         return float((self.moved * (1.0 - self.share)).sum())
 
-    def joint(self) -> Floats:
-        """β(x) Q(y|x) as a full table (n, n)."""
-        table: Floats = self.moved.T @ self.share
-        table[np.diag_indices(len(self.told))] += self.told
-        return table
+    def joint(self) -> Any:
+        """β(x) Q(y|x) as a sparse table (n, n): most symbols go nowhere but to their own label."""
+        from scipy import sparse
+
+        return sparse.diags_array(self.told).tocsr() + sparse.csr_array(self.moved.T) @ sparse.csr_array(self.share)
 
 
 def pooled(belief: Floats, weights: Floats, lo: float, hi: float) -> Pooled:
     """The kernel of least error for one secret.
 
     >>> made = pooled(np.array([0.5, 0.5]), np.array([0.19, 1.0]), 0.360886, 0.754355)
-    >>> round(made.error, 5), (made.joint() / 0.5).round(4).tolist()
+    >>> round(made.error, 5), (made.joint().toarray() / 0.5).round(4).tolist()
     (0.26589, [[0.6391, 0.3609], [0.1709, 0.8291]])
     """
     top, bottom = _orders(weights, lo, hi)

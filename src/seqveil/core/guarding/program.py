@@ -6,48 +6,49 @@ A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(
 every pair of its values; another observer's belief gives further rows of the same form. A symbol whose own rows are all
 at most 0 is *free*: told as it is, it breaks nothing, and it enters the program only where it may cover others.
 
-- **Pairs as they are asked for.** The program starts with few pairs (x, y) and takes in those whose reduced cost is
-  negative, until none is.
+- **Bounds as they are broken.** The program starts with the rows that some symbol, told as it is, breaks most, and
+  takes in those that a table it found breaks, until none is.
+- **Pairs as they are asked for.** It starts with few pairs (x, y) and takes in those whose reduced cost is negative,
+  until none is.
 - **Bound.** For any prices λ(i, y) ≥ 0, Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum:
   `Solution.bound` is that figure for the prices found, over all labels, so it does not rest on the solver's word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from seqveil.core.errors import GuaranteeError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 
 TOLERANCE = 1e-9
 WHOLE = 6_000  # pairs up to which the program is solved at once
 MORE = 2_000  # pairs taken in at a time
+ROWS = 12  # bounds taken in at a time
 
-Costs = Callable[[Ints, Ints], Floats]
+
+class Unsolved(Exception):
+    """The solver gave up; whoever asked says nothing instead, which keeps every bound."""
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A table over some labels for some symbols, what it costs, and what no table can go below."""
 
-    symbols: Ints  # (X,)
-    labels: Ints  # (Y,)
     table: Floats  # (X, Y) Q(y|x)
-    error: float  # of these symbols
+    error: float
     bound: float
 
 
-def solve(symbols: Ints, labels: Ints, mass: Floats, cost: Floats, rows: Floats) -> Solution:
-    """The program over these symbols (X,) and labels (Y,): mass (X,) = β(x), cost (X, Y) = D(x,y), rows (I, X).
+def solve(mass: Floats, cost: Floats, rows: Floats) -> Solution:
+    """The program over X symbols and Y labels: mass (X,) = β(x), cost (X, Y) = D(x,y), rows (I, X).
 
     >>> mass, cost = np.array([0.5, 0.5]), 1.0 - np.eye(2)
     >>> weights = np.array([0.19, 1.0])
     >>> rows = mass * np.stack([weights - 0.754355, 0.360886 - weights])
-    >>> found = solve(np.arange(2), np.arange(2), mass, cost, rows)
+    >>> found = solve(mass, cost, rows)
     >>> round(found.error, 5), round(found.bound, 5)
     (0.26589, 0.26589)
     """
@@ -55,17 +56,31 @@ def solve(symbols: Ints, labels: Ints, mass: Floats, cost: Floats, rows: Floats)
     rows = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0)  # HiGHS drops what is too small
     priced = mass[:, None] * cost
     pairs = _first_pairs(priced, rows)
+    chosen = np.zeros(len(rows), bool)
+    chosen[np.unique(rows.argmax(0))] = True
+    while True:
+        table, prices = _over_pairs(pairs, priced, rows[chosen])
+        worst = (rows @ table).max(1)
+        worst[chosen] = 0.0
+        broken = np.flatnonzero(worst > TOLERANCE)
+        if not broken.size:
+            break
+        chosen[broken[np.argsort(-worst[broken], kind="stable")[:ROWS]]] = True
+    bound = float((priced + rows[chosen].T @ prices).min(1).sum())
+    return Solution(table, float((priced * table).sum()), bound)
+
+
+def _over_pairs(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    """The best table, and the prices of the bounds, over as many pairs as are asked for; `pairs` keeps them."""
     while True:
         table, prices, duals = _run(pairs, priced, rows)
-        reduced = priced - duals[:, None] + np.einsum("ix,iy->xy", rows, prices)
+        reduced = priced - duals[:, None] + rows.T @ prices
         reduced[pairs] = 0.0
         wanted = np.flatnonzero(reduced.ravel() < -TOLERANCE * max(1.0, float(priced.max())))
         if not wanted.size:
-            break
+            return table, prices
         best = wanted[np.argsort(reduced.ravel()[wanted], kind="stable")[:MORE]]
         pairs.ravel()[best] = True
-    bound = float((priced + np.einsum("ix,iy->xy", rows, prices)).min(1).sum())
-    return Solution(symbols, labels, table, float((priced * table).sum()), bound)
 
 
 def _first_pairs(priced: Floats, rows: Floats) -> Any:
@@ -110,13 +125,15 @@ def _run(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats, Floa
     solver.silent()
     for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
         solver.setOptionValue(tolerance, 1e-10)
-    solver.passModel(program)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise GuaranteeError(
-            f"the linear program of {x.size} pairs was not solved ({solver.getModelStatus().name}); nothing was "
-            "released; declare fewer secrets at once"
-        )
+    solver.setOptionValue("small_matrix_value", 1e-12)  # dropped entries make what is just feasible infeasible
+    for presolve in ("on", "off"):  # which may take a program that just has a solution for one that has none
+        solver.setOptionValue("presolve", presolve)
+        solver.passModel(program)
+        solver.run()
+        if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+            break
+    else:
+        raise Unsolved(solver.getModelStatus().name)
     solution = solver.getSolution()
     table = np.zeros(priced.shape)
     table[x, y] = np.maximum(np.array(solution.col_value), 0.0)

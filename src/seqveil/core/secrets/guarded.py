@@ -84,14 +84,20 @@ class Guarded:
         >>> bool((box.linear() @ [0.5, 0.5] <= 0).all())  # both told alike
         True
         """
+        plus, minus = self.two_sides()
+        return plus - minus
+
+    def two_sides(self) -> tuple[Floats, Floats]:
+        """What every row of `linear` is the difference of: two arrays (C, n) of numbers that are not negative."""
         lifts = np.divide(
             self.weights, self.prior[:, :, None], out=np.zeros_like(self.weights), where=self.prior[:, :, None] > 0
         )
-        rows = [np.zeros((0, self.weights.shape[2]))]
+        plus, minus = [np.zeros((0, self.weights.shape[2]))], [np.zeros((0, self.weights.shape[2]))]
         for one, two in self.pairs():
             bounded = (self.prior[:, one] > 0) & (self.prior[:, two] > 0)
-            rows.append((lifts[:, one] - np.exp(self.epsilon) * lifts[:, two])[bounded])
-        return np.concatenate(rows)
+            plus.append(lifts[bounded, one])
+            minus.append(np.exp(self.epsilon) * lifts[bounded, two])
+        return np.concatenate(plus), np.concatenate(minus)
 
     def free(self) -> NDArray[np.bool_]:
         """Whether each symbol may be told as it is, as far as it alone is concerned: (n,)."""
