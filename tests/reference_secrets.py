@@ -68,7 +68,8 @@ class Enumerated:
     def log_odds(self, values: np.ndarray, count: int, columns: list[np.ndarray]) -> float:
         given = self.given(values, count, columns)
         if count == 2:
-            return float(np.log(given[1] / given[0]))
+            with np.errstate(divide="ignore"):  # told for certain: allowed on one side, and by other mechanisms
+                return float(np.log(given[1] / given[0]))
         given = given[~np.isnan(given)]
         return float(np.log(given.max() / given.min()))
 

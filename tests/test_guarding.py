@@ -11,9 +11,10 @@ from seqveil.core.errors import InputError
 from seqveil.core.guarding import program
 from seqveil.core.guarding.bounds import TIGHTER, Bounds
 from seqveil.core.guarding.pools import pooled
-from seqveil.core.guarding.tables import WITHHELD, guarded
+from seqveil.core.guarding.tables import guarded
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import Guarded
+from seqveil.core.symbols import WITHHELD
 
 HALF = np.array([0.5, 0.5])
 

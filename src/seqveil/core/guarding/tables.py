@@ -31,13 +31,13 @@ from seqveil.core.guarding.bounds import Bounds
 from seqveil.core.guarding.pools import pooled
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, mix, usable
 from seqveil.core.mechanisms import optimal
+from seqveil.core.symbols import WITHHELD
 
 NEGLIGIBLE = 1e-7  # mass below which a label that others are told as is dropped
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them
 TINY = 1e-300
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
-WITHHELD = -5  # the code of a release that says that nothing is said
 
 
 @dataclass(frozen=True, eq=False)

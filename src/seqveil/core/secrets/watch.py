@@ -132,12 +132,8 @@ class Watch:
 
     def observe(self, column: ArrayLike) -> Watch:
         """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
+        self.check_room()
         plan, model = self.ahead, self.model
-        if plan.limit is not None and self.step >= plan.limit:
-            raise InputError(
-                f"this secret was promised for streams of at most {plan.limit} events; start a new stream, or start "
-                "with a larger `longest`"
-            )
         weights = _checked(column, model.n)
         marginal = float((self.belief * weights).sum())
         posterior = (self.masses * weights).sum(2)
@@ -146,6 +142,15 @@ class Watch:
         found = self.records.after(posterior, plan.error(self.step + 1), told_all)
         held = replace(self, records=found, latest=self._latest(found), told_all=told_all)
         return held._moved(weights, marginal == 0)._retired()
+
+    def check_room(self) -> None:
+        """Refuse one event more than the promise was made for; whoever releases asks before a coin is thrown."""
+        limit = self.ahead.limit
+        if limit is not None and self.step >= limit:
+            raise InputError(
+                f"this secret was promised for streams of at most {limit} events; start a new stream, or start with a "
+                "larger `longest`"
+            )
 
     def _latest(self, found: Records) -> WindowAccount:
         """The account of the window that holds the event just released; of the only one where windows do not repeat."""
@@ -202,6 +207,9 @@ class Watch:
         past = found.take(done).widened(down[over], up[over])
         gone = worse(self.ahead, self.gone, past, self.step)
         return replace(self, ended=self.ended[~over], records=found.take(~done), gone=gone)
+
+    def __repr__(self) -> str:
+        return f"Watch({self.secret.kind}, ε={self.epsilon:g}, {self.step} released, log odds {self.log_odds:.4g})"
 
     @property
     def accounts(self) -> tuple[WindowAccount, ...]:

@@ -51,6 +51,12 @@ class Watches:
         after.rows = tuple(tuple(watch.observe(column) for watch in row) for row in self.rows)
         return after
 
+    def check_room(self) -> None:
+        """Refuse one event more than the promises were made for, before a coin is thrown."""
+        for row in self.rows:
+            for watch in row:
+                watch.check_room()
+
     def worst(self) -> list[Watch]:
         """For every secret, the watch of the observer who learned most about it."""
         columns = zip(*self.rows, strict=True)
