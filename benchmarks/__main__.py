@@ -34,6 +34,7 @@ NAMES = (
     "private_fit",
     "wrong_model",
     "intervals",
+    "secrets",
 )
 
 

@@ -62,6 +62,7 @@ __all__ = [
 _ON_DEMAND = {  # modules that bring more than numpy, loaded when they are first asked for
     "learn": "seqveil.receive.learn",
     "plots": "seqveil.interfaces.plots",
+    "secrets": "seqveil.core.secrets",
     "statistics": "seqveil.receive.statistics",
     "store": "seqveil.release.store",
 }

@@ -78,6 +78,11 @@ def session(setting: Any, standing: Any) -> str:
         ("by composition, Σε", number(standing.by_composition)),
         ("without trust in the model", f"{number(standing.ldp)}-LDP"),
     ]
+    if standing.whole_sequence:
+        facts.append(("about the whole sequence", standing.whole_sequence))
+    for number_of, watch in enumerate(standing.secrets, 1):
+        told = f"log odds {number(watch.log_odds)}, between {number(watch.lowest)} and {number(watch.highest)} so far"
+        facts.append((f"secret {number_of}", f"{watch.sentence}; told: {told}"))
     if budget.total is not None:
         facts.append(("budget", f"{number(budget.total)}, of which {number(standing.budget_left)} left"))
     if budget.per_window is not None:
@@ -88,7 +93,7 @@ def session(setting: Any, standing: Any) -> str:
     facts.append(("coins", "operating system" if standing.private else "seeded: not private"))
     bar = ""
     limit = budget.total if budget.total is not None else standing.by_composition
-    if limit and math.isfinite(standing.leakage):
+    if limit and math.isfinite(limit) and math.isfinite(standing.leakage):
         of = "of the budget" if budget.total is not None else "of Σε"
         bar = _bar(standing.leakage / limit, f"leakage: {standing.leakage / limit:.0%} {of}")
     return _page(_facts("Session", facts), bar)
@@ -203,8 +208,8 @@ def _likeliest(law: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _names(alphabet: Any, codes: Any) -> list[str]:
-    values = list(codes) if alphabet is None else alphabet.decode(np.asarray(codes, np.int64))
-    return [_name(value) for value in values]
+    values = list(codes) if alphabet is None else [alphabet.decode_one(code) if code >= 0 else None for code in codes]
+    return ["nothing" if value is None else _name(value) for value in values]
 
 
 def _name(value: Any) -> str:

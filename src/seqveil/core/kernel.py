@@ -191,7 +191,7 @@ class Kernels:
 
     def error(self, beliefs: Floats, distortion: Distortion) -> Floats:
         """Expected distortion Σ β(x) Q(y|x) D(x, y) of each kernel."""
-        if distortion.is_hamming:
+        if distortion.is_hamming and (self.outputs >= 0).all():
             hits = np.take_along_axis(beliefs, self.outputs, axis=1) * self.hits()
             return beliefs.sum(1) - hits.sum(1) / DENOMINATOR
         return np.array([_expected_cost(self.one(b), beliefs[b], distortion) for b in range(len(self))])
@@ -236,8 +236,11 @@ class Kernel:
 
     @property
     def outputs(self) -> Any:
-        """The outputs as the alphabet's own values (codes where there is no alphabet)."""
-        return self.codes if self._alphabet is None else self._alphabet.decode(self.codes)
+        """The outputs as the alphabet's own values (codes where there is no alphabet); None says nothing."""
+        if self._alphabet is None:
+            return self.codes
+        told = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
+        return [next(told) if code >= 0 else None for code in self.codes.tolist()]
 
     @cached_property
     def weights(self) -> Ints:
@@ -354,6 +357,8 @@ def _scatter(combine: np.ufunc, places: Ints, values: Ints, outputs: int, start:
 
 
 def _expected_cost(kernel: Kernel, belief: Floats, distortion: Distortion) -> float:
+    if not distortion.is_hamming and (kernel.codes < 0).any():
+        raise InputError("saying nothing has no cost under this distortion; count wrong symbols, or set a price for it")
     support = np.flatnonzero(belief)
     costs = distortion.between(support[:, None], kernel.codes[None, :])
     return float((belief[support, None] * kernel.probabilities[support] * costs).sum())

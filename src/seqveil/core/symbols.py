@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core.errors import InputError, UnknownSymbol
 
 OnUnknown = Literal["error", "hide", "nearest"]
+WITHHELD = -5  # the code of a release that says that nothing is said
 UNKNOWN = -4  # the code of a value outside the alphabet, where it is hidden; -1 to -3 mean other things in a stream
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -16,14 +16,23 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, Watch, Watches
+from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.symbols import WITHHELD
 from seqveil.core.times import Time, seconds
-from seqveil.release import batches, stream
+from seqveil.release import batches, guarded, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
+
+_UNSAID: Any = object()  # no ε was given: 0.5, but none where declared secrets are kept
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a stream stands: what was released, what it leaked, what is left. Public, and free of raw data."""
+    """Where a stream stands: what was released, what it leaked, what is left. Public, and free of raw data.
+
+    `whole_sequence` says in words where nothing is promised about the whole sequence; `secrets` are the accounts of the
+    declared secrets.
+    """
 
     releases: int
     leakage: float
@@ -33,6 +42,8 @@ class Standing:
     ldp: float
     budget_left: float | None
     private: bool
+    whole_sequence: str = ""
+    secrets: tuple[Watch, ...] = ()
 
 
 class Session:
@@ -47,6 +58,12 @@ class Session:
     the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
     default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for
     research only: a seeded session is marked not private.
+
+    *Declared secrets* (docs/secrets.md): `secrets` are accounted for exactly, whatever the mechanism; the mechanism
+    "guarded" keeps them, each within its own total. It has no ε unless one is given, and then no bound on the whole
+    sequence. `withhold=True`: the truth or nothing (None is released); `blank`, the price of nothing where a wrong
+    symbol may be released too; `observers`, other models under which every promise holds as well; `longest`, the most
+    events of a stream where a promise needs an end.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -63,23 +80,50 @@ class Session:
         self,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = 0.5,
+        epsilon: float | None = _UNSAID,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
         budget: Budget | float | None = None,
         seed: int | None = None,
         *,
         schedule: Schedule | int | None = None,
+        secrets: Secret | Sequence[Secret] = (),
+        withhold: bool = False,
+        blank: float | None = None,
+        observers: MarkovModel | Sequence[MarkovModel] = (),
+        longest: int = LONGEST,
     ) -> None:
-        if batch != 1 and mechanism == "optimal":
-            mechanism = "auto"  # the default of batches
-        self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
+        self._plan: guarded.Guarding | None = None
+        if mechanism == guarded.NAME:
+            _check_plain(batch, budget, schedule)
+            rate = None if epsilon is _UNSAID else epsilon
+            self._plan = guarded.Guarding.of(model, secrets, rate, distortion, observers, withhold, blank, longest)
+            self._setting = self._plan.setting
+        else:
+            if withhold or blank is not None or observers:
+                raise InputError(f'withhold, blank and observers are for the mechanism "{guarded.NAME}"')
+            if batch != 1 and mechanism == "optimal":
+                mechanism = "auto"  # the default of batches
+            rate = 0.5 if epsilon is _UNSAID else epsilon
+            self._setting = stream.Setting.of(model, mechanism, rate, distortion, schedule, budget, batch)
+        self._watches = self._first_watches(secrets, longest)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
         self._lock = threading.RLock()  # around whatever reads or moves the state
+
+    def _first_watches(self, secrets: Secret | Sequence[Secret], longest: int) -> Watches | None:
+        if self._plan is not None:
+            return self._plan.watches()
+        if not isinstance(secrets, Secret) and not secrets:
+            return None
+        if self._setting.in_batches:
+            raise InputError(
+                "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
+            )
+        return Watches(self._setting.model, secrets, longest)
 
     @property
     def setting(self) -> stream.Setting:
@@ -99,6 +143,18 @@ class Session:
         return law
 
     @property
+    def secrets(self) -> tuple[Watch, ...]:
+        """The exact account of every declared secret under the session's own model, in the order of declaration."""
+        with self._lock:
+            return () if self._watches is None else self._watches.rows[0]
+
+    @property
+    def watches(self) -> Watches | None:
+        """The accounts under the models of all observers; None where no secret is declared."""
+        with self._lock:
+            return self._watches
+
+    @property
     def leakage(self) -> float:
         """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
         with self._lock:
@@ -113,12 +169,20 @@ class Session:
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
+            if self._plan is not None:
+                stack = guarded.table(self._plan, self._public).kernels()
+                return stack.one(0, self._setting.model.alphabet)
             epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
             stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
+    @property
+    def _public(self) -> guarded.Public:
+        assert self._watches is not None
+        return guarded.Public(self._state, self._watches)
+
     def release(self, symbol: Any, time: Time | None = None) -> Any:
-        """The released symbol; None where the budget is spent and its policy is "stop".
+        """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld.
 
         Where it is "error", BudgetSpent is raised before a coin is thrown, and the symbol counts as if it had not come.
         """
@@ -131,13 +195,26 @@ class Session:
 
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
-            raw = np.array([code], np.int64)
-            released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
-            out = int(released.codes[0])
-            if out == stream.REFUSED:
-                raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
-            self._released += out != stream.NOTHING
-        return None if out == stream.NOTHING else self._setting.model.alphabet.decode_one(out)
+            if self._plan is not None:
+                made, public = guarded.step(self._plan, self._public, code, self._coins)
+                self._state, self._watches = public.state, public.watches
+            else:
+                made = self._plainly(code, time)
+            out = int(made.codes[0])
+            self._released += out not in (stream.NOTHING, WITHHELD)
+        return None if out in (stream.NOTHING, WITHHELD) else self._setting.model.alphabet.decode_one(out)
+
+    def _plainly(self, code: int, time: Time | None) -> stream.Released:
+        """One release of a mechanism that keeps no secrets; those declared are accounted for."""
+        if self._watches is not None:
+            self._watches.check_room()
+        raw = np.array([code], np.int64)
+        released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
+        if released.codes[0] == stream.REFUSED:
+            raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
+        if self._watches is not None:
+            self._watches = self._watches.observe(released.columns[0])
+        return released
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
@@ -196,7 +273,7 @@ class Session:
     def standing(self) -> Standing:
         """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""
         with self._lock:
-            state, setting, released = self._state, self._setting, self._released
+            state, setting, released, secrets = self._state, self._setting, self._released, self.secrets
         spent, leaked = float(state.spent[0]), float(state.account.worst[0])
         left = None if setting.budget.total is None else max(0.0, setting.budget.total - leaked)
         most, least = float(state.account.most[0]), float(state.account.least[0])
@@ -209,23 +286,41 @@ class Session:
             float(state.ldp[0]),
             left,
             self.private,
+            guarded.NO_BOUND if self._unbounded else "",
+            secrets,
         )
+
+    @property
+    def _unbounded(self) -> bool:
+        return self._plan is not None and self._plan.epsilon is None
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
+        if self._unbounded:
+            raise InputError(f"{guarded.NO_BOUND}; give the session an epsilon as well")
         period = self._setting.schedule.period
         pulses = -(-releases // period)
         return compose(self._setting.epsilon * period, pulses, delta)
 
     def __repr__(self) -> str:
-        setting = self._setting
+        setting, kept = self._setting, len(self.secrets)
+        bound = guarded.NO_BOUND if self._unbounded else f"ε={setting.epsilon:g}"
+        secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
         return (
-            f"Session({setting.mechanism.name}, ε={setting.epsilon:g}, {setting.model.n} symbols, "
+            f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
             f"{self._released} released, leakage {self.leakage:.4g})"
         )
 
     def _repr_html_(self) -> str:
         return html.session(self._setting, self.standing())
+
+
+def _check_plain(batch: int, budget: Budget | float | None, schedule: Schedule | int | None) -> None:
+    """Refuse for now what is not built together with declared secrets."""
+    if batch != 1 or budget is not None or schedule is not None:
+        raise InputError(
+            f'"{guarded.NAME}" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
+        )
 
 
 def _row(time: Time | None) -> Floats | None:

@@ -1,0 +1,142 @@
+"""The least expected cost under any linear bounds on the labels: a linear program, with a bound on what it misses.
+
+    minimise Σ_x,y β(x) D(x,y) Q(y|x)   over row-stochastic Q with   Σ_x rows(i, x) Q(y|x) ≤ 0   for all y and i.
+
+A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)); a joint secret one row for
+every pair of its values; another observer's belief gives further rows of the same form. A symbol whose own rows are all
+at most 0 is *free*: told as it is, it breaks nothing, and it enters the program only where it may cover others.
+
+- **Bounds as they are broken.** The program starts with the rows that some symbol, told as it is, breaks most, and
+  takes in those that a table it found breaks, until none is.
+- **Pairs as they are asked for.** It starts with few pairs (x, y) and takes in those whose reduced cost is negative,
+  until none is.
+- **Bound.** For any prices λ(i, y) ≥ 0, Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum:
+  `Solution.bound` is that figure for the prices found, over all labels, so it does not rest on the solver's word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.kernel import Floats
+
+TOLERANCE = 1e-9
+WHOLE = 6_000  # pairs up to which the program is solved at once
+MORE = 2_000  # pairs taken in at a time
+ROWS = 12  # bounds taken in at a time
+
+
+class Unsolved(Exception):
+    """The solver gave up; whoever asked says nothing instead, which keeps every bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A table over some labels for some symbols, what it costs, and what no table can go below."""
+
+    table: Floats  # (X, Y) Q(y|x)
+    error: float
+    bound: float
+
+
+def solve(mass: Floats, cost: Floats, rows: Floats) -> Solution:
+    """The program over X symbols and Y labels: mass (X,) = β(x), cost (X, Y) = D(x,y), rows (I, X).
+
+    >>> mass, cost = np.array([0.5, 0.5]), 1.0 - np.eye(2)
+    >>> weights = np.array([0.19, 1.0])
+    >>> rows = mass * np.stack([weights - 0.754355, 0.360886 - weights])
+    >>> found = solve(mass, cost, rows)
+    >>> round(found.error, 5), round(found.bound, 5)
+    (0.26589, 0.26589)
+    """
+    scale = np.abs(rows).max(1, keepdims=True)
+    rows = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0)  # HiGHS drops what is too small
+    priced = mass[:, None] * cost
+    pairs = _first_pairs(priced, rows)
+    chosen = np.zeros(len(rows), bool)
+    chosen[np.unique(rows.argmax(0))] = True
+    while True:
+        table, prices = _over_pairs(pairs, priced, rows[chosen])
+        worst = (rows @ table).max(1)
+        worst[chosen] = 0.0
+        broken = np.flatnonzero(worst > TOLERANCE)
+        if not broken.size:
+            break
+        chosen[broken[np.argsort(-worst[broken], kind="stable")[:ROWS]]] = True
+    bound = float((priced + rows[chosen].T @ prices).min(1).sum())
+    return Solution(table, float((priced * table).sum()), bound)
+
+
+def _over_pairs(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    """The best table, and the prices of the bounds, over as many pairs as are asked for; `pairs` keeps them."""
+    while True:
+        table, prices, duals = _run(pairs, priced, rows)
+        reduced = priced - duals[:, None] + rows.T @ prices
+        reduced[pairs] = 0.0
+        wanted = np.flatnonzero(reduced.ravel() < -TOLERANCE * max(1.0, float(priced.max())))
+        if not wanted.size:
+            return table, prices
+        best = wanted[np.argsort(reduced.ravel()[wanted], kind="stable")[:MORE]]
+        pairs.ravel()[best] = True
+
+
+def _first_pairs(priced: Floats, rows: Floats) -> Any:
+    """All pairs of a small program; else each symbol with its cheapest labels, and all with the few likeliest ones."""
+    if priced.size <= WHOLE:
+        return np.ones(priced.shape, bool)
+    pairs = np.zeros(priced.shape, bool)
+    nearest = np.argsort(priced, axis=1, kind="stable")[:, : max(4, WHOLE // (2 * len(priced)))]
+    np.put_along_axis(pairs, nearest, True, axis=1)
+    everyone = np.argsort(-np.abs(rows).sum(0))[: max(1, WHOLE // (4 * priced.shape[1]))]
+    pairs[everyone] = True
+    # one label that everybody may go to keeps the program feasible: the constant release
+    pairs[:, int(priced.sum(0).argmin())] = True
+    return pairs
+
+
+def _run(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats, Floats]:
+    """Q over the pairs, prices (I, Y) ≥ 0 of the bounds, and the duals (X,) of the rows that sum to one."""
+    import highspy
+    from scipy import sparse
+
+    (size, labels), count = priced.shape, len(rows)
+    x, y = np.nonzero(pairs)
+    columns = np.arange(x.size)
+    at = [x, *(size + i * labels + y for i in range(count))]
+    values = [np.ones(x.size), *(rows[i, x] for i in range(count))]
+    matrix = sparse.csc_array(
+        (np.concatenate(values), (np.concatenate(at), np.tile(columns, count + 1))),
+        shape=(size + count * labels, x.size),
+    )
+    infinity = highspy.kHighsInf
+    program = highspy.HighsLp()
+    program.num_row_, program.num_col_ = matrix.shape
+    program.col_cost_ = priced[x, y]
+    program.col_lower_, program.col_upper_ = np.zeros(x.size), np.full(x.size, infinity)
+    program.row_lower_ = np.concatenate([np.ones(size), np.full(count * labels, -infinity)])
+    program.row_upper_ = np.concatenate([np.ones(size), np.zeros(count * labels)])
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_, program.a_matrix_.index_ = matrix.indptr, matrix.indices
+    program.a_matrix_.value_ = matrix.data
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.silent()
+    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+        solver.setOptionValue(tolerance, 1e-10)
+    solver.setOptionValue("small_matrix_value", 1e-12)  # dropped entries make what is just feasible infeasible
+    for presolve in ("on", "off"):  # which may take a program that just has a solution for one that has none
+        solver.setOptionValue("presolve", presolve)
+        solver.passModel(program)
+        solver.run()
+        if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+            break
+    else:
+        raise Unsolved(solver.getModelStatus().name)
+    solution = solver.getSolution()
+    table = np.zeros(priced.shape)
+    table[x, y] = np.maximum(np.array(solution.col_value), 0.0)
+    table /= table.sum(1, keepdims=True)
+    duals = np.array(solution.row_dual)
+    return table, np.maximum(-duals[size:].reshape(count, labels), 0.0), duals[:size]

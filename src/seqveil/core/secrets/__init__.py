@@ -1,0 +1,38 @@
+"""Declared secrets: a total promise about what matters, and the exact account of it for any mechanism.
+
+>>> import seqveil as sv
+>>> secret = sv.secrets.ever("clinic", epsilon=0.5, window="first 20")
+>>> model = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
+>>> watch = sv.secrets.Watch.start(model, secret)
+>>> watch = watch.observe([0.6, 0.4])  # something was released that home makes likelier than the clinic does
+>>> watch.lowest <= watch.log_odds < 0
+True
+"""
+
+from seqveil.core.secrets.automaton import Automaton
+from seqveil.core.secrets.declared import Secret, count, during, each, ever, joint, pattern, visit, zone
+from seqveil.core.secrets.guarded import Guarded
+from seqveil.core.secrets.reading import from_dict, from_toml, parse
+from seqveil.core.secrets.records import WindowAccount
+from seqveil.core.secrets.watch import Watch
+from seqveil.core.secrets.watches import Watches
+
+__all__ = [
+    "Automaton",
+    "Guarded",
+    "Secret",
+    "Watch",
+    "Watches",
+    "WindowAccount",
+    "count",
+    "during",
+    "each",
+    "ever",
+    "from_dict",
+    "from_toml",
+    "joint",
+    "parse",
+    "pattern",
+    "visit",
+    "zone",
+]

@@ -1,0 +1,272 @@
+"""What the future holds: the probability of each value of a secret from where a window stands, swept backwards.
+
+With `left` events of a window still to come after the present one, state s of the chain and state a of the automaton,
+
+    h_v(a, s; 0)      = [label of a is v]
+    h_v(a, s; left+1) = Σ_s' P(s'|s) h_v(δ(a, symbol of s'), s'; left),
+
+and d events before a window begins
+
+    g_v(s; 0)   = h_v(δ(start, symbol of s), s; N-1)
+    g_v(s; d+1) = Σ_s' P(s'|s) g_v(s'; d).
+
+All are sums of products that are not negative, both for "it happens" and for "it does not", so their relative error is
+that of adding and multiplying, however rare a secret is; nothing is ever got by subtracting from one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import UNIT, Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets.declared import Secret
+
+MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
+CERTAIN = 1e-12
+MEMORY = 200_000_000  # bytes of tables kept; beyond, every √count-th is kept and the others are swept again
+_WINDOWS_TRIED = 64
+
+
+class Sweep:
+    """tables[0], tables[i+1] = step(i, tables[i]), up to `count` of them, in memory of about √count tables if need be.
+
+    >>> sweep = Sweep(np.ones(1), lambda i, table: table + i, 5, memory=0)
+    >>> [float(sweep.at(i)[0]) for i in (4, 0, 2)]
+    [7.0, 1.0, 2.0]
+    """
+
+    def __init__(self, first: Floats, step: Callable[[int, Floats], Floats], count: int, memory: int = MEMORY) -> None:
+        self._step, self.count = step, count
+        self._stride = count if count * first.nbytes <= memory else max(1, round(count**0.5))
+        self._kept = [first]
+        table = first
+        for i in range(count - 1 if self._stride < count else 0):
+            table = step(i, table)
+            if (i + 1) % self._stride == 0:
+                self._kept.append(table)
+        self._block: tuple[int, Floats] = (-1, first[None])
+
+    def at(self, index: int) -> Floats:
+        """One table."""
+        number, offset = divmod(index, self._stride)
+        return self.block(number)[offset]
+
+    def block(self, number: int) -> Floats:
+        """The tables number·stride and after, stacked; the latest block stays in memory."""
+        held, tables = self._block
+        if held != number:
+            begin = number * self._stride
+            table, size = self._kept[number], min(self._stride, self.count - begin)
+            tables = np.empty((size, *table.shape))
+            for i in range(size):
+                tables[i] = table
+                table = self._step(begin + i, table) if i + 1 < size else table
+            self._block = (number, tables)
+        return tables
+
+    def blocks(self, stop: int) -> Iterator[Floats]:
+        """Tables 0..stop-1 in stacks."""
+        for begin in range(0, stop, self._stride):
+            yield self.block(begin // self._stride)[: stop - begin]
+
+
+class Ahead:
+    """The backward tables of one secret under one model, and what follows from them for any stream; never changes.
+
+    `length` events make a window; for the stream as the session ends it, the windows are the first T events for all
+    T up to `longest`, and `family` is true.
+    """
+
+    def __init__(self, model: MarkovModel, secret: Secret, longest: int) -> None:
+        compiled = secret.compile(model)
+        self.model, self.secret, self.longest = model, secret, longest
+        self.automaton = compiled.automaton
+        self.values = self.automaton.values
+        self.family = secret.length is None
+        self.length = longest if secret.length is None else secret.length
+        self.repeats = secret.repeats
+        self.aim = secret.epsilon * (1 - MARGIN)
+        self._clock = compiled.clock
+        ticks = model.n * np.arange(int(compiled.clock.max()) + 1)
+        self._targets: list[Ints] = [self.automaton.moves[:, model.newest + tick] for tick in ticks]  # (A, S) each
+        self._places = np.arange(model.size)
+        self._labelled = (self.automaton.labels[None, :] == np.arange(self.values)[:, None]).astype(np.float64)
+        first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
+        self.inside = Sweep(first, self._back, self.length)
+        self._check_uncertain()
+
+    def target(self, position: int) -> Ints:
+        """State of the automaton after reading each state's symbol at this event of a window: (A, S)."""
+        return self._targets[int(self._clock[position % len(self._clock)])]
+
+    def read(self, law: Floats, position: int) -> Floats:
+        """Law (A, S) of automaton and next state before that state's symbol is read, as the law after it is read."""
+        flat = self.target(position) * self.model.size + self._places
+        summed = np.bincount(flat.ravel(), law.ravel(), minlength=law.size)
+        return summed.reshape(law.shape).astype(np.float64, copy=False)
+
+    def opened(self, states: Floats) -> Floats:
+        """Law (A, S) at the first event of a window from the law of that event's state."""
+        law = np.zeros((self.automaton.size, self.model.size))
+        law[self.automaton.start] = states
+        return self.read(law, 0)
+
+    def shown(self, laws: Floats) -> Floats:
+        """Laws of states as laws of the symbols they show: (..., S) → (..., n)."""
+        if self.model.size == self.model.n:
+            return laws
+        flat = np.asarray(self._shows @ laws.reshape(-1, self.model.size).T).T
+        return np.ascontiguousarray(flat).reshape(*laws.shape[:-1], self.model.n)
+
+    @cached_property
+    def _shows(self) -> Any:
+        """1 where a symbol (row) is shown by a state (column)."""
+        from scipy import sparse
+
+        ones, places = np.ones(self.model.size), (self.model.newest, self._places)
+        return sparse.csr_array((ones, places), shape=(self.model.n, self.model.size))
+
+    def by_value(self, law: Floats) -> Floats:
+        """Law (A, S) at the end of a window as the law of its value and the state: (V, S)."""
+        return np.asarray((self._labelled[:, :, None] * law).sum(1))
+
+    def _back(self, left: int, table: Floats) -> Floats:
+        values, size, states = table.shape
+        moved = table[:, self.target(self.length - 1 - left), self._places]
+        return filtering.pull(self.model, moved.reshape(-1, states)).reshape(values, size, states)
+
+    @cached_property
+    def at_start(self) -> Floats:
+        """g_v(s; 0): (V, S)."""
+        return self.inside.at(self.length - 1)[:, self.target(0)[self.automaton.start], self._places]
+
+    @cached_property
+    def _lead(self) -> tuple[int, float]:
+        """How many events before it begins a window is watched, and the most that can have been told before that.
+
+        Releases up to d events before a window tell at most R_d = max over states of log g_v(s; d)/g_v'(s; d) minus the
+        least of it, because the window depends on them through the state alone. R_d never grows with d: a state's g is
+        an average of those one step later. Once R_d is below MARGIN·ε the window need not be watched yet; where the
+        tables would take too much memory, once R_d is below ε, when it could still not be broken.
+        """
+        table, count = self.at_start, 1
+        while self.repeats:
+            table = filtering.pull(self.model, table)
+            told = self._told(table)
+            full = count == self.longest or (count + 1) * table.nbytes > MEMORY
+            if told <= MARGIN * self.secret.epsilon or count == self.longest or (full and told <= self.aim):
+                return count, told
+            count += 1
+        return count, 0.0
+
+    @cached_property
+    def before(self) -> Sweep:
+        """g_v(s; d) for d = 0..lead-1."""
+        return Sweep(self.at_start, lambda _, held: filtering.pull(self.model, held), self.lead)
+
+    @property
+    def lead(self) -> int:
+        """How many events before it begins a window is watched, its first event counting as one."""
+        return self._lead[0]
+
+    @property
+    def unwatched(self) -> float:
+        """The most that can have been told about a window before it is watched."""
+        return self._lead[1]
+
+    @property
+    def limit(self) -> int | None:
+        """The number of events that can be promised for; None for no limit."""
+        if self.family:
+            return self.longest
+        if self.repeats and self.unwatched > self.aim:
+            return max(self.length, self.longest // self.length * self.length)
+        return None
+
+    def _told(self, table: Floats) -> float:
+        with np.errstate(divide="ignore"):
+            logs = np.log(table[:, self._possible])
+        return _span(logs)
+
+    @cached_property
+    def _possible(self) -> NDArray[np.bool_]:
+        """States that a stream can come to."""
+        found = self.model.initial > 0
+        while True:
+            more = found | (self.model.advance(found.astype(np.float64)) > 0)
+            if (more == found).all():
+                return found
+            found = more
+
+    @cached_property
+    def family_priors(self) -> Floats:
+        """Pr(v) for the first T events, T = 1..longest: (T, V)."""
+        law = self.opened(self.model.initial)
+        parts = [(block * law).sum((2, 3)) for block in self.inside.blocks(self.length)]
+        return np.concatenate(parts)
+
+    def error(self, step: int) -> float:
+        """Relative error, from above, of any ratio of two probabilities of this secret after `step` releases.
+
+        Every table and law is a chain of sums of products of numbers that are not negative; each link adds at most the
+        number of its terms, in units of rounding. Doubled twice: two probabilities, each with its prior.
+        """
+        links = step + 2 + self.length + (0 if self.family else self.lead)
+        return 4 * UNIT * (links * self._terms + self.automaton.size * self.model.size + self.model.n + 32)
+
+    @cached_property
+    def _terms(self) -> int:
+        """The most terms a sum of one step forward or back has, with room for its products."""
+        chain, whole = self.model.chain, self.model.n + self.model.size
+        direct = max(np.diff(chain.indptr).max(), np.bincount(chain.indices, minlength=1).max())
+        return int(direct) + 8 + (whole if self.model.backoff.any() else 0)
+
+    def _check_uncertain(self) -> None:
+        """Refuse a secret whose answer the model knows beforehand."""
+        open_to_doubt = uncertain(self.family_priors).any() if self.family else self._some_window_is_open()
+        if not open_to_doubt:
+            raise InputError(
+                "under this model the secret is certain or impossible, so there is nothing to keep; "
+                "check its values, its window and the model"
+            )
+
+    def _some_window_is_open(self) -> bool:
+        law = self.model.initial
+        for _ in range(_WINDOWS_TRIED if self.repeats else 1):
+            if uncertain((self.at_start * law).sum(1)[None])[0]:
+                return True
+            for _ in range(min(self.length, self.longest)):
+                law = self.model.advance(law)
+        return False
+
+
+def uncertain(priors: Floats) -> NDArray[np.bool_]:
+    """Whether more than one value has a probability worth the name: (W, V) → (W,)."""
+    return np.asarray(np.sort(priors, axis=1)[:, -2] > CERTAIN)
+
+
+def _span(logs: Floats) -> float:
+    """The most that any pair of rows differ by, seen from one column, against another column: (V, S) → a number."""
+    worst = 0.0
+    for one in range(len(logs)):
+        for two in range(one):
+            with np.errstate(invalid="ignore"):
+                gap = logs[one] - logs[two]
+            gap = gap[~np.isnan(gap)]  # a state from which neither can come
+            if gap.size and gap.max() > gap.min():
+                worst = max(worst, float(gap.max() - gap.min()))
+    return worst
+
+
+@lru_cache(maxsize=16)
+def ahead(model: MarkovModel, secret: Secret, longest: int) -> Ahead:
+    """The tables of a secret under a model, shared by all streams that watch it."""
+    return Ahead(model, secret, longest)

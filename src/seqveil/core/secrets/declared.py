@@ -1,0 +1,341 @@
+"""What must stay secret, as a person declares it, and what it becomes under a model.
+
+A secret is a set E of windows of a stream, with a total ε: whatever is released, at any time, the odds of E move by at
+most a factor e^ε,
+
+    e^-ε ≤ Pr(y_1..t | E) / Pr(y_1..t | not E) ≤ e^ε      (`sides="up"`: only the right-hand side).
+
+The promise is about E, under the model. It says nothing about anything else in the stream, and a model that is wrong
+about people makes it wrong about people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from seqveil.core.alphabet import _plain
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import automaton, expression, wording
+from seqveil.core.secrets.automaton import Automaton
+from seqveil.core.secrets.naming import code_of_text, codes_of, codes_within
+from seqveil.core.symbols import Codes, Symbols
+
+Sides = Literal["both", "up"]
+Window = int | str | None
+_KINDS = ("ever", "each", "count", "visit", "pattern", "zone", "during", "joint")
+_LARGEST_EPSILON = 100.0
+_LARGEST_WINDOW = 1_000_000
+
+
+@dataclass(frozen=True)
+class Secret:
+    """One declared secret; make it with `ever`, `each`, `count`, `visit`, `pattern`, `zone`, `during` or `joint`.
+
+    Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has. `window`
+    is a number of events (one secret for every run of so many), "event" (every event is one), "day" (every `per_day`
+    events), "first N" (only the first N events of the stream), or None: the stream as the session ends it. `sides` is
+    "both", or "up" where only growing suspicion matters.
+
+    >>> print(ever("health", epsilon=0.5, window="first 20"))
+    whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
+    suspicion of 25 % stays between 17 % and 35 %, if the stream follows the model
+    """
+
+    kind: str
+    epsilon: float = 1.0
+    window: Window = None
+    sides: Sides = "both"
+    per_day: int | None = None
+    values: tuple[Any, ...] = ()
+    then: tuple[Any, ...] = ()
+    at_least: int = 1
+    text: str = ""
+    circle: tuple[float, ...] = ()  # centre, then radius
+    hours: tuple[float, float] | None = None
+    starts: float = 0.0
+    parts: tuple[Secret, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "window", "per_day", "at_least", "starts"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
+        _check(self)
+
+    @property
+    def sentence(self) -> str:
+        """The promise as a person can read it."""
+        return wording.sentence(self)
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def length(self) -> int | None:
+        """Events of a window; None for the stream as the session ends it."""
+        if isinstance(self.window, str):
+            fixed = {"event": 1, "day": self.per_day}
+            return fixed[self.window] if self.window in fixed else _first(self.window)
+        return self.window
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a new window begins where one ends."""
+        return self.window is not None and not str(self.window).startswith("first")
+
+    def compile(self, model: MarkovModel) -> Compiled:
+        """The secret's automaton over the model's symbols.
+
+        >>> ever("run", window=3).compile(MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])).automaton.size
+        2
+        """
+        machine, clock = self._machine(model.alphabet)
+        return Compiled(self, machine, clock, model.n)
+
+    def _machine(self, alphabet: Symbols) -> tuple[Automaton, Codes]:
+        """The automaton over letters x + n·clock[t mod period], and the clock."""
+        n = alphabet.n
+        if self.kind == "joint":
+            return _joined([part._machine(alphabet) for part in self.parts], n)
+        if self.kind == "pattern":
+            return expression.compiled(self.text, lambda name: code_of_text(name, alphabet), n), np.zeros(1, np.int64)
+        codes = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
+        if self.kind == "during":
+            clock = self._closed_hours()
+            letters = np.concatenate([np.arange(n), np.full(n, -1)])
+            return automaton.ever(codes, n).on_letters(letters), clock
+        made = {
+            "each": lambda: automaton.each(codes, n),
+            "count": lambda: automaton.count(codes, self.at_least, n),
+            "visit": lambda: automaton.visit(codes, codes_of(self.then, alphabet), n),
+        }
+        return made.get(self.kind, lambda: automaton.ever(codes, n))(), np.zeros(1, np.int64)
+
+    def _closed_hours(self) -> Codes:
+        """For every event of a day, 0 where it lies in the hours and 1 where it is passed over."""
+        assert self.hours is not None
+        assert self.per_day is not None
+        begin, end = self.hours
+        hour = (self.starts + 24.0 * np.arange(self.per_day) / self.per_day) % 24.0
+        inside = (hour >= begin) & (hour < end) if begin < end else (hour >= begin) | (hour < end)
+        if not inside.any():
+            raise InputError(f"no event falls in these hours with per_day={self.per_day}; widen hours")
+        return (~inside).astype(np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that `from_dict` turns back into an equal secret; safe to write as JSON."""
+        from seqveil.core.secrets.reading import to_dict
+
+        return to_dict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A secret over codes: symbol x at event t of a window is letter x + n·clock[t mod len(clock)]."""
+
+    secret: Secret
+    automaton: Automaton
+    clock: Codes
+    n: int
+
+    def read(self, codes: Iterable[int]) -> int:
+        """The value of one window, by reading it (the slow, obvious way)."""
+        return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in enumerate(codes)])
+
+
+def ever(values: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+         per_day: int | None = None) -> Secret:  # fmt: skip
+    """Whether one of the values occurs in the window."""
+    return Secret("ever", epsilon, window, sides, per_day, several(values))
+
+
+def each(values: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+         per_day: int | None = None) -> Secret:  # fmt: skip
+    """Whether every event of the window is among the values."""
+    return Secret("each", epsilon, window, sides, per_day, several(values))
+
+
+def count(values: Any, at_least: int, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+          per_day: int | None = None) -> Secret:  # fmt: skip
+    """Whether at least so many events of the window are among the values."""
+    return Secret("count", epsilon, window, sides, per_day, several(values), at_least=at_least)
+
+
+def visit(values: Any, then: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+          per_day: int | None = None) -> Secret:  # fmt: skip
+    """Whether one of `values` occurs, and after it, at once or later, one of `then`."""
+    return Secret("visit", epsilon, window, sides, per_day, several(values), several(then))
+
+
+def pattern(text: str, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+            per_day: int | None = None) -> Secret:  # fmt: skip
+    """Whether a pattern occurs in the window; `seqveil.core.secrets.expression` has its language."""
+    return Secret("pattern", epsilon, window, sides, per_day, text=text)
+
+
+def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float = 1.0,
+         window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
+    """Whether a place is ever entered: the cells that hold the given points, or all whose centre lies in a circle.
+
+    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`).
+    """
+    if (cells is None) == (centre is None) or (centre is None) != (radius is None):
+        raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
+    if cells is not None:
+        points = [cells] if isinstance(cells, tuple) and all(isinstance(part, int | float) for part in cells) else cells
+        return Secret("zone", epsilon, window, sides, per_day, several(list(points)))
+    try:
+        circle = tuple(float(part) for part in (*np.atleast_1d(np.asarray(centre, dtype=np.float64)), radius))
+    except (TypeError, ValueError):
+        raise InputError("the centre and radius of a zone must be numbers; got something else") from None
+    return Secret("zone", epsilon, window, sides, per_day, circle=circle)
+
+
+def during(values: Any, hours: tuple[float, float], *, per_day: int | None = None, starts: float = 0.0,
+           epsilon: float = 1.0, window: Window = "day", sides: Sides = "both") -> Secret:  # fmt: skip
+    """Whether one of the values occurs in these hours, for streams with `per_day` events a day, evenly spread.
+
+    Hours run from the first up to, not including, the second, over midnight where it is smaller. `starts` is the hour
+    of the stream's first event; a day is `per_day` events, counted from there.
+    """
+    if per_day is None:
+        raise InputError(
+            "hours need streams with a fixed number of events a day; pass per_day, for instance per_day=48"
+        )
+    try:
+        begin, end = (float(hour) for hour in hours)
+    except (TypeError, ValueError):
+        raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
+    return Secret("during", epsilon, window, sides, per_day, several(values), hours=(begin, end), starts=starts)
+
+
+def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
+    """Several secrets as one: no combination of their answers becomes likelier against another by more than e^ε.
+
+    Secrets bounded one by one do not bound "both" or "either"; a joint one does, and with the same ε, because the law
+    of the releases given any Boolean combination is an average of those given the combinations of answers.
+
+    >>> joint(ever("home", window=9), ever("clinic", window=9)).kind
+    'joint'
+    """
+    if not secrets or not all(isinstance(part, Secret) and part.kind != "joint" for part in secrets):
+        raise InputError("a joint secret is made of one or more secrets that are not joint themselves; got others")
+    totals = {part.epsilon for part in secrets}
+    if epsilon is None and len(totals) > 1:
+        raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
+    first = secrets[0]
+    total = first.epsilon if epsilon is None else epsilon
+    return Secret("joint", total, first.window, first.sides, first.per_day, parts=tuple(secrets))
+
+
+def several(values: Any) -> tuple[Any, ...]:
+    """One value or several as a tuple; a tuple is left as one, for it may be a point, until the alphabet decides."""
+    if isinstance(values, set | frozenset):
+        values = sorted(values, key=repr)
+    if isinstance(values, list | range | np.ndarray):
+        found = tuple(_plain(tuple(value) if isinstance(value, list | np.ndarray) else value) for value in values)
+    else:
+        found = (_plain(values),)
+    if not found or found == ((),):
+        raise InputError("a secret needs at least one value; got none")
+    try:
+        return tuple(dict.fromkeys(found))
+    except TypeError:
+        raise InputError("the values of a secret must be hashable (strings, numbers, tuples); got others") from None
+
+
+def _check(secret: Secret) -> None:
+    """One line for every declaration that cannot be kept."""
+    if secret.kind not in _KINDS:
+        raise InputError(f"a secret is one of {', '.join(_KINDS)}; got another word")
+    epsilon = secret.epsilon
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon <= _LARGEST_EPSILON:
+        raise InputError(
+            f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
+        )
+    if secret.sides not in ("both", "up"):
+        raise InputError('sides must be "both" or "up"; got something else')
+    if secret.per_day is not None and not _whole(secret.per_day):
+        raise InputError("per_day must be a whole number of events, at least 1; got something else")
+    _check_window(secret)
+    _check_named(secret)
+    if secret.kind == "count" and not _whole(secret.at_least):
+        raise InputError("at_least must be a whole number, at least 1; got something else")
+    if secret.kind == "pattern":
+        if not isinstance(secret.text, str):
+            raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
+        expression.parsed(secret.text)
+    if secret.circle and not (all(map(math.isfinite, secret.circle)) and secret.circle[-1] >= 0):
+        raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
+    if secret.kind == "during":
+        _check_hours(secret)
+    if secret.kind == "joint":
+        _check_parts(secret)
+
+
+def _check_named(secret: Secret) -> None:
+    named = (
+        secret.kind in ("pattern", "joint") or bool(secret.values) or (secret.kind == "zone" and bool(secret.circle))
+    )
+    if not named or (secret.kind == "visit" and not secret.then) or (secret.kind == "joint" and not secret.parts):
+        raise InputError("a secret needs at least one value, and a joint one at least one part; got none")
+    if len(secret.circle) == 1:
+        raise InputError("a zone needs a centre and a radius; got one number")
+
+
+def _check_window(secret: Secret) -> None:
+    window = secret.window
+    if window == "day" and secret.per_day is None:
+        raise InputError('window="day" needs the number of events a day; pass per_day, for instance per_day=48')
+    named = isinstance(window, str) and (window in ("day", "event") or _first(window) is not None)
+    if not (window is None or named or (_whole(window) and int(window) <= _LARGEST_WINDOW)):
+        raise InputError(
+            f'window must be a number of events (1 to {_LARGEST_WINDOW}), "event", "day", "first N" or None; '
+            "got something else"
+        )
+
+
+def _check_hours(secret: Secret) -> None:
+    hours = secret.hours
+    if hours is None or secret.per_day is None:
+        raise InputError("hours need streams with a fixed number of events a day; pass hours and per_day")
+    if not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1] or not 0 <= secret.starts < 24:
+        raise InputError("hours must be two different numbers from 0 to 24, and starts an hour below 24; got others")
+    if secret.length is None or secret.length % secret.per_day:
+        raise InputError('a secret about hours needs window="day" or a multiple of per_day events; got another window')
+
+
+def _check_parts(secret: Secret) -> None:
+    if len({(part.window, part.per_day) for part in secret.parts}) > 1:
+        raise InputError("the parts of a joint secret must have the same window and per_day; declare them alike")
+    if secret.sides != "both" or any(part.sides != "both" for part in secret.parts):
+        raise InputError('a joint secret is about both sides; declare its parts with sides="both"')
+    if len(secret.parts) > 6:
+        raise InputError(f"a joint secret has at most 6 parts; got {len(secret.parts)}, declare the others apart")
+
+
+def _joined(machines: list[tuple[Automaton, Codes]], n: int) -> tuple[Automaton, Codes]:
+    """The product of automata with clocks of their own: one clock that counts the combinations of theirs."""
+    period = max(len(clock) for _, clock in machines)
+    clocks = np.stack([np.resize(clock, period) for _, clock in machines])
+    ticks, clock = np.unique(clocks, axis=1, return_inverse=True)
+    symbols = np.arange(n)[None, :]
+    parts = []
+    for (machine, _), own in zip(machines, ticks, strict=True):
+        parts.append(machine.on_letters((symbols + n * own[:, None]).ravel()))
+    return automaton.product(parts), clock.ravel().astype(np.int64)
+
+
+def _first(window: str) -> int | None:
+    """N of "first N"."""
+    word, _, number = window.partition(" ")
+    good = word == "first" and number.isascii() and number.isdigit() and 1 <= int(number) <= _LARGEST_WINDOW
+    return int(number) if good else None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

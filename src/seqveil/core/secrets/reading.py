@@ -1,0 +1,193 @@
+"""Secrets from a command line, from TOML, and to plain values and back. Nothing here runs what it reads.
+
+ever:health        ever:health,travel      each:home           count:health:3
+visit:home>clinic  pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqveil.core.alphabet import _from_json_value, _to_json_value
+from seqveil.core.errors import InputError
+from seqveil.core.secrets import declared
+from seqveil.core.secrets.declared import Secret
+
+_SHARED = ("epsilon", "window", "sides", "per_day")
+_OWN = {
+    "ever": (), "each": (), "count": ("at_least",), "visit": ("then",), "pattern": (), "zone": (),
+    "during": ("hours", "starts"), "joint": (),
+}  # fmt: skip
+_FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
+
+
+def parse(text: str, **options: Any) -> Secret:
+    """A secret from one word of a command line; `options` are epsilon, window, sides and per_day, None for not given.
+
+    >>> parse("count:health,travel:3", epsilon=0.5, window=20).at_least
+    3
+    >>> parse("visit:home>clinic").then
+    ('clinic',)
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if not colon or not rest.strip() or kind not in _OWN or kind == "joint":
+        raise InputError(f"a secret is written {_FORMS}; got something else")
+    if kind == "pattern":
+        return declared.pattern(rest, **options)
+    if kind == "zone":
+        *centre, radius = (_number(part, "zone:x,y,radius") for part in rest.split(","))
+        if not centre:
+            raise InputError("a zone is written zone:x,y,radius (zone:x,radius on a line of numbers); got one number")
+        return declared.zone(centre=centre, radius=radius, **options)
+    if kind == "visit":
+        first, arrow, then = rest.partition(">")
+        if not arrow:
+            raise InputError("a visit is written visit:A>B; got no >")
+        return declared.visit(_split(first), _split(then), **options)
+    if kind in ("count", "during"):
+        names, colon, last = rest.rpartition(":")
+        if not colon:
+            raise InputError(
+                f"this secret is written {'count:A:3' if kind == 'count' else 'during:A:22-6'}; got no end"
+            )
+        if kind == "during":
+            begin, _, end = last.partition("-")
+            hours = _number(begin, "during:A:22-6"), _number(end, "during:A:22-6")
+            return declared.during(_split(names), hours, **options)
+        return declared.count(_split(names), _whole(last), **options)
+    return (declared.ever if kind == "ever" else declared.each)(_split(rest), **options)
+
+
+def from_toml(text: str) -> list[Secret]:
+    """Secrets from TOML: one table `[[secret]]` each, with the kind as the key of its values.
+
+    >>> from_toml('''
+    ... [[secret]]
+    ... ever = ["health", "travel"]
+    ... epsilon = 0.5
+    ... window = 20
+    ...
+    ... [[secret]]
+    ... visit = "home"
+    ... then = "clinic"
+    ... ''')[0].values
+    ('health', 'travel')
+    """
+    import tomllib
+
+    try:
+        tables = tomllib.loads(text).get("secret")
+    except (tomllib.TOMLDecodeError, TypeError):
+        raise InputError("this is not TOML; each secret is a table [[secret]] with a line such as ever = 'A'") from None
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise InputError("secrets in TOML are tables [[secret]], each with a line such as ever = 'A'; got none")
+    return [_from_table(table) for table in tables]
+
+
+def to_dict(secret: Secret) -> dict[str, Any]:
+    """Plain values that say what the secret is."""
+    shared = {"kind": secret.kind, **{name: getattr(secret, name) for name in _SHARED}}
+    if secret.kind == "joint":
+        return shared | {"parts": [to_dict(part) for part in secret.parts]}
+    own: dict[str, Any] = {name: getattr(secret, name) for name in _OWN[secret.kind]}
+    for name in ("values", "then"):
+        if getattr(secret, name):
+            own[name] = [_to_json_value(value) for value in getattr(secret, name)]
+    own |= {"hours": list(secret.hours)} if secret.hours else {}
+    own |= {"circle": list(secret.circle)} if secret.circle else {}
+    return shared | own | ({"text": secret.text} if secret.text else {})
+
+
+def from_dict(saved: Any) -> Secret:
+    """The secret that `to_dict` described.
+
+    >>> from_dict(declared.ever("health", epsilon=0.5).to_dict()) == declared.ever("health", epsilon=0.5)
+    True
+    """
+    if not isinstance(saved, dict) or not isinstance(saved.get("kind"), str) or saved["kind"] not in _OWN:
+        raise InputError("this is not a saved secret (its kind is missing or unknown); declare it again")
+    fields = dict(saved)
+    try:
+        for name in ("values", "then"):
+            if name in fields:
+                fields[name] = tuple(_from_json_value(value) for value in fields[name])
+        for name in ("hours", "circle"):
+            if name in fields:
+                fields[name] = tuple(float(number) for number in fields[name])
+        if "parts" in fields:
+            fields["parts"] = tuple(from_dict(part) for part in fields["parts"])
+        secret = Secret(**fields)
+        hash(secret)
+    except InputError:
+        raise
+    except (TypeError, KeyError, AttributeError, ValueError):
+        raise InputError("this is not a saved secret (a part is missing or malformed); declare it again") from None
+    return secret
+
+
+def _from_table(table: dict[str, Any]) -> Secret:
+    kinds = [kind for kind in _OWN if kind in table]
+    if len(kinds) != 1:
+        raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(_OWN)}; got {len(kinds)} of them")
+    kind = kinds[0]
+    rest = {name: value for name, value in table.items() if name != kind}
+    unknown = set(rest) - {*_SHARED, *_OWN[kind]}
+    if unknown:
+        raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
+    if kind == "joint":
+        return _joint(table[kind], rest)
+    if kind == "zone" and isinstance(table[kind], dict):
+        return _made(declared.zone, (), rest | table[kind])
+    if kind == "zone":
+        return _made(declared.zone, ([_value(cell) for cell in _listed(table[kind])],), rest)
+    given = table[kind] if kind == "pattern" else _values(table[kind])
+    rest = {name: _values(value) if name == "then" else value for name, value in rest.items()}
+    return _made(getattr(declared, kind), (given,), rest)
+
+
+def _joint(parts: Any, rest: dict[str, Any]) -> Secret:
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise InputError("a joint secret in TOML is a list of tables, such as joint = [{ever = 'A'}, {ever = 'B'}]")
+    return declared.joint(*(_from_table({**rest, **part}) for part in parts), epsilon=rest.get("epsilon"))
+
+
+def _made(maker: Any, given: tuple[Any, ...], options: dict[str, Any]) -> Secret:
+    try:
+        return maker(*given, **options)
+    except TypeError:
+        raise InputError("a secret in TOML lacks a line it needs, or has a line of the wrong kind; check it") from None
+
+
+def _values(given: Any) -> list[Any]:
+    return [_value(value) for value in _listed(given)]
+
+
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise InputError("a value of a secret in TOML is a text, a number or a point [x, y]; got a table")
+    return tuple(map(_value, value)) if isinstance(value, list) else value
+
+
+def _split(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError("a secret names its values with commas between them, none empty; check the commas")
+    return names
+
+
+def _number(text: str, form: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"this secret is written {form}, with numbers; got something else") from None
+
+
+def _whole(text: str) -> int:
+    if not (text.strip().isascii() and text.strip().isdigit()):
+        raise InputError("a count is written count:A:3, with a whole number at the end; got something else")
+    return int(text)

@@ -1,0 +1,268 @@
+"""The exact public account of one secret: a filter over what was released, whatever mechanism released it.
+
+For the window in progress it holds the law b(a, s) of the automaton's and the chain's state; an ended window that later
+releases still tell about is the law of (v, s); a coming window is the law of s and the tables of `ahead`. The weight of
+a symbol is Pr(v, X = x | y_<k) = Σ over states s that show x of b h_v, and after a release with column Q(y|·)
+
+    log B = log [Σ_x Pr(E, x | y_<k) Q(y|x) / π] - log [Σ_x Pr(not E, x | y_<k) Q(y|x) / (1-π)],
+
+which telescopes to log Pr(y_1..t | E)/Pr(y_1..t | not E): one number a window, exact, and only what was released is
+charged.
+
+*Inside the box, a constant kernel stays there*: it leaves the law of the whole stream, hence every window's odds, as
+they are. So whatever happened, the next step can keep every live window at once, also all "first T events" of a stream
+that may end at any time; nothing ever has to stop.
+
+*Retired* is an ended window once |log B| + r ≤ ε, with r = max over states s of |log Pr(s|E, y)/Pr(s|not E, y)| for the
+next state s: all later releases together depend on E through that state alone, and a ratio of averages lies between the
+extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from seqveil.core import filtering
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
+from seqveil.core.secrets.declared import Secret
+from seqveil.core.secrets.guarded import Guarded
+from seqveil.core.secrets.records import Records, WindowAccount, account, coming, furthest, known, reach, worse
+
+LONGEST = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """The account of one secret under one model, after `step` releases; `observe` gives the next.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> watch = Watch.start(model, ever(1, epsilon=0.5, window="first 3"))
+    >>> round(watch.prior, 6), watch.weights().sigma.round(6).tolist()
+    (0.595, [[0.19, 1.0]])
+    >>> told = watch.observe([0.25, 0.75])
+    >>> round(told.log_odds, 4), round(told.posterior, 4)
+    (0.9861, 0.7975)
+    """
+
+    ahead: Ahead
+    step: int
+    states: Floats  # (S,) law of the coming event's state
+    unseen: Floats  # (S,) the same if nothing had been released
+    now: Floats  # (A, S) law for the window in progress; (0, S) where there is none
+    ended: Floats  # (E, V, S) laws of ended windows that are still live: the first records
+    records: Records
+    latest: WindowAccount  # of the window that holds the latest event
+    gone: WindowAccount | None  # the worst of the windows that are live no more
+    told_all: bool = False  # a release the model ruled out: an unsound mechanism's
+
+    @classmethod
+    def start(cls, model: MarkovModel, secret: Secret, longest: int = LONGEST) -> Watch:
+        """Before the first release. `longest` events are the most a stream may have where the promise needs an end:
+        for the stream as the session ends it, and for windows of a chain that never forgets."""
+        if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
+            raise InputError("longest must be a whole number of events, at least 1; got something else")
+        plan, law = ahead(model, secret, longest), model.initial
+        if plan.family:
+            found = Records.fresh(np.arange(1, longest + 1), plan.family_priors)
+            first = known(plan, 1, plan.family_priors[0])
+        else:
+            found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_start * law).sum(1))
+        ended = np.zeros((0, plan.values, model.size))
+        return cls(plan, 0, law, law, plan.opened(law), ended, found, first, None)
+
+    @property
+    def secret(self) -> Secret:
+        """What is watched."""
+        return self.ahead.secret
+
+    @property
+    def model(self) -> MarkovModel:
+        """The model the observer believes."""
+        return self.ahead.model
+
+    @cached_property
+    def belief(self) -> Floats:
+        """β(x) = Pr(X_k = x | y_<k): (n,)."""
+        return self.ahead.shown(self.states[None])[0]
+
+    @cached_property
+    def masses(self) -> Floats:
+        """Pr(v, X_k = x | y_<k) for every live window: (W, V, n)."""
+        plan, index = self.ahead, self.records.index
+        if plan.family:
+            left = index - self.step - 1
+            blocks = plan.inside.blocks(int(left.max()) + 1 if left.size else 0)
+            laws = [np.einsum("lvas,as->lvs", block, self.now) for block in blocks]
+            law = np.concatenate(laws)[left] if laws else np.zeros((0, plan.values, self.model.size))
+        else:
+            current = self.step // plan.length
+            parts = [self.ended]
+            if current in index:
+                table = plan.inside.at(plan.length - 1 - self.step % plan.length)
+                parts.append((table * self.now).sum(1)[None])
+            waits = (index[index > current] * plan.length - self.step).tolist()
+            parts.extend((plan.before.at(wait) * self.states)[None] for wait in waits)
+            law = np.concatenate(parts)
+        return plan.shown(law)
+
+    def weights(self, epsilon: float | None = None, every: bool = False) -> Guarded:
+        """What the next kernel has to keep.
+
+        `epsilon` narrows the bound, never widens it, for boxes that open with time; where it is less than what was told
+        already, not even a constant kernel keeps it. Windows that no kernel could break at this event are left out,
+        unless `every` is true.
+        """
+        aim = self.ahead.aim if epsilon is None else min(self.ahead.aim, epsilon)
+        total = self.masses.sum(1, keepdims=True)
+        present = self.masses.sum(2)
+        present = (present / np.maximum(present.sum(1, keepdims=True), filtering.TINY))[:, :, None]
+        weights = np.where(total > 0, self.masses / np.where(total > 0, total, 1.0), present)
+        secret, records = self.secret, self.records
+        found = Guarded(records.index, weights, records.prior, aim, secret.sides, self.ahead.error(self.step))
+        return found if every else found[found.binding()]
+
+    def observe(self, column: ArrayLike) -> Watch:
+        """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
+        self.check_room()
+        plan, model = self.ahead, self.model
+        weights = _checked(column, model.n)
+        marginal = float((self.belief * weights).sum())
+        posterior = (self.masses * weights).sum(2)
+        posterior = posterior / np.maximum(posterior.sum(1, keepdims=True), filtering.TINY)
+        told_all = self.told_all or marginal == 0
+        found = self.records.after(posterior, plan.error(self.step + 1), told_all)
+        held = replace(self, records=found, latest=self._latest(found), told_all=told_all)
+        return held._moved(weights, marginal == 0)._retired()
+
+    def check_room(self) -> None:
+        """Refuse one event more than the promise was made for; whoever releases asks before a coin is thrown."""
+        limit = self.ahead.limit
+        if limit is not None and self.step >= limit:
+            raise InputError(
+                f"this secret was promised for streams of at most {limit} events; start a new stream, or start with a "
+                "larger `longest`"
+            )
+
+    def _latest(self, found: Records) -> WindowAccount:
+        """The account of the window that holds the event just released; of the only one where windows do not repeat."""
+        plan, step = self.ahead, self.step + 1
+        window = step if plan.family else self.step // plan.length if plan.repeats else 0
+        held = np.flatnonzero(found.index == window)
+        if held.size:
+            return account(plan, found, int(held[0]), step)
+        if plan.family:
+            return known(plan, step, plan.family_priors[self.step])
+        begins = self.step % plan.length == 0 and plan.repeats
+        return known(plan, window, (plan.at_start * self.unseen).sum(1)) if begins else self.latest
+
+    def _moved(self, column: Floats, ruled_out: bool) -> Watch:
+        """One event on: condition every law on the release, then step the chain; windows end and begin."""
+        plan, model = self.ahead, self.model
+        laws = [self.states[None], self.now, self.ended.reshape(-1, model.size)]
+        if ruled_out:  # by the model: only which states could have made the release is known
+            laws = [law.sum(1, keepdims=True) * np.ones(model.size) for law in laws]
+            column = column if column.any() else np.ones(model.n)
+        rows = np.concatenate([*(law * column[model.newest] for law in laws), self.unseen[None]])
+        moved = model.advance(rows)
+        step, open_rows = self.step + 1, len(self.now)
+        states, unseen = moved[0] / moved[0].sum(), moved[-1]
+        now, ended = moved[1 : 1 + open_rows], moved[1 + open_rows : -1].reshape(self.ended.shape)
+        found, gone = self.records, self.gone
+        if plan.family:
+            over = found.index == step
+            now, gone, found = plan.read(now, step), worse(plan, gone, found.take(over), step), found.take(~over)
+        elif open_rows and step % plan.length:
+            now = plan.read(now, step % plan.length)
+        elif open_rows:
+            if self.step // plan.length in found.index:
+                ended = np.concatenate([ended, plan.by_value(now)[None]])
+            now = plan.opened(states) if plan.repeats else np.zeros((0, model.size))
+        if plan.repeats:
+            found = found.and_then(coming(plan, unseen, states, step, furthest(plan, self.step) + 1))
+        now = now / now.sum() if len(now) else now
+        ended = ended / ended.sum((1, 2), keepdims=True)
+        return replace(self, step=step, states=states, unseen=unseen, now=now, ended=ended, records=found, gone=gone)
+
+    def _retired(self) -> Watch:
+        """Without ended windows that no later release can break; a window that is the only one keeps its account."""
+        count = len(self.ended)
+        if not count or not self.ahead.repeats or self.told_all:
+            return self
+        found = self.records
+        error, prior, odds = 2 * self.ahead.error(self.step), found.prior[:count], found.odds[:count]
+        up, down = (np.maximum(reach(self.ended, prior, sides), 0.0) + error for sides in (self.secret.sides, "both"))
+        kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.secret.epsilon
+        all_told = np.isinf(odds) | (down <= MARGIN * self.secret.epsilon)  # by a mechanism that does not keep it
+        over = kept_for_good | all_told
+        done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
+        past = found.take(done).widened(down[over], up[over])
+        gone = worse(self.ahead, self.gone, past, self.step)
+        return replace(self, ended=self.ended[~over], records=found.take(~done), gone=gone)
+
+    def __repr__(self) -> str:
+        return f"Watch({self.secret.kind}, ε={self.epsilon:g}, {self.step} released, log odds {self.log_odds:.4g})"
+
+    @property
+    def accounts(self) -> tuple[WindowAccount, ...]:
+        """The account of every live window, in order."""
+        return tuple(account(self.ahead, self.records, i, self.step) for i in range(len(self.records.index)))
+
+    @property
+    def worst(self) -> WindowAccount:
+        """The account of the window most was told about, live or not."""
+        live = [one for one in (self.gone, self.latest, *self.accounts) if one is not None]
+        return max(live, key=lambda one: one.worst(self.secret.sides))
+
+    @property
+    def epsilon(self) -> float:
+        """The total that was promised."""
+        return self.secret.epsilon
+
+    @property
+    def sentence(self) -> str:
+        """The promise as a person can read it."""
+        return self.secret.sentence
+
+    @property
+    def prior(self) -> Any:
+        """Pr(E) of the window that holds the latest event (of the first one, before any)."""
+        return self.latest.prior
+
+    @property
+    def posterior(self) -> Any:
+        """Pr(E | all releases so far), as `prior`."""
+        return self.latest.posterior
+
+    @property
+    def log_odds(self) -> float:
+        """Exact log B of the window that holds the latest event."""
+        return self.latest.log_odds
+
+    @property
+    def lowest(self) -> float:
+        """The least log B of that window at any time so far, rounded down."""
+        return self.latest.lowest
+
+    @property
+    def highest(self) -> float:
+        """The largest log B of that window at any time so far, rounded up."""
+        return self.latest.highest
+
+
+def _checked(column: ArrayLike, n: int) -> Floats:
+    try:
+        weights = np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
+    if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise InputError(f"a column must hold {n} numbers Q(y|x), finite and not negative; got shape {weights.shape}")
+    return weights / (weights.max() or 1.0)

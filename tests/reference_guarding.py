@@ -1,0 +1,71 @@
+"""Kernels for secrets by the obvious program over all pairs, and random cases to compare with it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import linprog
+
+from seqveil.core.guarding.bounds import TIGHTER
+from seqveil.core.secrets import Guarded
+
+
+def least_cost(belief: np.ndarray, rows: np.ndarray, cost: np.ndarray) -> float:
+    """min Σ β(x) D(x,y) Q(y|x) over row-stochastic Q (n, K) with rows @ Q ≤ 0: n·K variables, all rows at once."""
+    n, labels = cost.shape
+    sums = np.kron(np.eye(n), np.ones(labels))
+    bounds = np.concatenate([np.kron(row[None, :], np.eye(labels)) for row in rows])
+    found = linprog((belief[:, None] * cost).ravel(), bounds, np.zeros(len(bounds)), sums, np.ones(n), (0, 1))
+    return float(found.fun)
+
+
+def box_rows(belief: np.ndarray, weights: np.ndarray, lo: float, hi: float) -> np.ndarray:
+    return belief * np.stack([weights - hi, lo - weights])
+
+
+def random_box(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """A belief, some of it 0, weights, some of them 0 or 1, and a box around their mean, sometimes touching it."""
+    n = int(rng.integers(2, 8))
+    belief = rng.dirichlet(np.full(n, rng.choice([0.3, 1.0, 5.0])))
+    if rng.random() < 0.3 and n > 2:
+        belief[rng.integers(n)] = 0.0
+        belief /= belief.sum()
+    weights = np.clip(rng.uniform(-0.2, 1.2, n), 0.0, 1.0) if rng.random() < 0.5 else rng.beta(0.6, 1.5, n)
+    mean = float(belief @ weights)
+    lo = 0.0 if rng.random() < 0.25 else mean if rng.random() < 0.1 else mean * rng.random()
+    hi = mean if rng.random() < 0.1 else mean + (1 - mean) * rng.random()
+    return belief, weights, lo, hi
+
+
+def random_promise(rng: np.random.Generator, belief: np.ndarray, values: int = 2) -> Guarded:
+    """Windows of a secret of so many values whose odds have moved by some of ε already, or all that is aimed at."""
+    count, n, epsilon = int(rng.integers(1, 3)), belief.size, float(rng.choice([0.05, 0.3, 1.0, 2.0]))
+    weights = rng.dirichlet(np.full(values, rng.choice([0.2, 1.0])), (count, n)).transpose(0, 2, 1)
+    weights = (weights + 1e-9) / (1 + values * 1e-9)
+    if rng.random() < 0.3:
+        weights[:, :, 0] = np.eye(values)[rng.integers(values)][None]
+    now = (weights * belief).sum(2)
+    moved = rng.uniform(-0.5, 0.5, now.shape) * epsilon * (1.0 if rng.random() < 0.3 else rng.random())
+    if rng.random() < 0.3:
+        moved[:] = 0.0
+        moved[:, rng.integers(values)] = epsilon * (1 - TIGHTER) * rng.choice([-1.0, 1.0])
+    prior = now * np.exp(moved)
+    prior /= prior.sum(1, keepdims=True)
+    sides = "up" if values == 2 and rng.random() < 0.3 else "both"
+    return Guarded(np.arange(count), weights, prior, epsilon, sides, 0.0)
+
+
+def excess(belief: np.ndarray, promise: Guarded, column: np.ndarray) -> float:
+    """By how much a release with these integer weights passes ε, over all windows and pairs of values."""
+    worst = -math.inf
+    for window, prior in zip(promise.weights, promise.prior, strict=True):
+        given = [
+            math.fsum(b * w * int(q) for b, w, q in zip(belief, row, column, strict=True)) / share
+            for row, share in zip(window, prior, strict=True)
+        ]
+        for one, two in promise.pairs():
+            if given[one] > 0:
+                moved = math.inf if given[two] == 0 else math.log(given[one] / given[two])
+                worst = max(worst, moved - promise.epsilon)
+    return worst

@@ -1,0 +1,333 @@
+"""Guarded sessions: every outcome of small streams keeps every secret, and what cannot be kept is refused in a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+
+import numpy as np
+import pytest
+
+import seqveil as sv
+from reference_secrets import Enumerated, random_model, typed_model
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.symbols import WITHHELD
+from seqveil.release import guarded, stream
+from seqveil.release.guarded import Guarding, Public
+
+PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+CLINIC = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
+
+
+class Promise:
+    """One window of one secret, read off all sequences."""
+
+    def __init__(self, every: Enumerated, model: sv.MarkovModel, secret, first: int, events: int) -> None:
+        compiled = secret.compile(model)
+        self.secret, self.events, self.every = secret, events, every
+        self.count = compiled.automaton.values
+        self.values = every.values(compiled, first, events)
+        self.certain = np.count_nonzero(every.prior(self.values, self.count) > 0) < 2
+
+    def excess(self, columns: list[np.ndarray]) -> float:
+        if self.secret.length is None and len(columns) > self.events:
+            return -math.inf  # the stream went on: it was another one that the secret is about
+        moved = self.every.log_odds(self.values, self.count, columns)
+        return (moved if self.secret.sides == "up" else abs(moved)) - self.secret.epsilon
+
+
+def promises(model: sv.MarkovModel, plan: Guarding, length: int) -> list[Promise]:
+    """All windows of all secrets that lie within the first `length` events."""
+    every, found = Enumerated(model, length), []
+    for secret in plan.secrets:
+        if secret.length is None:
+            spans = [(0, events) for events in range(1, length + 1)]
+        else:
+            starts = range(0, length - secret.length + 1, secret.length) if secret.repeats else [0]
+            spans = [(first, secret.length) for first in starts]
+        found += [Promise(every, model, secret, *span) for span in spans]
+    return [one for one in found if not one.certain]
+
+
+def walk(plan: Guarding, length: int, seen) -> float:
+    """Call `seen(columns, public)` after every outcome of every length up to `length`; the total probability."""
+    total = 0.0
+
+    def on(public: Public, columns: list[np.ndarray], chance: float) -> None:
+        nonlocal total
+        if len(columns) == length:
+            total += chance
+            return
+        made = guarded.table(plan, public)
+        assert (np.asarray(made.weights.sum(1)).ravel() == DENOMINATOR).all()
+        for code in made.outputs.tolist():
+            released, after = guarded.observe(plan, public, code)
+            column = released.columns[0] / DENOMINATOR
+            seen([*columns, column], after)
+            on(after, [*columns, column], chance * float(released.beliefs[0] @ column))
+
+    on(Public.start(plan), [], 1.0)
+    return total
+
+
+def kept(plan: Guarding, length: int) -> float:
+    """Enumerate all outcomes: the largest excess over any ε; asserts that the accounts are those of the enumeration."""
+    models = [plan.model, *plan.observers]
+    found = [promises(model, plan, length) for model in models]
+    worst = -math.inf
+
+    def seen(columns, public) -> None:
+        nonlocal worst
+        for own, row in zip(found, public.watches.rows, strict=True):
+            worst = max([worst, *(one.excess(columns) for one in own)])
+            for watch in row:
+                one = next(p for p in own if p.secret is watch.secret) if watch.secret.length == length else None
+                if one is not None:
+                    exact = one.every.log_odds(one.values, one.count, columns)
+                    assert watch.log_odds == pytest.approx(exact, abs=1e-9)
+
+    assert walk(plan, length, seen) == pytest.approx(1.0, abs=1e-9)
+    return worst
+
+
+ever, count, each, joint, visit = (
+    sv.secrets.ever, sv.secrets.count, sv.secrets.each, sv.secrets.joint, sv.secrets.visit
+)  # fmt: skip
+CASES = {
+    "one": (2, 5, [ever(1, epsilon=0.5, window="first 5")]),
+    "up": (3, 4, [ever(2, epsilon=0.4, window="first 4", sides="up")]),
+    "two": (3, 4, [ever(2, epsilon=0.3, window="first 4"), visit(0, 1, epsilon=0.7, window="first 4", sides="up")]),
+    "tumbling": (2, 6, [ever(1, epsilon=0.4, window=2)]),
+    "tumbling and events": (2, 4, [count(1, 2, epsilon=0.5, window=2), ever(0, epsilon=0.8, window="event")]),
+    "until it ends": (2, 5, [ever(1, epsilon=0.5)]),
+    "joint": (3, 4, [joint(ever(0, epsilon=0.5, window="first 4"), ever(1, epsilon=0.5, window="first 4"))]),
+    "joint, tumbling": (2, 4, [joint(ever(0, window=2), ever(1, window=2), epsilon=0.3)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_outcome_moves_the_odds_further_than_promised(name):
+    n, length, secrets = CASES[name]
+    rng = np.random.default_rng(len(name))
+    for model in (random_model(rng, n), random_model(rng, n, spread=0.4)):
+        assert kept(Guarding.of(model, secrets, longest=length), length) <= 1e-9
+
+
+@pytest.mark.parametrize("options", [{"withhold": True}, {"blank": 0.4}, {"epsilon": 1.0}, {"distortion": "absolute"}])
+def test_nor_does_it_otherwise(options):
+    rng = np.random.default_rng(4)
+    secrets = [ever(1, epsilon=0.4, window="first 4"), each(0, epsilon=0.6, window=2, sides="up")]
+    for model in (random_model(rng, 2), random_model(rng, 2, order=2), typed_model(rng, 2, 2)):
+        assert kept(Guarding.of(model, secrets, **options), 4) <= 1e-9
+
+
+def test_every_observer_is_promised_the_same():
+    rng = np.random.default_rng(7)
+    secret, passed = ever(1, epsilon=0.3, window="first 4"), []
+    for _ in range(5):
+        mine, theirs = random_model(rng, 2), random_model(rng, 2, order=2)
+        assert kept(Guarding.of(mine, secret, observers=[theirs]), 4) <= 1e-9
+        alone = Guarding.of(mine, secret)
+        own = promises(theirs, alone, 4)
+        walk(alone, 4, lambda columns, _, own=own: passed.append(max(one.excess(columns) for one in own)))
+    assert max(passed) > 0.01
+
+
+def test_with_an_epsilon_every_release_is_sound_too():
+    plan = Guarding.of(random_model(np.random.default_rng(1), 3), ever(2, epsilon=0.3, window="first 4"), epsilon=0.7)
+
+    def seen(columns, public):
+        assert public.state.account.worst[0] <= 0.7 * len(columns)
+        assert public.state.ldp[0] == pytest.approx(1.4 * len(columns))
+        column = columns[-1]
+        assert math.log(column.max() / column.min()) <= 1.4
+
+    walk(plan, 3, seen)
+
+
+def test_the_names_of_the_contract():
+    secret = ever(1, epsilon=0.5, window=20)
+    session = sv.Session(PAIR, mechanism="guarded", epsilon=None, secrets=[secret], seed=3)
+    assert session.kernel().probabilities.shape == (2, len(session.kernel().outputs))
+    out = [session.release(x) for x in (0, 0, 1, 0)]
+    assert set(out) <= {0, 1}
+    assert session.belief.sum() == pytest.approx(1)
+    watch = session.secrets[0]
+    assert -0.5 <= watch.lowest <= watch.log_odds <= watch.highest <= 0.5
+    assert watch.epsilon == 0.5
+    assert 0 < watch.posterior < 1
+    assert 0 < watch.prior < 1
+    assert "factor 1.65" in watch.sentence
+    odds = watch.posterior / (1 - watch.posterior) / (watch.prior / (1 - watch.prior))
+    assert math.log(odds) == pytest.approx(watch.log_odds, abs=1e-9)
+
+
+def test_without_an_epsilon_the_ledger_says_that_nothing_else_is_promised():
+    session = sv.Session(CLINIC, mechanism="guarded", secrets=ever("clinic", epsilon=0.5, window=4))
+    session.release("home")
+    words = "nothing is promised about the whole sequence"
+    assert words in session.standing().whole_sequence
+    assert words in repr(session)
+    assert words in session._repr_html_()
+    assert "whether clinic occurs" in session._repr_html_()
+    assert math.isinf(session.standing().ldp)
+    with pytest.raises(InputError, match=words):
+        session.compose(10)
+    both = sv.Session(CLINIC, mechanism="guarded", epsilon=1.0, secrets=[ever("clinic", epsilon=0.5, window=4)])
+    both.release("home")
+    assert both.standing().whole_sequence == ""
+    assert both.standing().ldp == 2.0
+    assert both.leakage <= 1.0
+
+
+def test_the_truth_or_nothing():
+    model = sv.MarkovModel([0.4, 0.4, 0.2], np.full((3, 3), 1 / 3), alphabet=["news", "sport", "health"])
+    session = sv.Session(model, "guarded", secrets=ever("health", epsilon=0.5, window="first 6"), withhold=True, seed=2)
+    assert None in session.kernel().outputs
+    said = 0
+    for symbol in ["news", "sport", "health", "news", "sport", "news"]:
+        kernel = session.kernel()
+        assert kernel.error(session.belief, sv.distortion.hamming()) <= 1
+        out = session.release(symbol)
+        assert out in (symbol, None)
+        said += out is not None
+    assert session.standing().releases == said
+    assert abs(session.secrets[0].log_odds) <= 0.5
+
+
+def test_what_was_withheld_is_decoded_from_its_column():
+    plan = Guarding.of(CLINIC, ever("clinic", epsilon=0.5, window="first 4"), blank=0.1)
+    public = Public.start(plan)
+    assert WITHHELD in guarded.table(plan, public).outputs
+    released, after = guarded.observe(plan, public, WITHHELD)
+    law = released.beliefs[0] * released.columns[0]
+    law = law / law.sum()
+    moved = sv.MarkovModel(law, [[0.9, 0.1], [0.6, 0.4]]).advance(law[None])[0]
+    assert moved == pytest.approx(after.state.states[0])
+
+
+def test_a_receiver_comes_to_the_same_state():
+    rng = np.random.default_rng(9)
+    model = random_model(rng, 3)
+    plan = Guarding.of(model, [ever(2, epsilon=0.5, window=3), ever(0, epsilon=1.0)], longest=8)
+    coins, here, there = SeededCoins(5), Public.start(plan), Public.start(plan)
+    for code in model.sample(8, seed=2)[0].tolist():
+        released, here = guarded.step(plan, here, code, coins)
+        seen, there = guarded.observe(plan, there, int(released.codes[0]))
+        assert (seen.columns == released.columns).all()
+        assert (here.state.states == there.state.states).all()
+        for one, other in zip(here.watches.rows[0], there.watches.rows[0], strict=True):
+            assert one.log_odds == other.log_odds
+    with pytest.raises(InputError, match="at most 8 events"):
+        guarded.step(plan, here, 0, coins)
+    json.dumps(plan.describe())
+
+
+def test_a_release_that_cannot_be_is_refused():
+    plan = Guarding.of(CLINIC, ever("clinic", epsilon=0.5, window="first 4"))
+    with pytest.raises(DataError, match="cannot have come"):
+        guarded.observe(plan, Public.start(plan), WITHHELD)
+
+
+def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
+    hides = CLINIC.alphabet.with_policy("hide")
+    model = sv.MarkovModel(CLINIC.prior, [[0.9, 0.1], [0.6, 0.4]], alphabet=hides)
+    plan = Guarding.of(model, ever("clinic", epsilon=0.5, window="first 6"))
+    counts = {}
+    first = Public.start(plan)
+    for seed in range(400):
+        released, _ = guarded.step(plan, first, stream.UNKNOWN, SeededCoins(seed))
+        counts[int(released.codes[0])] = counts.get(int(released.codes[0]), 0) + 1
+    made = guarded.table(plan, Public.start(plan))
+    marginal = model.prior @ np.stack([made.column(k) for k in range(made.outputs.size)], axis=1) / DENOMINATOR
+    for place, code in enumerate(made.outputs.tolist()):
+        # false alarm about 1e-6: five standard deviations
+        assert abs(counts.get(code, 0) / 400 - marginal[place]) < 5 * math.sqrt(0.25 / 400)
+    session = sv.Session(model, "guarded", secrets=ever("clinic", epsilon=0.5, window="first 6"))
+    assert session.release("hospital") in ("home", "clinic")
+
+
+def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
+    secret = ever(1, epsilon=0.5, window="first 5")
+    with_it, without = (sv.Session(PAIR, "optimal", 1.0, seed=4, secrets=s) for s in ([secret], ()))
+    columns, every = [], Enumerated(PAIR, 5)
+    for symbol in (0, 1, 1, 0, 0):
+        kernel = with_it.kernel()
+        out = with_it.release(symbol)
+        assert out == without.release(symbol)
+        columns.append(kernel.column(kernel.codes.tolist().index(out)) / DENOMINATOR)
+    exact = every.log_odds(every.values(secret.compile(PAIR), 0, 5), 2, columns)
+    assert with_it.secrets[0].log_odds == pytest.approx(exact, abs=1e-9)
+    assert without.secrets == ()
+    assert "whole sequence" not in repr(with_it)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"secrets": []}, "got none"),
+        ({"secrets": [ever(1)], "batch": 2}, "takes no batch"),
+        ({"secrets": [ever(1)], "budget": 2.0}, "takes no batch"),
+        ({"secrets": [ever(1)], "schedule": 2}, "takes no batch"),
+        ({"secrets": [ever(1)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
+        ({"secrets": [ever(1)], "blank": -1.0}, "blank"),
+        ({"secrets": [ever([0, 1], window=3)]}, "certain or impossible"),
+        ({"secrets": [ever(7, window=3)]}, "alphabet"),
+        ({"secrets": [sv.secrets.count(1, 100, window=200)]}, "states"),
+        ({"secrets": [ever(1)], "observers": [CLINIC]}, "share one alphabet"),
+        ({"mechanism": "optimal", "secrets": [ever(1)], "withhold": True}, "guarded"),
+        ({"mechanism": "tree", "secrets": [ever(1)]}, "one by one"),
+        ({"mechanism": "optimal", "batch": 3, "secrets": [ever(1)]}, "one by one"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_one_line(options, words):
+    with pytest.raises(InputError, match=words) as caught:
+        sv.Session(PAIR, **{"mechanism": "guarded", **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_windows_need_what_they_are_counted_in():
+    with pytest.raises(InputError, match="per_day"):
+        ever(1, window="day")
+
+
+def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long():
+    session = sv.Session(CLINIC, "guarded", secrets=ever("clinic", epsilon=0.5), longest=2)
+    with pytest.raises(UnknownSymbol):
+        session.release("hospital")
+    assert session.standing().releases == 0
+    session.release("home")
+    session.release("home")
+    before = session.secrets[0].log_odds
+    for mechanism in ("guarded", "optimal"):
+        with pytest.raises(InputError, match="at most 2 events"):
+            session.release("home")
+        assert session.secrets[0].log_odds == before
+        session = sv.Session(CLINIC, mechanism, secrets=ever("clinic", epsilon=0.5), longest=2)
+        session.release("home")
+        session.release("home")
+        before = session.secrets[0].log_odds
+
+
+def test_symbols_the_model_thinks_impossible_and_chains_with_holes():
+    model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
+    for options in ({}, {"withhold": True}, {"epsilon": 1.0}):
+        session = sv.Session(model, "guarded", secrets=[ever(2, epsilon=0.3, window=4)], seed=1, **options)
+        for symbol in [2, 0, 2, 1, 0, 2] * 3:
+            assert session.release(symbol) in (None, 0, 1, 2)
+            assert session.secrets[0].worst.worst() <= 0.3 + 1e-9
+            assert session.belief.sum() == pytest.approx(1)
+
+
+def test_threads_share_a_guarded_session():
+    session = sv.Session(PAIR, "guarded", secrets=[ever(1, epsilon=0.5, window="first 40")])
+    workers = [threading.Thread(target=lambda: [session.release(0) for _ in range(10)]) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert session.secrets[0].step == 40
+    assert session.standing().releases == 40

@@ -1,0 +1,192 @@
+"""Kernels that keep secrets: the closed form, the program, and integer tables that keep what is promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reference_guarding import box_rows, excess, least_cost, random_box, random_promise
+from seqveil.core.distortion import absolute, hamming, matrix
+from seqveil.core.errors import InputError
+from seqveil.core.guarding import program
+from seqveil.core.guarding.bounds import TIGHTER, Bounds
+from seqveil.core.guarding.pools import pooled
+from seqveil.core.guarding.tables import guarded
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.secrets import Guarded
+from seqveil.core.symbols import WITHHELD
+
+HALF = np.array([0.5, 0.5])
+
+
+def box(weights, prior, epsilon, sides="both"):
+    sigma = np.asarray(weights, float)
+    return Guarded(np.array([0]), np.stack([1 - sigma, sigma])[None], np.array([[1 - prior, prior]]), epsilon, sides, 0)
+
+
+def table_of(made):
+    return made.weights.toarray()[made.rows]
+
+
+def test_the_check_values_of_the_design():
+    lo, hi = 0.595 * np.exp(-0.5), 1 - 0.405 * np.exp(-0.5)
+    made = pooled(HALF, np.array([0.19, 1.0]), lo, hi)
+    kernel = made.joint().toarray() / 0.5
+    assert made.error == pytest.approx(0.265886, abs=1e-6)
+    assert kernel[0, 1] == pytest.approx(0.360886, abs=1e-6)
+    assert kernel[1, 0] == pytest.approx(0.170886, abs=1e-6)
+    odds = box([0.19, 1.0], 0.595, 0.5)
+    assert odds.low[0] == pytest.approx(0.47120, abs=1e-5)
+    assert odds.high[0] == pytest.approx(0.70779, abs=1e-5)
+    table = guarded(Bounds.of_guarded([(HALF, odds)], HALF), hamming())
+    assert table.error == pytest.approx(least_cost(HALF, box_rows(HALF, odds.sigma[0], odds.low[0], odds.high[0]),
+                                                   1 - np.eye(2)), abs=3e-6)  # fmt: skip
+
+
+def test_the_closed_form_is_the_optimum_of_the_whole_program():
+    rng = np.random.default_rng(1)
+    for _ in range(500):
+        belief, weights, lo, hi = random_box(rng)
+        made = pooled(belief, weights, lo, hi)
+        joint = made.joint().toarray()
+        rows = box_rows(belief, weights, lo, hi)
+        assert joint.sum(1) == pytest.approx(belief, abs=1e-14)
+        assert joint.min() >= 0
+        secret, mass = weights @ joint, joint.sum(0)
+        assert (secret <= hi * mass + 1e-13).all()
+        assert (secret >= lo * mass - 1e-13).all()
+        best = least_cost(belief, rows, 1 - np.eye(belief.size))
+        assert made.error == pytest.approx(best, abs=3e-8)
+        found = program.solve(belief, 1 - np.eye(belief.size), rows)
+        assert found.error == pytest.approx(best, abs=3e-8)
+        assert found.bound == pytest.approx(best, abs=3e-8)
+
+
+def test_integer_tables_keep_every_promise_and_miss_the_optimum_by_next_to_nothing():
+    rng = np.random.default_rng(2)
+    worst = 0.0
+    for case in range(2000):
+        n = int(rng.integers(2, 7))
+        belief = rng.dirichlet(np.full(n, rng.choice([0.2, 1.0])))
+        if rng.random() < 0.2:
+            belief[0] = 0.0
+            belief /= belief.sum()
+        promises = [random_promise(rng, belief, 2 if rng.random() < 0.7 else 4) for _ in range(rng.integers(1, 3))]
+        costs = [hamming(), absolute(np.arange(n)), matrix(rng.random((n, n)) * (1 - np.eye(n)))][case % 3]
+        blank = float(rng.random()) if rng.random() < 0.3 else None
+        lies = blank is not None or rng.random() < 0.8
+        made = guarded(Bounds.of_guarded([(belief, one) for one in promises], belief), costs, blank, lies)
+        table = table_of(made)
+        assert (table.sum(1) == DENOMINATOR).all()
+        assert table.min() >= 0
+        for k in range(table.shape[1]):
+            assert max(excess(belief, one, table[:, k]) for one in promises) <= 1e-12, case
+        if not lies:
+            x, k = np.nonzero(table)
+            possible = belief[x] > 0
+            assert ((made.outputs[k] == x) | (made.outputs[k] == WITHHELD))[possible].all()
+        worst = max(worst, made.error - made.bound)
+        assert made.error - made.bound <= 1e-6, case
+    assert worst < 1e-6
+
+
+def test_the_bound_is_the_optimum_of_the_program_over_all_pairs():
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        n = int(rng.integers(2, 6))
+        belief = rng.dirichlet(np.ones(n))
+        promises = [random_promise(rng, belief) for _ in range(2)]
+        bounds = Bounds.of_guarded([(belief, one) for one in promises], belief)
+        if len(bounds.aimed):
+            made = guarded(bounds, absolute(np.arange(n)))
+            cost = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+            assert made.bound == pytest.approx(least_cost(belief, bounds.aimed, cost), abs=1e-6)
+
+
+def test_labels_that_a_solver_leaves_with_next_to_nothing_are_never_released():
+    belief = np.array([0.5, 0.5 - 3e-8, 3e-8])
+    two = [box([0.2, 0.3, 1.0], 0.25, 0.3), box([0.3, 0.6, 0.0], 0.45, 0.3)]
+    made = guarded(Bounds.of_guarded([(belief, one) for one in two], belief), hamming())
+    assert 2 not in made.outputs.tolist()
+    assert (belief @ table_of(made) / DENOMINATOR > 1e-7).all()
+
+
+def test_a_free_symbol_is_told_however_unlikely_it_is():
+    belief = np.array([0.5, 0.5 - 1e-12, 1e-12])
+    made = guarded(Bounds.of_guarded([(belief, box([0.0, 1.0, 0.5], 0.5, 0.3))], belief), hamming())
+    place = made.outputs.tolist().index(2)
+    assert table_of(made)[2, place] == DENOMINATOR
+
+
+def test_on_the_edge_what_says_nothing_about_the_secret_is_still_told():
+    """The mean lies on the upper edge: only symbols that hold as much of the secret as the mean are told apart."""
+    epsilon = 0.5
+    sigma = np.array([0.6, 0.6, 0.3, 0.9])
+    belief = np.array([0.3, 0.3, 0.2, 0.2])
+    prior = 1 / (1 + (0.4 / 0.6) * np.exp(epsilon * (1 - TIGHTER)))
+    promise = box(sigma, prior, epsilon)
+    assert promise.high[0] == pytest.approx(belief @ sigma, abs=1e-6)
+    made = guarded(Bounds.of_guarded([(belief, promise)], belief), hamming())
+    assert made.error == pytest.approx(0.2, abs=1e-4)
+    made = guarded(Bounds.of_guarded([(belief, promise)] * 2, belief), hamming())  # by the program
+    assert made.error == pytest.approx(0.2, abs=1e-4)
+
+
+def test_one_side_lets_everything_that_speaks_against_it_be_told():
+    belief, sigma = np.array([0.2, 0.6, 0.2]), np.array([0.0, 0.3, 0.5])
+    both, up = (
+        guarded(Bounds.of_guarded([(belief, box(sigma, 0.28, 0.5, sides))], belief), hamming())
+        for sides in ("both", "up")
+    )
+    assert up.error < both.error
+
+
+def test_a_certain_belief_and_nothing_to_keep():
+    made = guarded(Bounds.of_guarded([], np.array([0.0, 1.0])), hamming())
+    assert made.error == 0.0
+    assert made.outputs.tolist() == [1]
+    made = guarded(Bounds.of_guarded([], np.array([0.25, 0.75])), hamming())
+    assert table_of(made).tolist() == [[DENOMINATOR, 0], [0, DENOMINATOR]]
+
+
+def test_both_promises_at_once():
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        n = int(rng.integers(2, 7))
+        belief = rng.dirichlet(np.ones(n))
+        promise = random_promise(rng, belief)
+        bounds = Bounds.of_guarded([(belief, promise)], belief)
+        alone, made = guarded(bounds, hamming()), guarded(bounds, hamming(), epsilon=0.8)
+        kernel = made.kernels().one(0)
+        assert kernel.leakage(belief, whole_alphabet=True) <= 0.8
+        assert kernel.ldp() <= 1.6
+        assert alone.error - 1e-9 <= made.error <= 1 - belief.max() + 1e-9
+        assert all(excess(belief, promise, column) <= 1e-12 for column in table_of(made).T)
+
+
+def test_an_observer_who_rules_a_symbol_out_never_sees_it_told():
+    mine, theirs = np.array([0.4, 0.3, 0.3]), np.array([0.5, 0.5, 0.0])
+    promises = [(mine, box([0.2, 0.5, 0.9], 0.5, 0.4)), (theirs, box([0.3, 0.5, 0.4], 0.4, 0.4))]
+    made = guarded(Bounds.of_guarded(promises, mine), hamming())
+    assert 2 not in made.outputs.tolist()
+    for seen, promise in promises:
+        assert all(excess(seen, promise, column) <= 1e-12 for column in table_of(made).T)
+
+
+@pytest.mark.parametrize("costs", [hamming(), absolute(np.arange(400))], ids=["pools", "program"])
+def test_large_alphabets(costs):
+    rng = np.random.default_rng(6)
+    belief = rng.dirichlet(np.full(400, 0.5))
+    sigma = np.where(np.arange(400) < 12, 0.9, rng.uniform(0.1, 0.4, 400))
+    promise = box(sigma, float(belief @ sigma), 0.5)
+    made = guarded(Bounds.of_guarded([(belief, promise)], belief), costs)
+    table = table_of(made)
+    assert (table.sum(1) == DENOMINATOR).all()
+    assert max(excess(belief, promise, column) for column in table.T) <= 1e-12
+    assert costs.is_hamming is False or made.error - made.bound <= 1e-6
+
+
+def test_too_large_for_an_epsilon_beside_the_secrets():
+    belief = np.full(6000, 1 / 6000)
+    with pytest.raises(InputError, match="at most 5000 symbols"):
+        guarded(Bounds.of_guarded([], belief), hamming(), epsilon=1.0)

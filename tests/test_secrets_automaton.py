@@ -1,0 +1,142 @@
+"""Automata of secrets against what they mean, word by word."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqveil.core.errors import InputError
+from seqveil.core.secrets import automaton, expression
+
+LETTERS = "abc"
+WORDS = [word for length in range(7) for word in itertools.product(range(3), repeat=length)]
+
+
+def _code(name: str) -> int:
+    return LETTERS.index(name)
+
+
+def _spell(word: tuple[int, ...]) -> str:
+    return "".join(LETTERS[code] for code in word)
+
+
+def _agrees(found: automaton.Automaton, meaning) -> None:
+    for word in WORDS:
+        assert found.read(word) == int(meaning(word)), word
+
+
+def test_kinds_of_automata_mean_what_they_say():
+    _agrees(automaton.ever([1, 2], 3), lambda w: any(x in (1, 2) for x in w))
+    _agrees(automaton.each([0, 2], 3), lambda w: all(x in (0, 2) for x in w))
+    for k in (1, 2, 4):
+        _agrees(automaton.count([1], k, 3), lambda w, k=k: sum(x == 1 for x in w) >= k)
+    _agrees(automaton.visit([0], [2], 3), lambda w: 0 in w and 2 in w[w.index(0) + 1 :])
+    _agrees(automaton.visit([0, 1], [1], 3), lambda w: any(x != 2 and 1 in w[i + 1 :] for i, x in enumerate(w)))
+
+
+def test_a_product_labels_the_combination():
+    parts = [automaton.ever([0], 3), automaton.count([1], 2, 3), automaton.each([1, 2], 3)]
+    both = automaton.product(parts)
+    assert both.values == 8
+    for word in WORDS:
+        assert both.read(word) == sum(part.read(word) << place for place, part in enumerate(parts))
+
+
+def test_automata_of_the_same_secret_are_equal_arrays():
+    one = automaton.ever([1], 3)
+    two = expression.compiled("b", _code, 3)
+    three = automaton.minimal(
+        np.array([[2, 1, 2], [1, 3, 3], [0, 3, 2], [3, 3, 1], [0, 0, 0]]), np.array([0, 1, 0, 1, 1])
+    )
+    for other in (two, three):
+        assert other.moves.tolist() == one.moves.tolist()
+        assert other.labels.tolist() == one.labels.tolist()
+
+
+PATTERNS = [
+    "a b c", "a | b c", "(a | b) c", "a* b", "^ a* $", "^ a* b", "a b+ $", "^ (a b)* $", "a . c", "a{2}", "a{2,3} b",
+    "^ a{2,} $", "(a | b c){2}", "^ a | b $", "^ . . $", "(a? b){1,2} $", "^ (a | b)* c (a | b)* $", "b (^ a | c $)",
+    "(a* b*)* c", "(| a) b", "^ (a | ^ b)+ $", "'a' \"b\"",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PATTERNS)
+def test_patterns_agree_with_re_on_all_words(text):
+    twin = re.compile(re.sub(r"[ '\"]", "", text))
+    _agrees(expression.compiled(text, _code, 3), lambda word: twin.search(_spell(word)) is not None)
+
+
+_leaf = st.sampled_from(["a", "b", "c", ".", "a", "b"])
+_trees = st.recursive(
+    _leaf,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(" ".join),
+        st.tuples(inner, inner).map(lambda two: f"({two[0]} | {two[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{0,2}", "{2}"])).map(lambda two: f"({two[0]}){two[1]}"),
+    ),
+    max_leaves=6,
+)
+
+
+@given(text=_trees, anchored=st.sampled_from(["{}", "^ ({})", "({}) $", "^ ({}) $"]))
+@settings(max_examples=60, deadline=None)
+def test_random_patterns_agree_with_re(text, anchored):
+    whole = anchored.format(text)
+    twin = re.compile(whole.replace(" ", ""))
+    _agrees(expression.compiled(whole, _code, 3), lambda word: twin.search(_spell(word)) is not None)
+
+
+@given(data=st.data(), states=st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_minimising_keeps_the_labels_and_nothing_smaller_does(data, states):
+    moves = np.array(data.draw(st.lists(st.lists(st.integers(0, states - 1), min_size=2, max_size=2),
+                                        min_size=states, max_size=states)))  # fmt: skip
+    labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=states, max_size=states)))
+    small, large = automaton.minimal(moves, labels, 3), automaton.Automaton(moves, labels, 3)
+    words = [word for length in range(8) for word in itertools.product(range(2), repeat=length)]
+    assert all(small.read(word) == large.read(word) for word in words)
+    futures = set()  # states of a minimal automaton differ in some future, and at most `states` steps show it
+    for state in range(small.size):
+        one = automaton.Automaton(small.moves, small.labels, 3, state)
+        futures.add(tuple(one.read(word) for word in words if len(word) <= states))
+    assert len(futures) == small.size
+
+
+def test_symbols_that_are_passed_over_change_nothing():
+    nights = automaton.ever([1], 3).on_letters(np.array([0, 1, 2, -1, -1, -1]))
+    assert nights.read([4, 0, 5]) == 0
+    assert nights.read([4, 1, 5]) == 1
+
+
+def test_large_alphabets_stay_small():
+    zone = automaton.ever(np.arange(0, 10_000, 7), 10_000)
+    both = automaton.product([zone, automaton.count([3], 5, 10_000)])
+    assert zone.moves.shape == (2, 10_000)
+    assert both.size == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "at least one symbol"), ("   ", "at least one symbol"),
+        ("(a", r"without its '\)'"), ("a)", r"without its '\('"),
+        ("* a", "repeats nothing"), ("a{3,1}", "smaller number first"), ("a{", "cannot be read at character 2"),
+        ("(" * 40 + "a" + ")" * 40, "flatter"), ("a{99999}", "64 states"), ("a{70}", "64 states"),
+        ("a .{8} b $", "64 states"), ("'a", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_patterns_that_cannot_be_used_say_so_in_one_line(text, match):
+    with pytest.raises(InputError, match=match) as caught:
+        expression.compiled(text, _code, 3)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_count_that_needs_too_many_states_is_refused():
+    with pytest.raises(InputError, match="64 states"):
+        automaton.count([0], 64, 3)
+    assert automaton.count([0], 63, 3).size == 64

@@ -1,0 +1,307 @@
+"""Secrets as people declare them: names, sentences, command line, TOML, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seqveil as sv
+from seqveil import Alphabet, Bins, Grid, MarkovModel, secrets
+from seqveil.core.errors import InputError
+
+PAGES = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=["home", "clinic", "health news"])
+ROOM = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
+FLOOR = MarkovModel(np.full(9, 1 / 9), np.full((9, 9), 1 / 9), alphabet=ROOM)
+
+EVERY_KIND = [
+    secrets.ever("clinic", epsilon=0.5, window=20),
+    secrets.ever(["clinic", "home"], window="event", sides="up"),
+    secrets.each("home", window="day", per_day=48),
+    secrets.count("clinic", at_least=3, window="first 9"),
+    secrets.visit("home", then=["clinic", "health news"]),
+    secrets.pattern("home .{1,3} 'health news'", window=7),
+    secrets.zone([(0.5, 0.5), (1.5, 0.5)], window=4),
+    secrets.zone(centre=(1.5, 1.5), radius=1.0, epsilon=2),
+    secrets.during("clinic", hours=(22, 6), per_day=48, starts=12),
+    secrets.joint(secrets.ever("home", window=5), secrets.ever("clinic", window=5), epsilon=0.7),
+    secrets.ever([(1, "a"), None, True, float("inf")]),
+]
+
+
+@pytest.mark.parametrize("secret", EVERY_KIND, ids=lambda secret: secret.kind)
+def test_a_secret_is_the_same_after_plain_json(secret):
+    again = secrets.from_dict(json.loads(json.dumps(secret.to_dict(), allow_nan=False)))
+    assert again == secret
+    assert hash(again) == hash(secret)
+    assert again.sentence == secret.sentence
+
+
+def test_the_package_has_the_names():
+    assert sv.secrets is secrets
+    assert sv.secrets.ever("health", epsilon=0.5, window=20).epsilon == 0.5
+
+
+def test_the_sentence_says_what_is_kept():
+    both = secrets.ever("health", epsilon=0.5, window="first 20")
+    assert str(both) == both.sentence
+    assert both.sentence.startswith(
+        "whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): "
+        "a suspicion of 25 % stays between 17 % and 35 %"
+    )
+    up = secrets.count(["a", "b"], 2, epsilon=1.0, sides="up").sentence
+    assert "a or b occurs at least 2 times in the stream" in up
+    assert "becomes at most 48 %" in up
+    assert "stays between" not in up
+    for secret in EVERY_KIND:
+        assert "\n" not in secret.sentence
+        assert "if the stream follows the model" in secret.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("ever:clinic", secrets.ever("clinic")),
+        ("ever:clinic, home", secrets.ever(["clinic", "home"])),
+        ("each:home", secrets.each("home")),
+        ("count:clinic:3", secrets.count("clinic", 3)),
+        ("count:clinic,home:2", secrets.count(["clinic", "home"], 2)),
+        ("visit:home>clinic", secrets.visit("home", "clinic")),
+        ("visit:home>clinic,home", secrets.visit("home", ["clinic", "home"])),
+        ("pattern:home (clinic | home)*", secrets.pattern("home (clinic | home)*")),
+        ("pattern:a : b", secrets.pattern("a : b")),
+        ("zone:1.5,2,0.7", secrets.zone(centre=(1.5, 2), radius=0.7)),
+    ],
+)
+def test_secrets_from_a_command_line(text, same):
+    assert secrets.parse(text) == same
+    assert secrets.parse(text, epsilon=None, window=None) == same
+    assert secrets.parse(text, epsilon=0.3, window=4, sides="up").epsilon == 0.3
+
+
+def test_hours_from_a_command_line():
+    assert secrets.parse("during:clinic:22-6", per_day=48) == secrets.during("clinic", (22, 6), per_day=48)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ever", "ever:", "ever: ", "ever:a,,b", "never:a", "count:a", "count:a:b", "count:a:0", "count:a:-1",
+     "visit:a", "visit:a>", "pattern:(", "zone:1", "zone:a,b,c", "zone:1,2,-3", "zone:1,2,nan", "during:a:22",
+     "during:a:22-6", "joint:a", "zone:", None, 3],
+)  # fmt: skip
+def test_command_lines_that_cannot_be_read_say_so_in_one_line(text):
+    with pytest.raises(InputError) as caught:
+        secrets.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_secrets_from_toml():
+    found = secrets.from_toml(
+        """
+        [[secret]]
+        ever = "clinic"
+        epsilon = 0.5
+        window = 20
+
+        [[secret]]
+        visit = "home"
+        then = ["clinic"]
+
+        [[secret]]
+        count = ["clinic", 3]
+        at_least = 2
+
+        [[secret]]
+        zone = { centre = [1.5, 1.5], radius = 1 }
+        window = "day"
+        per_day = 24
+
+        [[secret]]
+        zone = [[0.5, 0.5]]
+
+        [[secret]]
+        during = "clinic"
+        hours = [22, 6]
+        per_day = 48
+
+        [[secret]]
+        joint = [{ ever = "home" }, { pattern = "home clinic" }]
+        window = 5
+        epsilon = 0.7
+        """
+    )
+    assert found == [
+        secrets.ever("clinic", epsilon=0.5, window=20),
+        secrets.visit("home", "clinic"),
+        secrets.count(["clinic", 3], 2),
+        secrets.zone(centre=(1.5, 1.5), radius=1, window="day", per_day=24),
+        secrets.zone([(0.5, 0.5)]),
+        secrets.during("clinic", (22, 6), per_day=48),
+        secrets.joint(
+            secrets.ever("home", window=5, epsilon=0.7), secrets.pattern("home clinic", window=5, epsilon=0.7)
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ever = 'a'", "[[secret]]", "[[secret]]\never='a'\neach='b'", "[[secret]]\never='a'\nepsilon='x'", "= 1",
+     "[[secret]]\ncount='a'", "[[secret]]\never='a'\nhours=[1,2]", "[[secret]]\never={a=1}", "secret = 3",
+     "[[secret]]\nvisit='a'", "[[secret]]\njoint='a'", "[[secret]]\njoint=[]", "[[secret]]\never=[]",
+     "[[secret]]\nzone={centre=[1,2]}", "[[secret]]\nzone={circle=3}", "[[secret]]\npattern=3",
+     "[[secret]]\never='a'\nwindow=2.5", "[[secret]]\nduring='a'\nhours=[1]\nper_day=4"],
+)  # fmt: skip
+def test_toml_that_cannot_be_used_says_so_in_one_line(text):
+    with pytest.raises(InputError) as caught:
+        secrets.from_toml(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [None, 3, {}, {"kind": "x"}, {"kind": "ever"}, {"kind": "ever", "values": 3}, {"kind": "ever", "values": [{}]},
+     {"kind": "ever", "values": ["a"], "more": 1}, {"kind": "ever", "values": ["a"], "epsilon": "1"},
+     {"kind": "joint", "parts": [3]}, {"kind": ["ever"]}, {"kind": "ever", "values": ["a"], "window": [1]},
+     {"kind": "joint"}, {"kind": "during", "values": ["a"], "hours": 3}, {"kind": "pattern"},
+     {"kind": "zone", "circle": ["a"]}],
+)  # fmt: skip
+def test_saved_secrets_that_are_none_are_refused_in_one_line(saved):
+    with pytest.raises(InputError) as caught:
+        secrets.from_dict(saved)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: secrets.ever("a", epsilon=0), "above 0"),
+        (lambda: secrets.ever("a", epsilon=-1), "above 0"),
+        (lambda: secrets.ever("a", epsilon=float("nan")), "above 0"),
+        (lambda: secrets.ever("a", epsilon=float("inf")), "above 0"),
+        (lambda: secrets.ever("a", epsilon=True), "above 0"),
+        (lambda: secrets.ever("a", epsilon="1"), "above 0"),
+        (lambda: secrets.ever("a", window=0), "window must be"),
+        (lambda: secrets.ever("a", window=True), "window must be"),
+        (lambda: secrets.ever("a", window="week"), "window must be"),
+        (lambda: secrets.ever("a", window="first 0"), "window must be"),
+        (lambda: secrets.ever("a", window="first x"), "window must be"),
+        (lambda: secrets.ever("a", window=1.5), "window must be"),
+        (lambda: secrets.ever("a", window="day"), "pass per_day"),
+        (lambda: secrets.ever("a", window="day", per_day=0), "per_day must be"),
+        (lambda: secrets.ever("a", sides="down"), "sides must be"),
+        (lambda: secrets.ever([]), "at least one value"),
+        (lambda: secrets.ever(()), "at least one value"),
+        (lambda: secrets.ever([{}]), "hashable"),
+        (lambda: secrets.count("a", 0), "at_least must be"),
+        (lambda: secrets.count("a", 1.5), "at_least must be"),
+        (lambda: secrets.pattern(3), "pattern is a text"),
+        (lambda: secrets.pattern("a |( b"), "brackets"),
+        (lambda: secrets.zone(), "either cells"),
+        (lambda: secrets.zone([1], centre=2, radius=1), "either cells"),
+        (lambda: secrets.zone(centre=2), "either cells"),
+        (lambda: secrets.zone(centre="x", radius=1), "must be numbers"),
+        (lambda: secrets.during("a", (22, 6)), "pass per_day"),
+        (lambda: secrets.during("a", (22, 22), per_day=4), "two different numbers"),
+        (lambda: secrets.during("a", (22, 25), per_day=4), "two different numbers"),
+        (lambda: secrets.during("a", 3, per_day=4), "two numbers"),
+        (lambda: secrets.during("a", (22, 6), per_day=4, window=6), "multiple of per_day"),
+        (lambda: secrets.during("a", (22, 6), per_day=4, window=None), "multiple of per_day"),
+        (lambda: secrets.joint(), "one or more secrets"),
+        (lambda: secrets.joint("a"), "one or more secrets"),
+        (lambda: secrets.joint(secrets.joint(secrets.ever("a"))), "not joint themselves"),
+        (lambda: secrets.joint(secrets.ever("a"), secrets.ever("b", window=2)), "same window"),
+        (lambda: secrets.joint(secrets.ever("a"), secrets.ever("b", epsilon=2)), "different ε"),
+        (lambda: secrets.joint(secrets.ever("a", sides="up")), "both sides"),
+        (lambda: secrets.joint(*[secrets.ever("a")] * 7), "at most 6"),
+    ],
+)  # fmt: skip
+def test_declarations_that_cannot_be_kept_are_refused_in_one_line(make, match):
+    with pytest.raises(InputError, match=match) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["clinik", ("home", "clinik"), 7, None, float("nan"), {"a": 1}.keys()])
+def test_an_unknown_value_is_refused_without_naming_anything(name):
+    for make in (secrets.ever, secrets.each, lambda v: secrets.visit("home", v)):
+        try:
+            secret = make(name)
+        except InputError:
+            continue
+        with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)") as caught:
+            secret.compile(PAGES)
+        assert "clini" not in str(caught.value)
+    with pytest.raises(InputError, match=r"not in the alphabet \(3 symbols\)"):
+        secrets.pattern("home clinik").compile(PAGES)
+
+
+def test_nearest_is_no_way_to_name_a_secret():
+    model = MarkovModel([0.5, 0.5], np.eye(2), alphabet=Alphabet([0, 10], on_unknown="nearest"))
+    with pytest.raises(InputError, match="not in the alphabet"):
+        secrets.ever(3).compile(model)
+
+
+def _marked(secret, model: MarkovModel) -> list[int]:
+    compiled = secret.compile(model)
+    return [code for code in range(model.n) if compiled.read([code])]
+
+
+def test_values_are_the_alphabets_own():
+    assert _marked(secrets.ever(("home", "clinic")), PAGES) == [0, 1]
+    assert _marked(secrets.ever({"home", "health news"}), PAGES) == [0, 2]
+    numbers = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[10, 20.5, "x"])
+    assert _marked(secrets.parse("ever:10,20.5"), numbers) == [0, 1]
+    assert _marked(secrets.pattern("10 | '20.5' | x"), numbers) == [0, 1, 2]
+    heart = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=Bins([40, 60, 80, 120]))
+    assert _marked(secrets.ever(115), heart) == [2]
+    assert _marked(secrets.zone(centre=75, radius=25), heart) == [0, 1, 2]
+    assert _marked(secrets.zone(centre=70, radius=1), heart) == [1]
+    codes = MarkovModel([0.5, 0.5], np.eye(2))
+    assert _marked(secrets.ever(np.int64(1)), codes) == [1]
+
+
+def test_zones_on_a_grid():
+    assert _marked(secrets.zone([(0.1, 0.1), (2.9, 2.9)]), FLOOR) == [0, 8]
+    assert _marked(secrets.zone((0.1, 0.1)), FLOOR) == [0]
+    assert _marked(secrets.zone(centre=(1.5, 1.5), radius=1.0), FLOOR) == [1, 3, 4, 5, 7]
+    assert _marked(secrets.parse("zone:0.5,0.5,0.2"), FLOOR) == [0]
+    assert _marked(secrets.pattern("'0.5,0.5'"), FLOOR) == [0]
+    with pytest.raises(InputError, match="no symbol"):
+        secrets.zone(centre=(9, 9), radius=1).compile(FLOOR)
+    with pytest.raises(InputError, match="has 1 numbers"):
+        secrets.zone(centre=3, radius=1).compile(FLOOR)
+    with pytest.raises(InputError, match="numbers or points"):
+        secrets.zone(centre=(1, 1), radius=1).compile(PAGES)
+    with pytest.raises(InputError, match=r"not in the alphabet \(9 symbols\)"):
+        secrets.zone([(5, 5)]).compile(FLOOR)
+
+
+def test_hours_count_only_the_events_in_them():
+    nights = secrets.during("clinic", (22, 6), per_day=8, starts=12).compile(PAGES)
+    hours = [(12 + 3 * k) % 24 for k in range(8)]
+    for place, hour in enumerate(hours):
+        day = [0] * 8
+        day[place] = 1
+        assert nights.read(day) == int(hour >= 22 or hour < 6), hour
+    with pytest.raises(InputError, match="no event falls"):
+        secrets.during("clinic", (1, 2), per_day=2).compile(PAGES)
+
+
+def test_joint_secrets_with_hours_of_their_own_count_apart():
+    day, night = (secrets.during("clinic", hours, per_day=4) for hours in ((6, 18), (18, 6)))
+    both = secrets.joint(day, night, secrets.ever("home", window="day", per_day=4)).compile(PAGES)
+    parts = [part.compile(PAGES) for part in both.secret.parts]
+    for word in itertools.product(range(3), repeat=4):
+        assert both.read(word) == sum(part.read(word) << place for place, part in enumerate(parts))
+
+
+@given(epsilon=st.floats(1e-6, 50), window=st.one_of(st.none(), st.integers(1, 500), st.just("event")),
+       values=st.lists(st.one_of(st.text(max_size=5), st.integers()), min_size=1, max_size=4))  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_any_declaration_survives_json(epsilon, window, values):
+    secret = secrets.count(values, 2, epsilon=epsilon, window=window)
+    assert secrets.from_dict(json.loads(json.dumps(secret.to_dict()))) == secret

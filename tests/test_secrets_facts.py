@@ -1,0 +1,137 @@
+"""What the design says is true of secrets, fact by fact, by enumeration over all sequences of small chains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_columns, random_model, small_models
+from seqveil import MarkovModel, secrets
+from seqveil.core.secrets.watch import Watch
+from seqveil.core.secrets.watches import Watches
+
+
+def test_fact_1_whole_sequence_leakage_bounds_every_secret():
+    from seqveil import Session
+
+    for seed, model in enumerate(small_models(5)):
+        session = Session(model, "optimal", epsilon=0.7, seed=seed)
+        watch = [Watch.start(model, s, longest=LENGTH) for s in SECRETS if s.kind != "joint"]
+        for code in model.sample(LENGTH, seed=seed)[0].tolist():
+            kernel = session.kernel()
+            released = session.release(code)
+            column = kernel.column(kernel.codes.tolist().index(released))
+            watch = [one.observe(column) for one in watch]
+            for one in watch:
+                assert max(one.highest, -one.lowest) <= 2 * session.leakage + 1e-9
+                lift = np.log(one.posterior / one.prior) if one.prior else 0.0
+                assert abs(lift) <= session.leakage + 1e-9
+
+
+def test_fact_2_only_proportions_of_a_column_matter_and_an_even_one_tells_nothing():
+    model = small_models(7)[2]
+    watch = Watch.start(model, secrets.ever(1, window="first 4"))
+    one, other = watch.observe([0.2, 0.6]), watch.observe([2**60, 3 * 2**60])
+    assert one.log_odds == pytest.approx(other.log_odds, abs=1e-14)
+    again = one.observe([0.3, 0.3])
+    assert again.log_odds == pytest.approx(one.log_odds, abs=1e-13)
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.kind}-{secret.window}")
+def test_fact_3_the_constant_kernel_keeps_every_live_window(secret):
+    for seed, model in enumerate(small_models(11)):
+        watches = Watches(model, secret, longest=LENGTH)
+        rng = np.random.default_rng(seed)
+        for _ in range(LENGTH):
+            belief, (guarded,) = watches.weights(every=True)[0]
+            assert (guarded.linear() @ belief <= 1e-12).all()
+            kernel = kept_kernel(watches, rng.dirichlet(np.full(3, 0.3), model.n))
+            watches = watches.observe(kernel[:, rng.integers(3)])
+
+
+def test_fact_4_secrets_apart_do_not_bound_both_but_a_joint_one_does():
+    """Told through one label each way: apart they pass with a kernel that makes "both" certain to be told."""
+    rng = np.random.default_rng(2)
+    worst_apart = worst_joint = 0.0
+    for _ in range(40):
+        model = random_model(rng, 3)
+        every = Enumerated(model, 2)
+        a, b = (every.array == 0).any(1).astype(int), (every.array == 1).any(1).astype(int)
+        one, two = (secrets.ever(v, epsilon=0.3, window="first 2") for v in (0, 1))
+        for parts in ([one, two], [secrets.joint(one, two)]):
+            watches, columns = Watches(model, parts), []
+            for _ in range(2):
+                kernel = kept_kernel(watches, rng.dirichlet(np.full(3, 0.2), 3))
+                columns.append(kernel[:, rng.integers(3)])
+                watches = watches.observe(columns[-1])
+            for combined in (a & b, a | b, a ^ b):
+                moved = abs(every.log_odds(combined, 2, columns))
+                if len(parts) == 2:
+                    worst_apart = max(worst_apart, moved)
+                else:
+                    worst_joint = max(worst_joint, moved)
+    assert worst_apart > 0.3 + 1e-3
+    assert worst_joint <= 0.3
+
+
+def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watched_too():
+    rng = np.random.default_rng(8)
+    secret = secrets.ever(1, epsilon=0.2, window="first 3")
+    passed, kept = 0.0, 0.0
+    for _ in range(20):
+        models = [random_model(rng, 2), random_model(rng, 2, order=2)]
+        every = Enumerated(models[1], 3)
+        values = every.values(secret.compile(models[1]), 0, 3)
+        for several in (models[:1], models):
+            watches, columns = Watches(several, secret), []
+            for _ in range(3):
+                kernel = kept_kernel(watches, rng.dirichlet(np.full(2, 0.3), 2))
+                columns.append(kernel[:, rng.integers(2)])
+                watches = watches.observe(columns[-1])
+                moved = abs(every.log_odds(values, 2, columns))
+                if len(several) == 1:
+                    passed = max(passed, moved)
+                else:
+                    kept = max(kept, moved)
+                    assert watches.rows[1][0].log_odds == pytest.approx(every.log_odds(values, 2, columns), abs=1e-9)
+    assert passed > 0.2 + 1e-3
+    assert kept <= 0.2
+
+
+def test_fact_6_another_stream_tells_through_the_type_alone():
+    """Two streams of one person as one chain on (type, event, symbol): releases of the second tell about the first."""
+    from scipy import sparse
+
+    from seqveil.core.alphabet import Alphabet
+    from seqveil.core.states import States
+
+    rng = np.random.default_rng(4)
+    secret = secrets.ever(1, epsilon=1.0, window="first 2")
+    columns = random_columns(9, 2, 4)
+    moved = []
+    for types in (1, 2):
+        first = [rng.dirichlet(np.ones(2)) for _ in range(types)]
+        rows = [rng.dirichlet(np.ones(2), 2) for _ in range(types)]
+        size = types * 8
+        chain = np.zeros((size, size))
+        for kind in range(types):
+            for event in range(4):
+                here = np.arange(2) + 2 * event + 8 * kind
+                there = np.arange(2) + 2 * ((event + 1) % 4) + 8 * kind
+                chain[np.ix_(here, there)] = first[kind] if event % 2 else rows[kind]
+        initial = np.zeros(size)
+        for kind in range(types):
+            initial[8 * kind : 8 * kind + 2] = first[kind] / types
+        states = States(2, 2, initial, sparse.csr_array(chain), np.zeros(size), np.array([0.5, 0.5]), np.arange(2),
+                        np.tile(np.arange(2), size // 2))  # fmt: skip
+        model = MarkovModel._of(states, Alphabet.codes(2))
+        every = Enumerated(model, 4)
+        values = every.values(secret.compile(model), 0, 2)
+        watch = Watch.start(model, secret)
+        for k in range(4):
+            watch = watch.observe(columns[k])
+            assert watch.log_odds == pytest.approx(every.log_odds(values, 2, columns[: k + 1]), abs=1e-9)
+            moved.append(watch.log_odds)
+    alone, tied = moved[:4], moved[4:]
+    assert alone[3] == pytest.approx(alone[1], abs=1e-12)
+    assert abs(tied[3] - tied[1]) > 1e-3

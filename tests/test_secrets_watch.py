@@ -1,0 +1,375 @@
+"""The account of secrets against enumeration over all sequences, for kernels of any kind."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_columns, random_model, small_models
+from seqveil import MarkovModel, secrets
+from seqveil.core.errors import InputError
+from seqveil.core.secrets import ahead as tables
+from seqveil.core.secrets.watch import Watch
+from seqveil.core.secrets.watches import Watches
+
+
+def _check_accounts(watch: Watch, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
+    """Every live window's account against enumeration; how many were compared."""
+    compared, count = 0, compiled.automaton.values
+    for account in watch.accounts:
+        if account.first + account.events > every.array.shape[1]:
+            continue
+        values = every.values(compiled, account.first, account.events)
+        assert account.log_odds == pytest.approx(every.log_odds(values, count, columns), abs=1e-9)
+        assert account.log_odds_low <= account.log_odds <= account.log_odds_high
+        assert account.lowest <= account.log_odds_high
+        prior = every.prior(values, count)
+        assert account.prior == pytest.approx(prior[1] if count == 2 else tuple(prior), abs=1e-12)
+        compared += 1
+    return compared
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.kind}-{secret.window}")
+def test_the_account_of_any_kernel_equals_enumeration(secret):
+    compared = 0
+    for seed, model in enumerate(small_models(3)):
+        every, compiled = Enumerated(model, LENGTH), secret.compile(model)
+        watch, columns = Watch.start(model, secret, longest=LENGTH), random_columns(seed, model.n)
+        extremes: dict[int, list[float]] = {}
+        for k in range(LENGTH):
+            ended = watch.step + 1
+            watch = watch.observe(columns[k])
+            compared += _check_accounts(watch, every, compiled, columns[: k + 1])
+            window = (0, ended) if secret.window is None else None
+            if secret.repeats:
+                window = (k // secret.length * secret.length, secret.length)
+            first, events = window or (0, secret.length)
+            if first + events > LENGTH:
+                continue
+            values = every.values(compiled, first, events)
+            count = compiled.automaton.values
+            prior = every.prior(values, count)
+            if (prior > 0).sum() > 1:
+                exact = [every.log_odds(values, count, columns[:t]) for t in range(k + 2)]
+                assert watch.log_odds == pytest.approx(exact[-1], abs=1e-9)
+                assert watch.lowest == pytest.approx(min(exact), abs=1e-8)
+                assert watch.highest == pytest.approx(max(exact), abs=1e-8)
+                assert watch.lowest <= min(exact)
+                assert watch.highest >= max(exact)
+                extremes[first, events] = exact
+            else:
+                assert watch.log_odds == 0
+    assert compared > 20
+
+
+def test_check_values_of_the_design():
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    for window in (3, "first 3"):
+        watch = Watch.start(model, secrets.ever(1, epsilon=0.5, window=window))
+        guarded = watch.weights(every=True)[0]
+        assert watch.prior == pytest.approx(0.595, abs=1e-12)
+        assert guarded.sigma[0] == pytest.approx([0.19, 1.0], abs=1e-12)
+        assert guarded.low[0] == pytest.approx(0.47120, abs=5e-6)
+        assert guarded.high[0] == pytest.approx(0.70779, abs=5e-6)
+        assert not guarded.free().any()
+    up = Watch.start(model, secrets.ever(1, epsilon=0.5, window=3, sides="up")).weights()
+    assert up.low[0] == 0
+    assert up.free().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3], ids=["two", "three", "order-2", "types"])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        secrets.ever(1, epsilon=0.3, window=2),
+        secrets.ever(0, epsilon=0.2, window="event"),
+        secrets.visit(0, 1, epsilon=0.4, window=3, sides="up"),
+        secrets.ever(1, epsilon=0.3),
+        secrets.joint(secrets.ever(0, epsilon=0.4, window=2), secrets.ever(1, epsilon=0.4, window=2)),
+    ],
+    ids=lambda secret: f"{secret.kind}-{secret.window}",
+)
+def test_no_outcome_breaks_any_window_live_or_not(kind, secret):
+    """All outcomes of a mechanism that keeps the live windows alone: coming and retired windows are kept as well."""
+    model = small_models(21)[kind]
+    length = LENGTH if model.n == 2 else 4
+    every, compiled = Enumerated(model, length), secret.compile(model)
+    if secret.window is None:
+        windows = [(0, t) for t in range(1, length + 1)]
+    else:
+        windows = [(first, secret.length) for first in range(0, length - secret.length + 1, secret.length)]
+    count = compiled.automaton.values
+    values = {window: every.values(compiled, *window) for window in windows}
+    excess = _excess(model, secret, values, count, length, longest=length)
+    assert -0.3 < excess <= 1e-12  # the bound is reached or nearly so, and never passed
+
+
+def _excess(model, secret, values, count, length, longest):
+    """The most any window's odds pass ε by, over all outcomes of a mechanism that keeps the live windows alone."""
+    every = Enumerated(model, length)
+    live = [w for w in values if (every.prior(values[w], count) > 0).sum() > 1]
+    excess = -np.inf
+    todo: list[tuple[Watches, list[np.ndarray]]] = [(Watches(model, secret, longest), [])]
+    rng = np.random.default_rng(0)
+    raw = [rng.dirichlet(np.full(2, 0.25), model.n) for _ in range(length)]
+    while todo:
+        watches, columns = todo.pop()
+        for window in live if columns else []:
+            if secret.window is None and window[1] < len(columns):
+                continue
+            odds = every.log_odds(values[window], count, columns)
+            excess = max(excess, (odds if secret.sides == "up" else abs(odds)) - secret.epsilon)
+        if len(columns) < length:
+            kernel = kept_kernel(watches, raw[len(columns)])
+            todo += [(watches.observe(kernel[:, y]), [*columns, kernel[:, y]]) for y in range(2)]
+    return excess
+
+
+def test_windows_watched_late_are_kept_too():
+    """Where tables are short a window is watched only once it could be broken: what came before is in its account."""
+    model, length = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]]), 7
+    secret = secrets.ever(1, epsilon=0.3, window="event")
+    every, compiled = Enumerated(model, length), secret.compile(model)
+    values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
+    watch = Watch.start(model, secret, longest=3)
+    assert watch.ahead.limit is None
+    assert 0.01 < watch.ahead.unwatched < 0.3
+    assert -0.1 < _excess(model, secret, values, 2, length, longest=3) <= 1e-12
+    columns = [np.array([0.5, 0.52])] * 3
+    for column in columns:
+        watch = watch.observe(column)
+    assert _check_accounts(watch, every, compiled, columns) >= 3
+    assert watch.accounts[-1].highest >= watch.ahead.unwatched
+
+
+def test_what_a_state_hides_keeps_a_window_live():
+    """The type shows only two events later: symbols alone would say that nothing more can be told about the window."""
+    from scipy import sparse
+
+    from seqveil.core.alphabet import Alphabet
+    from seqveil.core.states import States
+
+    places = {(kind, phase): np.arange(2) + 2 * (phase + 3 * kind) for kind in range(2) for phase in range(3)}
+    chain, lean = np.zeros((12, 12)), [[0.9, 0.1], [0.2, 0.8]]
+    for kind in range(2):
+        chain[np.ix_(places[kind, 0], places[kind, 1])] = 0.5
+        chain[np.ix_(places[kind, 1], places[kind, 2])] = lean[kind]
+        chain[np.ix_(places[kind, 2], places[kind, 2])] = lean[kind]
+    initial = np.zeros(12)
+    initial[[0, 1, 6, 7]] = np.array([0.8, 0.2, 0.3, 0.7]) / 2
+    states = States(2, 2, initial, sparse.csr_array(chain), np.zeros(12), np.array([0.5, 0.5]), np.arange(2),
+                    np.tile(np.arange(2), 6))  # fmt: skip
+    model, length = MarkovModel._of(states, Alphabet.codes(2)), 5
+    secret = secrets.ever(1, epsilon=0.2, window="event")
+    every, compiled = Enumerated(model, length), secret.compile(model)
+    values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
+    watch = Watch.start(model, secret, longest=length).observe([0.5, 0.55])
+    assert watch.accounts[0].first == 0
+    assert -0.1 < _excess(model, secret, values, 2, length, longest=length) <= 1e-12
+    first_only = {(0, 1): values[0, 1]}
+    assert -0.1 < _excess(model, secret, first_only, 2, length, longest=length) <= 1e-12
+
+
+def test_windows_retire_and_begin_on_a_chain_that_mixes():
+    model = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]])
+    watch = Watch.start(model, secrets.ever(1, epsilon=0.5, window=2))
+    rng = np.random.default_rng(1)
+    assert 2 < len(watch.accounts) < 20
+    for _ in range(60):
+        watch = watch.observe(0.9 + 0.2 * rng.random(2))
+        assert len(watch.ended) <= 6
+        assert len(watch.accounts) < 25
+        assert len(watch.weights()) <= len(watch.weights(every=True))
+    assert watch.gone is not None
+    assert watch.worst.worst() <= 0.5
+    apart = Watch.start(MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), secrets.ever(1, epsilon=0.5, window="event"))
+    assert len(apart.accounts) == 1
+    assert len(apart.observe([0.4, 0.6]).accounts) == 1
+
+
+def test_a_window_left_out_of_the_weights_cannot_be_broken_by_telling_the_truth():
+    for model in small_models(31):
+        watch = Watch.start(model, secrets.ever(1, epsilon=0.8, window=2), longest=40)
+        binding = set(watch.weights().windows.tolist())
+        for code in range(model.n):
+            told = watch.observe(np.eye(model.n)[code])
+            for old, new in zip(watch.accounts, told.accounts, strict=False):
+                if old.first == new.first and old.first // 2 not in binding:
+                    assert abs(new.log_odds) <= 0.8
+
+
+def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
+    model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
+    for secret in (secrets.ever(1, window=2), secrets.ever(1)):
+        watch = Watch.start(model, secret).observe([0.0, 1.0])
+        assert watch.worst.highest == np.inf
+        watch = watch.observe([0.5, 0.2])
+        assert watch.worst.highest == np.inf
+        assert np.isfinite(watch.belief).all()
+    for sides in ("both", "up"):
+        watch = Watch.start(MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]), secrets.ever(1, window=1, sides=sides))
+        for code in (0, 1, 1, 0, 0):
+            watch = watch.observe(np.eye(2)[code])
+            assert watch.log_odds == (np.inf if code else -np.inf)
+        assert watch.worst.worst(sides) == np.inf
+        assert len(watch.ended) == 0
+    told = Watch.start(model, secrets.ever(1, window="first 3")).observe([1.0, 1.0]).observe([0.0, 1.0])
+    assert told.log_odds == np.inf
+    assert told.observe([0.5, 0.5]).log_odds == np.inf
+
+
+def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch):
+    model = small_models(41)[2]
+    chosen = [secrets.ever(1, window="first 6"), secrets.ever(1), secrets.ever(1, window=3)]
+    columns = random_columns(3, 2)
+
+    def run() -> list[float]:
+        tables.ahead.cache_clear()
+        found = []
+        for secret in chosen:
+            watch = Watch.start(model, secret, longest=30)
+            for column in columns:
+                watch = watch.observe(column)
+                found.append(watch.log_odds)
+        return found
+
+    plenty = run()
+    init = tables.Sweep.__init__
+    monkeypatch.setattr(tables.Sweep, "__init__", lambda self, a, b, c: init(self, a, b, c, memory=0))
+    assert run() == plenty
+    tables.ahead.cache_clear()
+
+
+def test_a_stream_that_may_end_any_time_has_a_longest():
+    model = small_models(1)[0]
+    watch = Watch.start(model, secrets.ever(1), longest=3)
+    for _ in range(3):
+        watch = watch.observe([0.5, 0.6])
+    assert len(watch.weights(every=True)) == 0
+    with pytest.raises(InputError, match="at most 3 events"):
+        watch.observe([0.5, 0.6])
+    typed = Watch.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2), longest=5)
+    assert typed.ahead.limit == 4
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        secrets.ever([0, 1], window=2),
+        secrets.ever([0, 1]),
+        secrets.count(0, 4, window=3),
+        secrets.joint(secrets.ever([0, 1])),
+    ],
+    ids=str,
+)
+def test_certain_and_impossible_secrets_are_refused(secret):
+    with pytest.raises(InputError, match="certain or impossible"):
+        Watch.start(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secret)
+
+
+def test_windows_that_are_certain_are_passed_over():
+    always_home_first = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
+    watch = Watch.start(always_home_first, secrets.ever(1, window="event"))
+    assert watch.prior == 0
+    assert watch.observe([0.3, 0.9]).log_odds == 0
+    assert watch.observe([0.3, 0.9]).observe([0.3, 0.9]).log_odds == pytest.approx(np.log(3))
+
+
+def test_columns_of_any_size_are_read():
+    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2))
+    for scale in (1e-320, 1e-200, 1e300):
+        told = watch.observe(np.array([2.0, 3.0]) * scale).observe(np.array([3.0, 2.0]) * scale)
+        same = watch.observe([2.0, 3.0]).observe([3.0, 2.0])
+        assert told.log_odds == pytest.approx(same.log_odds, abs=1e-3 if scale < 1e-300 else 1e-12)
+
+
+@pytest.mark.parametrize("column", [[1.0], [1.0, -1.0], [np.nan, 1.0], "ab", [[1.0, 1.0]], [None, 1]])
+def test_columns_that_are_none_are_refused_in_one_line(column):
+    watch = Watch.start(small_models(1)[0], secrets.ever(1, window=2))
+    with pytest.raises(InputError, match="column must hold 2 numbers"):
+        watch.observe(column)
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 3), order=st.integers(1, 2), states=st.integers(2, 4),
+       events=st.integers(1, 4), tumbling=st.booleans())  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, n, order, spread=0.6)
+    names = [str(code) for code in range(n)]
+    picked = rng.choice(names, states), rng.choice(names, states), rng.choice(["*", "+", "?", ""], states)
+    parts = [f"({one} | {other}){sign}" for one, other, sign in zip(*picked, strict=True)]
+    text = rng.choice(["^ ", ""]) + " ".join(parts) + rng.choice([" $", ""])
+    secret = secrets.pattern(text, window=events if tumbling else f"first {events}")
+    try:
+        watch = Watch.start(model, secret, longest=12)
+    except InputError:
+        return
+    length = min(5, 2 * events)
+    every, compiled, columns = Enumerated(model, length), secret.compile(model), random_columns(seed, n, length)
+    for k in range(length):
+        if watch.ahead.limit == watch.step:
+            break
+        watch = watch.observe(columns[k])
+        _check_accounts(watch, every, compiled, columns[: k + 1])
+
+
+def test_sparse_chains_of_many_symbols_stay_sparse():
+    from scipy import sparse
+
+    n = 4000
+    line = sparse.diags_array([0.5, 0.25, 0.25], offsets=[0, 1, -1], shape=(n, n)).tolil()
+    line[0, 0], line[n - 1, n - 1] = 0.75, 0.75
+    model = MarkovModel(np.full(n, 1 / n), sparse.csr_array(line))
+    watch = Watch.start(model, secrets.ever(list(range(1990, 2010)), epsilon=0.5, window="first 50"))
+    for place in (100, 2000, 3000):
+        watch = watch.observe(1.0 + np.exp(-np.abs(np.arange(n) - place) / 50))
+    assert watch.lowest < watch.log_odds < watch.highest
+    assert watch.weights().sigma.shape == (1, n)
+
+
+def test_the_outward_bounds_hold_the_exact_figure():
+    """Enumeration in fractions: the floats of chain and columns taken as they are, nothing rounded until the log."""
+    rare = MarkovModel([1 - 1e-10, 1e-10], [[1 - 1e-10, 1e-10], [0.5, 0.5]])
+    for seed, model in enumerate([*small_models(1)[:3], *small_models(2)[:3], rare]):
+        secret = secrets.ever(1, window="first 4")
+        compiled, columns = secret.compile(model), random_columns(seed, model.n)
+        watch = Watch.start(model, secret)
+        chain = model.advance(np.eye(model.size))
+        opened = compiled.automaton.moves[0, model.newest].tolist()
+        paths = {(s, opened[s]): Fraction(p) for s, p in enumerate(model.initial.tolist()) if p}
+        released = dict(paths)
+        for k in range(4):
+            column = columns[k]
+            released = {key: mass * Fraction(column[model.newest[key[0]]]) for key, mass in released.items()}
+            watch = watch.observe(column)
+            left = 3 - k
+            both = [_finish(law, chain, model, compiled, left) for law in (released, paths)]
+            exact = math.log(both[0][1] / both[1][1]) - math.log(both[0][0] / both[1][0])
+            account = watch.latest
+            assert account.log_odds_low <= exact <= account.log_odds_high
+            assert account.log_odds_high - account.log_odds_low < 1e-11
+            released, paths = (_step(law, chain, model, compiled) for law in (released, paths))
+
+
+def _step(law, chain, model, compiled):
+    ahead: dict[tuple[int, int], Fraction] = {}
+    for (s, a), mass in law.items():
+        for t in np.flatnonzero(chain[s]).tolist():
+            key = t, int(compiled.automaton.moves[a, model.newest[t]])
+            ahead[key] = ahead.get(key, Fraction(0)) + mass * Fraction(chain[s, t])
+    return ahead
+
+
+def _finish(law, chain, model, compiled, left):
+    for _ in range(left):
+        law = _step(law, chain, model, compiled)
+    sums = [Fraction(0), Fraction(0)]
+    for (_, a), mass in law.items():
+        sums[compiled.automaton.labels[a]] += mass
+    return sums
