@@ -122,7 +122,7 @@ class Guarding:
     def describe(self) -> dict[str, object]:
         """The public parameters a receiver needs besides the models, as plain values."""
         return {
-            **self.setting.describe(),
+            **self.setting.to_dict(),
             "epsilon": self.epsilon,
             "secrets": [secret.to_dict() for secret in self.secrets],
             "observers": [model.fingerprint for model in self.observers],
