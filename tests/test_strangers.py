@@ -6,12 +6,17 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
+from seqveil.accounting import Budget
 from seqveil.alphabet import Alphabet, Bins, Grid
+from seqveil.cli import main
+from seqveil.errors import DataError
+from seqveil.flow.release import release_file
 from seqveil.model import MarkovModel
 from seqveil.mqtt import Payloads
 from seqveil.service.wording import Wording
@@ -105,3 +110,70 @@ def test_true_is_a_symbol_of_an_alphabet_that_holds_it():
     alphabet = Alphabet([False, True]).watched()
     assert alphabet.encode([True, False, "x"]).tolist() == [1, 0, UNKNOWN]
     assert alphabet.encode(np.array([True, False])).tolist() == [1, 0]
+
+
+def coins_model(alphabet=("a", "b")):
+    return MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=list(alphabet))
+
+
+def seconds_setting():
+    return Setting.of(coins_model(), "balanced", 1.0, budget=Budget(per_window=3.0, seconds=100.0))
+
+
+@pytest.fixture
+def dense(tmp_path):
+    """Sixty events within six seconds: a budget of 3 in 100 seconds pays for three of them."""
+    frame = pl.DataFrame(
+        {"user": ["u"] * 60, "seq": [1000 * k for k in range(60)], "time": [k // 10 for k in range(60)]}
+    )
+    frame = frame.with_columns(value=pl.Series(["a", "b"] * 30))
+    frame.write_csv(tmp_path / "both.csv")
+    frame.drop("time").write_csv(tmp_path / "seq.csv")
+    coins_model().save(tmp_path / "m.model")
+    return tmp_path
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    "how", [(), ("--state", "s.db"), ("--batch", 2), ("--batch", 2, "--state", "s.db"), ("--sort",)]
+)
+def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    command = ("both.csv", "-m", "m.model", "-e", 1, "--window", 3, "--window-seconds", 100, *how)
+    assert run("release", *command, "--out", "out.csv") == 0
+    said = capsys.readouterr().err
+    assert "column 'time'" in said
+    assert "seconds" in said
+    released = pl.read_csv("out.csv")
+    assert "time" in released.columns
+    assert "seq" not in released.columns
+    assert (released["epsilon"] > 0).sum() < 12  # by seq, fifty-seven are paid for
+    assert json.loads((dense / "out.csv.meta.json").read_text())["columns"]["order"] == "time"
+    assert run("audit", "out.csv", "-m", "m.model") == 0
+    assert run("decode", "out.csv", "-m", "m.model", "--out", "decoded.csv") == 0
+    if "--batch" not in how:
+        assert run("stats", "out.csv", "-m", "m.model") == 0
+
+
+@pytest.mark.parametrize("how", [(), ("--state", "s.db")])
+def test_sequence_numbers_are_no_times_unless_named(dense, how, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    command = ("-m", "m.model", "-e", 1, "--window", 3, "--window-seconds", 100, *how, "--out", "out.csv")
+    assert run("release", "seq.csv", *command) == 2
+    said = capsys.readouterr().err
+    assert "--time-column" in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (dense / "out.csv").exists() or not (dense / "out.csv").read_text()
+    command = [part if part not in ("s.db", "out.csv") else f"again-{part}" for part in command]
+    assert run("release", "seq.csv", *command, "--time-column", "seq") == 0
+    assert "column 'seq'" in capsys.readouterr().err
+    assert run("audit", "again-out.csv", "-m", "m.model") == 0
+
+
+def test_a_library_call_takes_no_sequence_numbers_for_times(dense):
+    with pytest.raises(DataError, match="time"):
+        release_file(dense / "seq.csv", seconds_setting(), dense / "out.csv")
+    assert not (dense / "out.csv").exists()
