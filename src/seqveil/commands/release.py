@@ -85,6 +85,7 @@ def release(
     Example: seqveil release clicks.csv --cold-start --epsilon 1 --every 4 --out released.csv
     """
     from seqveil.commands.output import emit_json, progress
+    from seqveil.flow.rows import columns_for
     from seqveil.model import MarkovModel
 
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
@@ -103,7 +104,7 @@ def release(
         )
     setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     shared: dict[str, Any] = {
-        "columns": o.columns_of(user_column, value_column, time_column),
+        "columns": columns_for(setting, o.columns_of(user_column, value_column, time_column)),
         "seed": seed,
         "on_unknown": on_unknown,
         "format": format if data == "-" else None,

@@ -29,7 +29,7 @@ from seqveil.flow.batched import order_column
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
 from seqveil.flow.received import Received
 from seqveil.flow.release import SEEDED, Released, account_of, disk_full, gaps, refuse_overwriting
-from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, seconds, times_read_as
+from seqveil.flow.rows import FilePath, Progress, Rows, Source, Table, columns_for, seconds, times_read_as
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts
 from seqveil.store import BatchReleases, Releases, Store
@@ -90,7 +90,7 @@ def release_durably(
     """
     if key is not None and seed is not None:
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
-    source = Source(data, columns or Columns(), format, sort, CHUNK_ROWS)
+    source = Source(data, columns_for(setting, columns), format, sort, CHUNK_ROWS)
     alphabet = setting.model.alphabet.watched(on_unknown)
     refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
