@@ -26,7 +26,10 @@ from seqveil.core.symbols import (
     float_array,
     number_array,
     pair_array,
+    scalar,
 )
+
+_PLAIN = {str, int, float, bytes, type(None)}  # types whose values are equal only where they are the same symbol
 
 
 class Alphabet(Symbols):
@@ -89,6 +92,8 @@ class Alphabet(Symbols):
         if not (isinstance(values, Sequence | np.ndarray) or comes_from(values, "polars", "pandas")):
             values = list(values)
         array = number_array(values) if self._exact else None
+        if array is not None and not self._comparable(array):
+            array = None
         codes = self._encode_objects(values) if array is None else self._encode_numbers(array)
         if self.on_unknown == "nearest" and (codes < 0).any():
             numbers = float_array(values)
@@ -123,6 +128,13 @@ class Alphabet(Symbols):
         if isinstance(self.values, range) or self.points is None:
             return self.points is not None
         return np.asarray(self.values).dtype == np.int64 or all(float(value) == value for value in self.values)
+
+    def _comparable(self, array: NDArray[Any]) -> bool:
+        """Whether numpy can compare these numbers with the values without rounding any of them."""
+        floats = not isinstance(self.values, range) and self._sorted[0].dtype != np.int64
+        return not (floats and array.dtype.kind in "iu" and array.size) or bool(
+            (array <= 2**53).all() and (array.dtype.kind == "u" or (array >= -(2**53)).all())
+        )
 
     @cached_property
     def _index(self) -> dict[Any, int]:
@@ -176,16 +188,17 @@ class Alphabet(Symbols):
             values = values.to_list()
         elif isinstance(values, np.ndarray) or comes_from(values, "pandas"):
             values = values.tolist()
-        try:
+        if set(map(type, values)) <= _PLAIN:
             return np.fromiter(map(self._index.get, values, itertools.repeat(-1)), np.int64, len(values))
-        except TypeError:  # an unhashable value equals no symbol
-            return np.fromiter(map(self._code_or_unknown, values), np.int64, len(values))
+        return np.fromiter(map(self._code_or_unknown, values), np.int64, len(values))
 
     def _code_or_unknown(self, value: Any) -> int:
+        value = scalar(value)
         try:
-            return self._index.get(value, -1)
-        except TypeError:
+            code = self._index.get(value, -1)
+        except (TypeError, ValueError, RecursionError):  # what cannot be hashed or compared equals no symbol
             return -1
+        return code if code >= 0 and _same_kind(value, self.values[code]) else -1
 
     def _content(self) -> dict[str, Any]:
         if isinstance(self.values, range):
@@ -305,7 +318,7 @@ class Grid(Symbols):
         return cls(np.linspace(x0, x1, nx + 1), np.linspace(y0, y1, ny + 1), on_unknown)
 
     def encode(self, values: Any) -> Codes:
-        array = pair_array(values)
+        array = pair_array(values, self.hides)
         ix, iy = self.x._cells(array[:, 0]), self.y._cells(array[:, 1])
         return self._settle(np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy))
 
@@ -351,6 +364,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return tuple(map(_plain, value)) if type(value) is tuple else value
+
+
+def _same_kind(value: Any, symbol: Any) -> bool:
+    """Whether two equal values mean the same: True equals 1 in Python, but is no number."""
+    if isinstance(value, tuple) and isinstance(symbol, tuple):
+        return all(map(_same_kind, value, symbol))
+    return type(symbol) is bool or not isinstance(value, bool | np.bool_)
 
 
 def _is_nan(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -17,6 +18,10 @@ WITHHELD = -5  # the code of a release that says that nothing is said
 UNKNOWN = -4  # the code of a value outside the alphabet, where it is hidden; -1 to -3 mean other things in a stream
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+_WHOLE, _FLOATS = (int, np.integer), (float, np.floating)
+_FAMILIES = ((_WHOLE, "iu"), (_FLOATS, "f"))
+_NO_PAIR = (float("nan"), float("nan"))
 
 
 class Symbols(ABC):
@@ -150,23 +155,34 @@ def comes_from(values: Any, *packages: str) -> bool:
 
 
 def number_array(values: Any) -> NDArray[Any] | None:
-    """`values` as a flat array of numbers, or None where that would change what the values are."""
+    """`values` as a flat array of numbers, or None where that would change what any of them is.
+
+    A list is one only where all of it is whole numbers or all of it floats: beside a float, numpy would round whole
+    numbers beyond 2**53, and a value would be taken for another because of its neighbours. True and False are none.
+    """
     if comes_from(values, "polars") and values.dtype.is_integer() and values.null_count():
         return None  # as floats, beside missing values, whole numbers beyond 2**53 would change
     if comes_from(values, "polars", "pandas"):
         values = values.to_numpy()
     if not isinstance(values, np.ndarray):
-        try:
-            values = np.asarray(values if isinstance(values, list | tuple | range) else list(values))
-        except (ValueError, OverflowError):  # ragged tuples, integers beyond 64 bits
+        values = values if isinstance(values, list | tuple | range) else list(values)
+        wanted = next((kind for family, kind in _FAMILIES if _all_of(values, family)), None)
+        if wanted is None:
             return None
-        if values.size == 0:
-            return np.zeros(0)
-    return values if values.ndim == 1 and values.dtype.kind in "iufb" else None
+        try:
+            values = np.asarray(values) if len(values) else np.zeros(0)
+        except OverflowError:  # integers beyond 64 bits
+            return None
+        if values.size and values.dtype.kind not in wanted:  # whole numbers on both sides of what 64 bits hold
+            return None
+    return values if values.ndim == 1 and values.dtype.kind in "iuf" else None
 
 
 def float_array(values: Any) -> Floats:
     """`values` as floats, NaN for whatever is not a number, so that a policy can refuse it by position."""
+    if isinstance(values, list | tuple) and _all_of(values, (*_WHOLE, *_FLOATS)):
+        with contextlib.suppress(OverflowError):  # whole numbers beyond the range of a float
+            return np.array(values, dtype=np.float64)
     array = number_array(values)
     if array is not None:
         return array.astype(np.float64)
@@ -175,17 +191,18 @@ def float_array(values: Any) -> Floats:
     return np.array([_float_or_nan(value) for value in values], dtype=np.float64)
 
 
-def pair_array(values: Any) -> Floats:
-    """`values` as a (T, 2) array of floats, NaN for whatever is not a number."""
+def pair_array(values: Any, hides: bool = False) -> Floats:
+    """`values` as a (T, 2) array of floats, NaN for whatever is not a number, and for no pair where it `hides`."""
     if comes_from(values, "polars", "pandas"):
         values = values.to_numpy()
-    if not isinstance(values, np.ndarray):
-        values = list(values)
-        if all(isinstance(pair, list | tuple | np.ndarray) and len(pair) == 2 for pair in values):
-            flat = [float_array([pair[axis] for pair in values]) for axis in (0, 1)]
-            return np.stack(flat, axis=1)
-    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iufb":
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iuf":
         return values.astype(np.float64)
+    if not isinstance(values, np.ndarray) or values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 2):
+        given = list(values)
+        paired = list(map(_is_pair, given))
+        if hides or all(paired):
+            pairs = [pair if fits else _NO_PAIR for pair, fits in zip(given, paired, strict=True)]
+            return np.stack([float_array([pair[axis] for pair in pairs]) for axis in (0, 1)], axis=1)
     raise InputError("a grid takes pairs (x, y) or an array of shape (T, 2); got another shape, pair the columns first")
 
 
@@ -200,8 +217,25 @@ def exact_integers(array: NDArray[Any]) -> tuple[Codes, NDArray[np.bool_]]:
     return array.astype(np.int64), np.ones(array.shape, bool)
 
 
+def scalar(value: Any) -> Any:
+    """A number of numpy's, or an array without dimensions, as the value that it holds: those compare exactly."""
+    held = isinstance(value, np.number) or (isinstance(value, np.ndarray) and value.ndim == 0)
+    return value.item() if held else value
+
+
+def _is_pair(value: Any) -> bool:
+    flat = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return flat and len(value) == 2
+
+
+def _all_of(values: Any, family: tuple[type, ...]) -> bool:
+    """Whether all values are of these types; True and False are no numbers."""
+    return all(issubclass(kind, family) and kind is not bool for kind in set(map(type, values)))
+
+
 def _float_or_nan(value: Any) -> float:
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, np.complexfloating)
+    value = scalar(value)
+    is_number = isinstance(value, (*_WHOLE, *_FLOATS)) and not isinstance(value, bool)
     try:
         return float(value) if is_number else float("nan")
     except OverflowError:

@@ -44,7 +44,7 @@ ValueColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of the value, or two as in x,y  [default: value]")
 ]
 TimeColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of the order  [default: seq or time, if there]")
+    str | None, typer.Option(metavar="NAME", help="Column of the order  [default: seq or time; time for seconds]")
 ]
 Sort = Annotated[bool, typer.Option("--sort", help="Sort the rows by the order column first (in memory).")]
 

@@ -86,6 +86,7 @@ def release(
     """
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.commands.output import emit_json, progress
+    from seqveil.interfaces.flow.rows import columns_for
 
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     if cold_start:
@@ -103,7 +104,7 @@ def release(
         )
     setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
     shared: dict[str, Any] = {
-        "columns": o.columns_of(user_column, value_column, time_column),
+        "columns": columns_for(setting, o.columns_of(user_column, value_column, time_column)),
         "seed": seed,
         "on_unknown": on_unknown,
         "format": format if data == "-" else None,

@@ -37,7 +37,7 @@ def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Seri
 class OrderCheck:
     """Refuses rows of one user that go back in time or repeat a time, across all chunks shown to it.
 
-    Memory is one entry per user. Without an order column there is nothing to check.
+    With `ties` a time may be repeated. Memory is one entry per user. Without an order column there is nothing to check.
 
     >>> import polars as pl
     >>> check = OrderCheck("walk.csv")
@@ -47,8 +47,8 @@ class OrderCheck:
     seqveil.core.errors.DataError: walk.csv: rows 1 and 4 hold the same user and 'seq'; remove one of them
     """
 
-    def __init__(self, path: FilePath = "data") -> None:
-        self._name = file_name(path)
+    def __init__(self, path: FilePath = "data", ties: bool = False) -> None:
+        self._name, self._ties = file_name(path), ties
         self._last: dict[Any, tuple[float, int]] = {}
 
     def check(self, chunk: Chunk) -> None:
@@ -57,18 +57,20 @@ class OrderCheck:
         if chunk.order is None:
             return
         rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
-        key = order_key(chunk.order, chunk.row, self._name)
-        frame = pl.DataFrame({"user": chunk.users, "key": key, "row": rows})
+        keys = order_key(chunk.order, chunk.row, self._name)
+        frame = pl.DataFrame({"user": chunk.users, "key": keys, "row": rows})
         seen = [(user, *self._last[user]) for user in chunk.users.unique() if user in self._last]
         before = pl.DataFrame(seen, schema=frame.schema, orient="row")
         previous = pl.col("key", "row").shift(1).over("user").name.prefix("previous_")
-        wrong = pl.concat([before, frame]).with_columns(previous).filter(pl.col("key") <= pl.col("previous_key"))
+        key, earlier = pl.col("key"), pl.col("previous_key")
+        back = key < earlier if self._ties else key <= earlier
+        wrong = pl.concat([before, frame]).with_columns(previous).filter(back)
         if wrong.height:
             first = wrong.row(0, named=True)
             low, high = sorted((first["row"], first["previous_row"]))
             same = f"rows {low} and {high} hold the same user and {chunk.order.name!r}; remove one of them"
-            back = f"row {first['row']} lies before row {first['previous_row']} of its user by {chunk.order.name!r}"
-            remedy = f"{back}; sort the file by it, or pass --sort"
+            what = f"row {first['row']} lies before row {first['previous_row']} of its user by {chunk.order.name!r}"
+            remedy = f"{what}; sort the file by it, or pass --sort"
             raise DataError(f"{self._name}: {same if first['key'] == first['previous_key'] else remedy}")
         self._last |= {user: (at, row) for user, at, row in frame.unique("user", keep="last").iter_rows()}
 
@@ -96,4 +98,4 @@ def sorted_chunks(
     places = np.argsort(order_key(order, lambda i: i + 1, file_name(path)).to_numpy(), kind="stable")
     for start in range(0, len(places), chunk):
         take = places[start : start + chunk]
-        yield Chunk(users[take], values[take], order[take], start + 1, take + 1)
+        yield Chunk(users[take], values[take], order[take], start + 1, take + 1, parts[0].counts)

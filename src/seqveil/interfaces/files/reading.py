@@ -44,7 +44,8 @@ _DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 class Columns:
     """The names of the columns that hold the user, the value (``"x,y"`` for two coordinates) and the order.
 
-    Without ``time`` a column ``seq``, or else ``time``, gives the order where the file has one.
+    Without ``time`` a column ``seq``, or else ``time``, gives the order where the file has one. With ``clock`` the
+    order is read as times, so ``time`` alone can give it, and events of one moment keep the order of the file.
 
     >>> Columns(value="lon,lat").value_columns
     ('lon', 'lat')
@@ -53,6 +54,7 @@ class Columns:
     user: str = "user"
     value: str = "value"
     time: str | None = None
+    clock: bool = False
 
     def __post_init__(self) -> None:
         names = [self.user, *self.value_columns, *([] if self.time is None else [self.time])]
@@ -73,6 +75,7 @@ class Chunk:
     order: pl.Series | None = field(repr=False)
     first_row: int
     rows: NDArray[np.int64] | None = field(default=None, repr=False)  # set where rows no longer follow the file
+    counts: bool = False  # whether the order counts events: a column seq that nobody named as times
 
     @property
     def n(self) -> int:
@@ -176,7 +179,9 @@ class _Reader:
         width = 1 + len(self.columns.value_columns)
         series = frame.rechunk().get_columns()
         values = series[1] if width == 2 else np.column_stack([column.to_numpy() for column in series[1:width]])
-        return Chunk(series[0], values, series[width] if len(series) > width else None, first_row)
+        order = series[width] if len(series) > width else None
+        counts = order is not None and self.columns.time is None and order.name == "seq"
+        return Chunk(series[0], values, order, first_row, counts=counts)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""
@@ -212,7 +217,8 @@ class _Reader:
     def select(self, found: Sequence[str]) -> list[str]:
         """The columns to keep, in the order user, value(s), order."""
         wanted = [self.columns.user, *self.columns.value_columns]
-        order = [name for name in ("seq", "time") if name in found and name not in wanted][:1]
+        usual = ("time",) if self.columns.clock else ("seq", "time")
+        order = [name for name in usual if name in found and name not in wanted][:1]
         wanted += order if self.columns.time is None else [self.columns.time]
         missing = [name for name in wanted if name not in found]
         if missing:
@@ -353,6 +359,8 @@ class _Reader:
         values = self.columns.value_columns
         if series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
             self.refuse(f"column {series.name!r} must hold text or numbers; unpack it into plain columns")
+        if series.name in values and series.dtype == pl.Boolean:
+            return "own"  # true is no number
         if series.name in values and (len(values) == 2 or self.value_type == "number"):
             return "number"
         if series.dtype in (pl.Categorical, pl.Enum) or (series.name in values and self.value_type == "text"):

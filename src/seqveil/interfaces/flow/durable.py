@@ -28,7 +28,7 @@ from seqveil.interfaces.flow.batched import order_column
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
 from seqveil.interfaces.flow.received import Received
 from seqveil.interfaces.flow.release import SEEDED, Released, account_of, disk_full, gaps, refuse_overwriting
-from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, seconds, times_read_as
+from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, columns_for, seconds, times_read_as
 from seqveil.receive.audit.exact import ROUNDING
 from seqveil.release import batches
 from seqveil.release.roster import Accounts
@@ -89,7 +89,7 @@ def release_durably(
     """
     if key is not None and seed is not None:
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
-    source = Source(data, columns or Columns(), format, sort, CHUNK_ROWS)
+    source = Source(data, columns_for(setting, columns), format, sort, CHUNK_ROWS)
     alphabet = setting.model.alphabet.watched(on_unknown)
     refuse_overwriting(data, out, meta, (state, *inputs))
     read(data, source.columns, format=format)  # refuses what is no file before anything is made

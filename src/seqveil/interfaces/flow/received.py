@@ -17,7 +17,7 @@ from seqveil.interfaces.flow import batched
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH
 from seqveil.interfaces.flow.release import gaps
-from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, seconds
+from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, columns_for, seconds
 from seqveil.release.batches import decode_path, encode_path
 from seqveil.release.stream import NOTHING, Setting
 
@@ -281,7 +281,8 @@ def receive(
         if setting is not None and found.get("setting") != setting.to_dict():
             raise InputError("the side file gives another setting than the options; leave the options out")
     chosen = setting or side.stored_setting(found or {}, model)
-    source = Source(released, columns or side.stored_columns(found), format, sort, chunk)
+    named = columns_for(chosen, columns or side.stored_columns(found))
+    source = Source(released, named, format, sort, chunk)
     if found is None and not chosen.in_batches and _in_batches(source):
         raise InputError(f"{source.name} was released in batches; pass the --batch and --mechanism of the release")
     return Received(source, chosen, found)

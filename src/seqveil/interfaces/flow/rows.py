@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -58,7 +58,7 @@ class Source:
 
         `again` skips that check, for a second reading of the file; `holes` lets values be missing.
         """
-        order = OrderCheck(self.path)
+        order = OrderCheck(self.path, self.columns.clock)
         if self.sort:
             rows = sorted_chunks(self.path, self.columns, self.chunk, self.format, value_type, holes)
         else:
@@ -103,12 +103,17 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
         ) from None
 
 
+def columns_for(setting: Setting, columns: Columns | None) -> Columns:
+    """The columns to read for this setting: with a budget per seconds the order must be times."""
+    return replace(columns or Columns(), clock=setting.budget.seconds is not None)
+
+
 def seconds(chunk: Chunk, name: str) -> Floats:
     """The order column in seconds: numbers by their size (`seqveil.core.times`), dates and times since 1970."""
     import polars as pl
 
     order = chunk.order
-    if order is None:
+    if order is None or chunk.counts:
         raise DataError(f"{name}: a budget per seconds needs a time column; add time, or name it with --time-column")
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
@@ -141,10 +146,12 @@ class Clock:
 
 
 def times_read_as(chunk: Chunk) -> str | None:
-    """What the order column was taken for by `seconds`."""
-    if chunk.order is None:
+    """What the order column was taken for by `seconds`, and its name."""
+    order = chunk.order
+    if order is None:
         return None
-    return clock.unit_of(chunk.order.to_numpy()) if chunk.order.dtype.is_numeric() else clock.CALENDAR
+    unit = clock.unit_of(order.to_numpy()) if order.dtype.is_numeric() else clock.CALENDAR
+    return f"{unit} (column {order.name!r})"
 
 
 @dataclass(frozen=True, eq=False)

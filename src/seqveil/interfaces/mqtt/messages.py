@@ -170,7 +170,7 @@ class Payloads:
     def _code(self, value: Any) -> int:
         try:
             return self._alphabet.encode_one(_hashable(value))
-        except (InputError, TypeError, ValueError, OverflowError, RecursionError):  # what no alphabet could hold
+        except Exception:  # what no alphabet could hold; whatever was sent, it comes again until it is acknowledged
             return UNKNOWN
 
     def _time(self, seq: int, time: Any) -> float:

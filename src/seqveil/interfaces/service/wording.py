@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.symbols import Codes, OnUnknown, Symbols
-
-_NUMBERS = (int, float)
 
 
 class Wording:
     """Codes from JSON values and back. A value that has no code is UNKNOWN: no answer shows that it was sent.
 
-    >>> from seqveil.core.alphabet import Alphabet
+    >>> from seqveil.core.alphabet import Alphabet, Grid
     >>> Wording(Alphabet(["rest", "run"])).encode(["run", "rest"])
     array([1, 0])
     >>> Wording(Grid.regular(4, 2, bounds=(0, 4, 0, 2))).shown[7]
@@ -26,26 +23,14 @@ class Wording:
 
     def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
         self._alphabet = alphabet.watched(on_unknown)
-        self._pairs = isinstance(alphabet, Grid)
-        self._numbers = alphabet.points is not None and not self._pairs
         self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
 
     def encode(self, values: list[Any]) -> Codes:
         """The codes of values."""
-        given = [self._fit(tuple(value) if type(value) is list else value) for value in values]
+        given = [tuple(value) if type(value) is list else value for value in values]
         if len(given) == 1:
             return np.array([self._alphabet.encode_one(given[0])], np.int64)
         return self._alphabet.encode(given)
-
-    def _fit(self, value: Any) -> Any:
-        """NaN for what is of the wrong kind: beside long text numpy would make every number as long."""
-        if self._pairs:
-            return value if type(value) is tuple and len(value) == 2 and _all_numbers(value) else (math.nan, math.nan)
-        return value if not self._numbers or type(value) in _NUMBERS else math.nan
-
-
-def _all_numbers(pair: tuple[Any, ...]) -> bool:
-    return type(pair[0]) in _NUMBERS and type(pair[1]) in _NUMBERS
 
 
 def _as_json(value: Any) -> Any:
