@@ -33,7 +33,7 @@ from seqveil.release.fleet import Fleet
 from seqveil.release.session import Session
 from seqveil.release.stream import Setting
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Alphabet",
