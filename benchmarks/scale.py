@@ -31,7 +31,7 @@ def sticky(n: int) -> MarkovModel:
 
 
 def run(data: Path | None) -> dict[str, Any]:
-    print("compiled path: " + ("on" if fast.load() else "off (pip install 'seqveil[fast]'); numpy alone"))
+    print("compiled path: " + ("on" if fast.load() else "off (pip install -e '.[fast]'); numpy alone"))
     results: dict[str, Any] = {"compiled": fast.load(), "bulk": bulk(), "peers": peers()}
     results["one"] = one_at_a_time()
     results["large"] = large(data)

@@ -1,4 +1,4 @@
-"""Fit, stream and account on Spark: `python examples/spark_release.py` (Java 17 and `pip install seqveil[spark]`).
+"""Fit, stream and account on Spark: `python examples/spark_release.py` (Java 17 and `pip install -e '.[spark]'`).
 
 Files with the columns user, seq and value arrive in a folder; their releases appear in another.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 Floats = Codes = np.ndarray
-NEEDED = "needs torch (pip install seqveil[experiments])"
+NEEDED = "needs torch (pip install -e '.[experiments]')"
 
 
 @dataclass(frozen=True)

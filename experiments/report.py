@@ -12,7 +12,7 @@ from typing import Any
 from experiments import EXPERIMENTS, module
 from experiments.claims import FAILS, HOLDS, OPEN, UNSOUND
 from experiments.context import read, write
-from seqveil.core.errors import InputError
+from seqveil.core.errors import needs_extra
 
 Result = dict[str, Any]
 STYLE = """
@@ -44,11 +44,9 @@ def write_report(out: Path, results: list[Result]) -> Path:
 
 def picture(out: Path, result: Result) -> Path:
     """The experiment's picture, drawn from its JSON alone."""
-    try:
+    with needs_extra("a picture", "plots"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("pictures need matplotlib; install it with: pip install 'seqveil[plots]'") from None
     drawn_by = module(result["name"])
     figure = Figure(figsize=drawn_by.SIZE, layout="constrained", dpi=110)
     FigureCanvasAgg(figure)

@@ -450,23 +450,78 @@ def test_a_reader_that_never_came_is_no_error():
     assert (said.returncode, said.stderr) == (1, b"")
 
 
-def test_a_signal_that_python_drops_still_ends_the_run():
-    """A signal may come while a finaliser runs, where exceptions are lost: the next chunk must notice it."""
-    program = (
-        "import sys, signal, seqveil.interfaces.cli as cli\n"
-        "from seqveil.interfaces.commands import output\n"
-        "class Last:\n"
-        "    def __del__(self): signal.raise_signal(signal.SIGINT)\n"
-        "with cli.interruptible():\n"
-        "    sys.unraisablehook = lambda lost: None\n"
-        "    thing = Last()\n"
-        "    del thing\n"
-        "    try:\n"
-        "        with output.progress('x.csv', 'x') as advance: advance(1)\n"
-        "    except cli.Interrupted: print('noticed')\n"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert said.stdout == "noticed\n"
+DROPPED = """
+import os, signal, sys
+import seqveil.interfaces.cli as cli
+from seqveil.interfaces.commands import terminal
+
+def closed_by_a_signal():
+    try:
+        yield
+    finally:
+        signal.raise_signal(signal.SIGINT)
+
+terminal.AGAIN = 0.05
+try:
+    with cli.interruptible():
+        generator = closed_by_a_signal()
+        next(generator)
+        del generator  # Python drops what is raised here
+        WAIT
+except cli.Interrupted:
+    print("noticed")
+"""
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["with terminal.progress('x.csv', 'x') as advance: advance(1)", "os.read(0, 1)"],
+    ids=["at the next rows", "while it waits for rows"],
+)
+def test_a_signal_that_python_drops_still_ends_the_run(wait):
+    """A signal may come while a finaliser runs, where exceptions are lost: the run ends nevertheless, and quietly."""
+    args = [sys.executable, "-c", DROPPED.replace("WAIT", wait)]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        said = process.stdout.read(), process.stderr.read()  # and its input has no end
+    assert said == (b"noticed\n", b"")
+
+
+CLOSING = """
+import signal, sys
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files.reading import _Reader
+
+blocks = _Reader.blocks
+
+def closed_by_a_signal(self, stream):
+    try:
+        yield from blocks(self, stream)
+    finally:
+        signal.raise_signal(signal.SIGINT)
+
+def interrupted(self, frame):
+    raise KeyboardInterrupt  # what polars raises at Ctrl-C
+
+_Reader.blocks, _Reader.typed = closed_by_a_signal, interrupted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        ([], "nothing was written"),
+        (["--state", "state.db"], "what was released stands, and the same command goes on with it"),
+    ],
+)
+def test_a_signal_while_the_reader_is_closed_is_one_line(words, model, tmp_path, monkeypatch, state, outcome):
+    """At Ctrl-C polars raises too; the signal's own exception may then come while the reader is being closed."""
+    args = ["release", words, "-m", model, "-e", "1", "--out", tmp_path / "out.csv", *state]
+    monkeypatch.chdir(tmp_path)
+    said = subprocess.run([sys.executable, "-c", CLOSING, *args], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout, said.stderr) == (1, "", f"interrupted; {outcome}\n")
+    assert not (tmp_path / "out.csv").exists()
 
 
 def started(folder, process):

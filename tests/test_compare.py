@@ -20,7 +20,7 @@ import seqveil as sv
 from seqveil import datasets, distortion, mechanisms, plots
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError, InputError
-from seqveil.evaluate.commands.compare_table import winners
+from seqveil.evaluate.commands.compare_tables import winners
 from seqveil.evaluate.compare_files import Job, RowBook, jobs, read_arena, set_arena
 from seqveil.evaluate.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
 from seqveil.evaluate.comparison.limits import _blahut, single_release

@@ -13,7 +13,7 @@ from seqveil import Budget, Fleet, MarkovModel, Session, Setting, errors, mechan
 from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
 
-pytest.importorskip("numba", reason="the compiled path needs numba (pip install 'seqveil[fast]')")
+pytest.importorskip("numba", reason="the compiled path needs numba (pip install -e '.[fast]')")
 
 NAMES = ("optimal", "crr", "randomized_response")
 

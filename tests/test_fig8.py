@@ -184,7 +184,7 @@ def test_two_runs_give_the_same_numbers(tiny, tmp_path):
 def test_without_torch_it_says_so(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     result = fig8.run(Context(tmp_path, "fig8", synthetic=True, quick=True))
-    assert result["numbers"] == {"skipped": "needs torch (pip install seqveil[experiments])"}
+    assert result["numbers"] == {"skipped": "needs torch (pip install -e '.[experiments]')"}
     assert result["claims"] == []
     _drawn(result)
 

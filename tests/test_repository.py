@@ -120,3 +120,12 @@ def test_the_ways_to_report_and_to_release_are_written_down():
     assert all(f"## {part}" in security for part in ("How to report", "In scope", "Out of scope"))
     release = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Make a release")[2]
     assert all(step in release for step in ("CITATION.cff", "CHANGELOG.md", "make test", "make demo", "wheel", "tag"))
+
+
+def test_nothing_tells_users_to_install_from_an_index():
+    """The name is not published there: whoever takes it could harm those who follow the advice."""
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    pages = [*ROOT.glob("*.md"), *(path for path in files if path.suffix in (".py", ".md", ".ipynb"))]
+    advice = re.compile(r"pip install\s+(?:-U\s+)?['\"]?seqveil")
+    told = [path.name for path in pages if path != Path(__file__) and advice.search(path.read_text(encoding="utf-8"))]
+    assert told == []

@@ -11,7 +11,8 @@ SeqveilError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -57,3 +58,24 @@ class BudgetSpent(SeqveilError):
 
 class GuaranteeError(SeqveilError):
     """A kernel failed the check of its own guarantee; nothing was released."""
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Where an import in the block finds a package missing, say which extra of seqveil brings it.
+
+    The command is one for a clone: while the name seqveil is nobody's on an index, installing it from there would run
+    whatever a stranger put under it.
+
+    >>> with needs_extra("the service", "serve"):
+    ...     raise ModuleNotFoundError(name="fastapi")
+    Traceback (most recent call last):
+    seqveil.core.errors.InputError: the service needs fastapi; in the clone of seqveil run: pip install -e '.[serve]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "another package").partition(".")[0]
+        if package == "seqveil":
+            raise
+        raise InputError(f"{what} needs {package}; in the clone of seqveil run: pip install -e '.[{extra}]'") from None

@@ -1,6 +1,6 @@
 """The compiled hot path: the same releases to the last bit, many times sooner, where numba is installed.
 
-It comes with `pip install 'seqveil[fast]'` and loads itself once a process has made enough releases to be worth it:
+It comes with `pip install -e '.[fast]'` and loads itself once a process has made enough releases to be worth it:
 half a second, the first time on a machine about ten, to compile. A program that minds the pause calls `load()` when it
 starts, as the service does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
 

@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
@@ -25,7 +26,6 @@ from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.decode import decode
 from seqveil.interfaces.commands.drift import drift
 from seqveil.interfaces.commands.fit import fit
-from seqveil.interfaces.commands.interrupt import Interrupted, interruptible
 from seqveil.interfaces.commands.learn import learn
 from seqveil.interfaces.commands.mechanisms import mechanisms
 from seqveil.interfaces.commands.plan import plan
@@ -34,12 +34,25 @@ from seqveil.interfaces.commands.serve import serve
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.stats import stats
 from seqveil.interfaces.commands.studio import studio
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
 from seqveil.interfaces.commands.tokens import tokens
 from seqveil.interfaces.commands.upgrade import upgrade
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
+
+class _Commands(TyperGroup):
+    """Passes on a KeyboardInterrupt, which typer would answer with an exit code of its own and not a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # a traceback with locals would show raw data
@@ -104,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             code = _run(args)
-    except (Interrupted, KeyboardInterrupt) as stop:
+    except INTERRUPTIONS as stop:
         told = "interrupted; rows already on standard output stand" if _piped(args) else _NOTHING
         code = _fail(str(stop) or told, FAILED, "")
     except BrokenPipeError:

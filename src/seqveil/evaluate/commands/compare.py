@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,60 +14,60 @@ import typer
 
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress
 
 if TYPE_CHECKING:
     from seqveil.evaluate.compare_files import Job, RowBook
     from seqveil.evaluate.comparison import Row
 
 
-Epsilons = Annotated[str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="What an event may cost on average.")]
-Names = Annotated[str, typer.Option(metavar="NAME,…", help="all, or names that `seqveil mechanisms` lists.")]
-Sizes = Annotated[str, typer.Option(metavar="W,W,…", help="Sizes for those that take batches, each with W·ε.")]
-BatchedUsers = Annotated[
-    int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
-]
-First = Annotated[int | None, typer.Option(metavar="N", help="Events of a stream that are released  [default: all]")]
-Streams = Annotated[
-    int | None, typer.Option(metavar="N", help="Streams of a named set that are released at most  [default: all]")
-]
-Sets = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are  [default: $SEQVEIL_DATA]")
-]
-TestShare = Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")]
-TestUsers = Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")]
-Folder = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep finished rows here; a second run goes on.")
-]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw error and leakage against ε.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the split and of the coins.")]
+@dataclass(frozen=True)
+class SplitOptions:
+    """Who is released, and how much of them."""
+
+    batched_users: Annotated[
+        int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
+    ] = None
+    first: Annotated[
+        int | None, typer.Option(metavar="N", help="Events of a stream that are released  [default: all]")
+    ] = None
+    test_share: Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")] = 0.5
+    test_users: Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")] = (
+        None
+    )
 
 
+@o.option_groups
 def compare(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set by name.")],
-    epsilon: Epsilons = "0.5,1,2,5",
-    mechanisms: Names = "all",
+    *,
+    epsilon: Annotated[
+        str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="What an event may cost on average.")
+    ] = "0.5,1,2,5",
+    mechanisms: Annotated[
+        str, typer.Option(metavar="NAME,…", help="all, or names that `seqveil mechanisms` lists.")
+    ] = "all",
     distortion: o.DistortionName = None,
-    batch: Sizes = "1,5",
-    batched_users: BatchedUsers = None,
-    first: First = None,
-    test_share: TestShare = 0.5,
-    test_users: TestUsers = None,
+    batch: Annotated[
+        str, typer.Option(metavar="W,W,…", help="Sizes for those that take batches, each with W·ε.")
+    ] = "1,5",
+    split: SplitOptions,
     order: o.Order = 1,
     smoothing: o.Smoothing = 1.0,
-    bins: o.Bins = None,
-    levels: o.Levels = None,
-    grid: o.GridCells = None,
-    sets: Sets = None,
-    streams: Streams = None,
-    out: Folder = None,
-    plot: Plot = None,
-    seed: Seed = 0,
+    cuts: o.CutOptions,
+    sets: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are  [default: $SEQVEIL_DATA]")
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option(metavar="N", help="Streams of a named set that are released at most  [default: all]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep finished rows here; a second run goes on.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw error and leakage against ε.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the split and of the coins.")] = 0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print one Markdown table.")] = False,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
-    sort: o.Sort = False,
-    format: o.Format = None,
+    files: o.FileOptions,
     json: o.Json = False,
 ) -> None:
     """Compare mechanisms on your data: error, true leakage, attack.
@@ -84,39 +84,24 @@ def compare(
     """
     from seqveil.evaluate.compare_files import jobs, read_arena, set_arena
     from seqveil.evaluate.comparison import line_up
-    from seqveil.interfaces.commands.output import progress
 
     bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
     check_picture(plot)
-    cuts: dict[str, Any] = {"order": order, "smoothing": smoothing, "bins": bins, "levels": levels, "grid": grid}
-    drawn: dict[str, Any] = {
-        "first": first,
-        "test_share": test_share,
-        "test_users": test_users,
-        "batched_users": batched_users,
-        "seed": seed,
-    }
-    layout: dict[str, Any] = {
-        "columns": o.columns_of(user_column, value_column, time_column),
-        "format": format,
-        "sort": sort,
-    }
+    drawn: dict[str, Any] = {**asdict(split), "seed": seed, "order": order, "smoothing": smoothing}
     if is_set(data):
-        refuse_cuts(bins=bins, levels=levels, grid=grid, user_column=user_column, value_column=value_column)
-        arena, split = set_arena(
-            data, sets, order=order, smoothing=smoothing, distortion=distortion, streams=streams, **drawn
-        )
+        refuse_cuts(**asdict(cuts), user_column=files.user_column, value_column=files.value_column)
+        arena, counts = set_arena(data, sets, distortion=distortion, streams=streams, **drawn)
     else:
         refuse_unknown_set(data)
-        costs = distortion or "hamming"
+        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **asdict(cuts)}
         with progress(data, "reading") as advance:
-            arena, split = read_arena(data, distortion=costs, progress=advance, **cuts, **drawn, **layout)
+            arena, counts = read_arena(data, distortion=distortion or "hamming", progress=advance, **read, **drawn)
     rows, resumed = run(jobs(arena, bounds, contestants), out)
     _draw(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
     show = _emit if json else _tabulate if markdown else _say
-    show(rows, chain | made | asdict(split) | {"plot": None if plot is None else str(plot)})
+    show(rows, chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)})
 
 
 def is_set(data: str) -> bool:
@@ -177,7 +162,6 @@ def sizes_of(text: str) -> list[int]:
 def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
     """Make the rows that the folder does not hold, each kept there as soon as it is done; and how many it held."""
     from seqveil.evaluate.compare_files import RowBook
-    from seqveil.interfaces.commands.interrupt import Interrupted
 
     book = RowBook(folder)
     todo = [job for job in jobs if book.find(job) is None]
@@ -187,7 +171,7 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
         print(f"{resumed} of {len(jobs)} rows stand in {folder}; {rest}", file=sys.stderr)
     try:
         _make(todo, book)
-    except Interrupted:
+    except INTERRUPTIONS:
         stands = RowBook(folder)  # a row may have been on its way
         made = sum(stands.find(job) is not None for job in jobs)
         if not made:
@@ -199,9 +183,9 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
 
 
 def _make(todo: Sequence[Job], book: RowBook) -> None:
-    from seqveil.evaluate.commands.progress import pace
+    from seqveil.evaluate.commands.progress import time_left
 
-    with pace(todo) as going:
+    with time_left(todo) as going:
         for job in todo:
             began = time.perf_counter()
             going.step(job, 0)
@@ -218,19 +202,17 @@ def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
 
 
 def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.interfaces.commands.output import emit_json
-
     emit_json(about | {"rows": [row.to_json() for row in rows]})
 
 
 def _tabulate(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.evaluate.commands.compare_markdown import markdown
+    from seqveil.evaluate.commands.compare_tables import markdown
 
     print(markdown(rows))
 
 
 def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.evaluate.commands.compare_table import tables
+    from seqveil.evaluate.commands.compare_tables import tables
 
     print(
         f"chain of {about['symbols']} symbols fitted on {about['fit_events']} events of {about['fit_users']} users; "

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from seqveil.evaluate.compare_files import Job
-from seqveil.interfaces.commands import interrupt
+from seqveil.interfaces.commands.terminal import bar, check_interrupted
 
 Show = Callable[[float, float, str], None]
 UNKNOWN = 1e-5  # seconds an event, until there is a trial
 
 
-class Pace:
+class TimeLeft:
     """How long jobs take: done so far, and left by what an event of the same contestant took last.
 
     >>> from seqveil.evaluate.comparison import Row
     >>> jobs = [Job(name, 1.0, name, 100, lambda progress: Row("a", "a", 1.0, "sound")) for name in "ab"]
     >>> shown = []
-    >>> pace = Pace(jobs, lambda done, total, label: shown.append((done, total)))
-    >>> pace.costs |= {"a": 0.01, "b": 0.03}
-    >>> pace.step(jobs[0], 50)
-    >>> pace.finish(jobs[0], 2.0)
+    >>> left = TimeLeft(jobs, lambda done, total, label: shown.append((done, total)))
+    >>> left.costs |= {"a": 0.01, "b": 0.03}
+    >>> left.step(jobs[0], 50)
+    >>> left.finish(jobs[0], 2.0)
     >>> [(round(done, 3), round(total, 3)) for done, total in shown]
     [(0.5, 4.0), (2.0, 5.0)]
     """
@@ -36,7 +36,7 @@ class Pace:
 
     def step(self, job: Job, events: int) -> None:
         """So many more events of a job that is under way."""
-        interrupt.check()
+        check_interrupted()
         expected = self._expected(job)
         self._part = min(self._part + events * self._cost(job), expected)
         left = sum(self._expected(each) for each in self._left)
@@ -44,7 +44,7 @@ class Pace:
 
     def finish(self, job: Job, seconds: float) -> None:
         """A job is done and took this long."""
-        interrupt.check()
+        check_interrupted()
         self._left.remove(job)
         self.costs[job.label] = seconds / max(1, job.events)
         self._done, self._part = self._done + seconds, 0.0
@@ -58,36 +58,30 @@ class Pace:
 
 
 @contextmanager
-def pace(jobs: Sequence[Job]) -> Iterator[Pace]:
-    """The pace of these jobs, as a bar on standard error where that is a terminal."""
+def time_left(jobs: Sequence[Job]) -> Iterator[TimeLeft]:
+    """The time these jobs take, as a bar on standard error where that is a terminal."""
     if not sys.stderr.isatty():
-        yield Pace(jobs, lambda done, total, label: None)
+        yield TimeLeft(jobs, lambda done, total, label: None)
         return
-    from rich import progress as bars
-    from rich.console import Console
+    from rich import progress as parts
 
-    parts = (
-        bars.BarColumn(),
-        bars.TaskProgressColumn(),
-        bars.TimeRemainingColumn(),
-        bars.TextColumn("{task.description}"),
-    )
-    with bars.Progress(*parts, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("trying everyone on a few users", total=None)
+    columns = (parts.BarColumn(), parts.TaskProgressColumn(), parts.TimeRemainingColumn())
+    with bar(*columns, parts.TextColumn("{task.description}")) as shown:
+        task = shown.add_task("trying everyone on a few users", total=None)
 
         def show(done: float, total: float, label: str) -> None:
-            bar.update(task, completed=done, total=max(total, 1e-9), description=label)
+            shown.update(task, completed=done, total=max(total, 1e-9), description=label)
 
-        found = Pace(jobs, show)
+        found = TimeLeft(jobs, show)
         _try(found, jobs)
         yield found
 
 
-def _try(found: Pace, jobs: Sequence[Job]) -> None:
+def _try(found: TimeLeft, jobs: Sequence[Job]) -> None:
     """Time every contestant once on a few users."""
     for job in jobs:
         if job.trial is not None and job.label not in found.costs:
-            interrupt.check()
+            check_interrupted()
             began = time.perf_counter()
             row = job.trial()
             found.costs[job.label] = (time.perf_counter() - began) / max(1, row.events)

@@ -11,18 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from seqveil.evaluate.commands.beside import beside_the_package
+from seqveil.core.errors import InputError
+from seqveil.evaluate.commands.bench import DataSets, repository_module
 from seqveil.interfaces.commands import options as o
-
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="fig3, fig4, …, or all.")]
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, bar, check_interrupted, emit_json, table
 
 
 def reproduce(
-    names: Names,
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="fig3, fig4, …, or all.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of numbers, pictures and the page.")],
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the real data sets  [default: SEQVEIL_DATA]")
-    ] = None,
+    data: DataSets = None,
     synthetic: Annotated[bool, typer.Option("--synthetic", help="Generated streams instead of real ones.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer streams and fewer ε: minutes, not an hour.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
@@ -35,12 +33,7 @@ def reproduce(
 
     Example: seqveil reproduce all --out out/paper --synthetic --quick
     """
-    from seqveil.interfaces.commands.interrupt import Interrupted
-    from seqveil.interfaces.commands.output import emit_json
-
     if seed < 0:
-        from seqveil.core.errors import InputError
-
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
     runner, context = _experiments()
     chosen = runner.chosen(names)
@@ -48,7 +41,7 @@ def reproduce(
         with _progress(len(chosen)) as (tell, finished):
             options = {"data": data, "synthetic": synthetic, "quick": quick, "seed": seed}
             results = runner.reproduce(chosen, context.Context(out, tell=tell, **options), finished)
-    except (Interrupted, KeyboardInterrupt):
+    except INTERRUPTIONS:
         print(f"interrupted; finished parts stay in {out / 'parts'}, run it again to go on", file=sys.stderr)
         raise typer.Exit(1) from None
     if json:
@@ -59,29 +52,26 @@ def reproduce(
 
 def _experiments() -> tuple[Any, Any]:
     """The modules that run experiments; they stand beside the package's sources, not in it."""
-    return beside_the_package("experiments.runner"), importlib.import_module("experiments.context")
+    return repository_module("experiments.runner"), importlib.import_module("experiments.context")
 
 
 @contextmanager
 def _progress(count: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
     """Two functions, for a part that begins and an experiment that is finished; a bar where a terminal shows it."""
-    from seqveil.interfaces.commands import interrupt
-
     if not sys.stderr.isatty():
-        yield lambda text: interrupt.check(), lambda name: print(f"{name} done", file=sys.stderr)
+        yield lambda text: check_interrupted(), lambda name: print(f"{name} done", file=sys.stderr)
         return
-    from rich import progress as bars
-    from rich.console import Console
+    from rich import progress as parts
 
-    parts = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
-    with bars.Progress(*parts, bars.TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=count)
+    columns = (parts.TextColumn("{task.description}"), parts.BarColumn(), parts.MofNCompleteColumn())
+    with bar(*columns, parts.TimeElapsedColumn()) as shown:
+        task = shown.add_task("starting", total=count)
 
         def tell(text: str) -> None:
-            interrupt.check()
-            bar.update(task, description=text)
+            check_interrupted()
+            shown.update(task, description=text)
 
-        yield tell, lambda name: bar.advance(task)
+        yield tell, lambda name: shown.advance(task)
 
 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:
@@ -89,8 +79,6 @@ def _facts(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _say(results: list[dict[str, Any]], out: Path) -> None:
-    from seqveil.interfaces.commands.output import table
-
     rows = [(result["name"], claim["claim"], claim["verdict"]) for result in results for claim in result["claims"]]
     if rows:
         table(("", "claim", "verdict"), rows)

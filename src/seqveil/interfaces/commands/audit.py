@@ -4,42 +4,30 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.interfaces.commands import cold
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.receive.audit import Departure, Report
 
 
+@o.option_groups
 def audit(
     released: o.ReleasedFile,
     model: o.ModelFile,
-    epsilon: o.Epsilon = None,
-    mechanism: o.Mechanism = None,
-    batch: o.BatchSize = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    delta: o.Delta = 1e-6,
+    *,
+    chosen: o.SettingOptions,
+    delta: Annotated[float, typer.Option(metavar="D", help="Failure probability of the (ε, δ) total.")] = 1e-6,
     against: Annotated[
         Path | None,
         typer.Option(metavar="MODEL2", help="Another chain, in case the truth follows it: what was leaked then."),
     ] = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
+    columns: o.ColumnOptions,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -58,31 +46,29 @@ def audit(
     Example: seqveil audit released.csv --model clicks.model --json
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import progress
     from seqveil.interfaces.flow import audit_file
     from seqveil.interfaces.flow.against import against_file
+    from seqveil.interfaces.flow.coldstart import audit_cold
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
-    columns, departure = o.columns_given(user_column, value_column, time_column), None
-    options = (batch, mechanism, epsilon, distortion, every, spend_above, *spend)
-    versions = cold.versions_in(model, (*options, against))
+    where: dict[str, Any] = {"meta": meta, "columns": columns.columns_if_given}
+    versions = o.versions_in(model, chosen.given or against is not None)
     if versions is not None:
-        _end(cold.audit(released, versions, meta, columns), versions.last.setting.model, None, json)
+        with progress(released, "auditing") as advance:
+            report = audit_cold(released, versions, progress=advance, **where)
+        _end(report, versions.last.setting.model, None, json)
         return
-    chain = MarkovModel.load(model)
+    chain, departure = MarkovModel.load(model), None
     other = None if against is None else MarkovModel.load(against)
-    setting = o.setting_given(chain, *options)
+    setting = chosen.setting_if_given(chain)
     with progress(released, "auditing", passes=1 if other is None else 2) as advance:
-        report = audit_file(released, chain, setting, meta=meta, columns=columns, delta=delta, progress=advance)
+        report = audit_file(released, chain, setting, delta=delta, progress=advance, **where)
         if other is not None:
-            departure = against_file(released, chain, other, setting, meta=meta, columns=columns, progress=advance)
+            departure = against_file(released, chain, other, setting, progress=advance, **where)
     _end(report, chain, departure, json)
 
 
 def _end(report: Report, chain: MarkovModel, departure: Departure | None, json: bool) -> None:
     """Print what was found; exit code 1 where a promise is broken."""
-    from seqveil.interfaces.commands.output import emit_json
-
     if json:
         emit_json(_facts(report, chain, departure))
     else:
@@ -118,7 +104,6 @@ def _facts(report: Report, model: MarkovModel, departure: Departure | None) -> d
 
 def _say(report: Report, model: MarkovModel, departure: Departure | None) -> None:
     from seqveil.interfaces.commands.fit import ledger
-    from seqveil.interfaces.commands.output import lines
 
     share = report.held / report.releases if report.releases else 0.0
     one, many = ("release", "releases") if report.exact else ("batch", "batches")

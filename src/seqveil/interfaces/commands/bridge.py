@@ -9,17 +9,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.interrupt import Interrupted
+from seqveil.interfaces.commands.terminal import Interrupted, emit_json
 
 if TYPE_CHECKING:
     import ssl
@@ -39,80 +39,121 @@ def _bridges() -> None:
     """One sub-command for each kind of broker."""
 
 
-Address = Annotated[str, typer.Option("--broker", metavar="HOST[:PORT]", help="The broker; port 1883, 8883 with TLS.")]
-StateFile = Annotated[
-    Path, typer.Option("--state", metavar="FILE", help="Where what was released is kept; made if missing.")
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key", metavar="FILE", help="Draw from the secret key in this file (made if missing)."),
-]
-Raw = Annotated[str, typer.Option(metavar="TOPIC", help="Where devices publish; {user} is one level.")]
-ReleasedTo = Annotated[str, typer.Option("--released", metavar="TOPIC", help="Where releases go.")]
-ErrorsTo = Annotated[
-    str | None,
-    typer.Option("--errors", metavar="TOPIC", help="Where a device is told what was refused  [default: the log only]"),
-]
-Gaps = Annotated[
-    str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: refuse it, or give those up.")
-]
-OnUnknown = Annotated[
-    str | None,
-    typer.Option(metavar="hide|nearest", help="Values outside the alphabet  [default: the model's, hide for error]"),
-]
-OnRefused = Annotated[
-    str,
-    typer.Option(metavar="report|stop", help="Events that cannot be released: drop and report, or end the bridge."),
-]
-Tls = Annotated[bool, typer.Option("--tls", help="Use TLS, with the system's authorities unless --ca is given.")]
-Authority = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Certificate of the broker's authority.")]
-Certificate = Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="The bridge's own certificate.")]
-CertificateKey = Annotated[Path | None, typer.Option("--cert-key", metavar="FILE", help="Key of --cert.")]
-UserName = Annotated[str | None, typer.Option(metavar="NAME", help=f"Log in; the password is in {PASSWORD}, or in …")]
-PasswordFile = Annotated[Path | None, typer.Option(metavar="FILE", help="… the first line of this file.")]
-ClientId = Annotated[str, typer.Option(metavar="ID", help="The broker queues under it: keep it, and use it once.")]
-KeepAlive = Annotated[int, typer.Option(metavar="S", help="Seconds of silence before the connection is checked.")]
-Expiry = Annotated[int, typer.Option(metavar="S", help="How long the broker queues while the bridge is down (MQTT 5).")]
-InFlight = Annotated[int, typer.Option(metavar="N", help="Messages taken before one is acknowledged (MQTT 5).")]
-Protocol = Annotated[str, typer.Option(metavar="5|3.1.1", help="Version of MQTT.")]
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """How the bridge reaches its broker, and as whom."""
+
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with the system's authorities unless --ca is given.")] = (
+        False
+    )
+    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of the broker's authority.")] = None
+    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The bridge's own certificate.")] = None
+    cert_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key of --cert.")] = None
+    username: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"Log in; the password is in {PASSWORD}, or in …")
+    ] = None
+    password_file: Annotated[Path | None, typer.Option(metavar="FILE", help="… the first line of this file.")] = None
+    client_id: Annotated[
+        str, typer.Option(metavar="ID", help="The broker queues under it: keep it, and use it once.")
+    ] = "seqveil-bridge"
+    keepalive: Annotated[
+        int, typer.Option(metavar="S", help="Seconds of silence before the connection is checked.")
+    ] = 60
+    session_expiry: Annotated[
+        int, typer.Option(metavar="S", help="How long the broker queues while the bridge is down (MQTT 5).")
+    ] = 7 * 24 * 3600
+    in_flight: Annotated[int, typer.Option(metavar="N", help="Messages taken before one is acknowledged (MQTT 5).")] = (
+        1000
+    )
+    protocol: Annotated[str, typer.Option(metavar="5|3.1.1", help="Version of MQTT.")] = "5"
+
+    def broker(self, text: str) -> Broker:
+        """The broker at this address."""
+        with needs_extra("the bridge", "mqtt"):
+            from seqveil.interfaces.mqtt import Broker, address
+        secure = self.tls or self.ca or self.cert or self.cert_key
+        tls, password = self._context() if secure else None, self._password()
+        host, port = address(text, tls is not None)
+        limits = (VERSIONS.get(self.protocol, 0), self.keepalive, self.session_expiry, self.in_flight)
+        return Broker(host, port, self.client_id, self.username, password, tls, *limits)
+
+    def _password(self) -> str | None:
+        """The password, from a file or the environment: the command line would show it to everyone on the machine."""
+        file = self.password_file
+        if file is None:
+            return os.environ.get(PASSWORD) if self.username is not None else None
+        if self.username is None:
+            raise InputError("--password-file needs --username")
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError):
+            raise InputError(f"{file.name}: the password cannot be read; check the path") from None
+        if not lines or not lines[0]:
+            raise InputError(f"{file.name}: expected the password in the first line")
+        return lines[0]
+
+    def _context(self) -> ssl.SSLContext:
+        import ssl
+
+        ca, cert, cert_key = self.ca, self.cert, self.cert_key
+        if cert is None and cert_key is not None:
+            raise InputError("--cert-key needs --cert")
+        try:
+            context = ssl.create_default_context(cafile=ca)
+            if cert is not None:
+                context.load_cert_chain(cert, cert_key, password=lambda: b"")  # never ask at the terminal
+        except (OSError, ValueError):
+            names = ", ".join(path.name for path in (ca, cert, cert_key) if path is not None)
+            raise InputError(
+                f"{names}: cannot be used for TLS; expected PEM files, the key without a password"
+            ) from None
+        return context
+
+
+@dataclass(frozen=True)
+class TopicOptions:
+    """Where devices publish, and where they are answered."""
+
+    raw: Annotated[str, typer.Option(metavar="TOPIC", help="Where devices publish; {user} is one level.")] = (
+        "raw/{user}"
+    )
+    released: Annotated[str, typer.Option(metavar="TOPIC", help="Where releases go.")] = "released/{user}"
+    errors: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Where a device is told what was refused  [default: the log only]"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """What becomes of events that are not as they should be."""
+
+    gaps: Annotated[
+        str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: refuse it, or give those up.")
+    ] = "refuse"
+    on_unknown: o.OnUnknownLive = None
+    on_refused: Annotated[
+        str,
+        typer.Option(metavar="report|stop", help="Events that cannot be released: drop and report, or end the bridge."),
+    ] = "report"
 
 
 @bridge.command()
+@o.option_groups
 def mqtt(
-    address: Address,
+    address: Annotated[
+        str, typer.Option("--broker", metavar="HOST[:PORT]", help="The broker; port 1883, 8883 with TLS.")
+    ],
     model: o.ModelFile,
-    state: StateFile,
-    epsilon: o.Epsilon = None,
-    raw: Raw = "raw/{user}",
-    released: ReleasedTo = "released/{user}",
-    errors: ErrorsTo = None,
-    mechanism: o.Mechanism = None,
-    batch: o.BatchSize = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    key: KeyFile = None,
-    gaps: Gaps = "refuse",
-    on_unknown: OnUnknown = None,
-    on_refused: OnRefused = "report",
-    tls: Tls = False,
-    ca: Authority = None,
-    cert: Certificate = None,
-    cert_key: CertificateKey = None,
-    username: UserName = None,
-    password_file: PasswordFile = None,
-    client_id: ClientId = "seqveil-bridge",
-    keepalive: KeepAlive = 60,
-    session_expiry: Expiry = 7 * 24 * 3600,
-    in_flight: InFlight = 1000,
-    protocol: Protocol = "5",
+    state: Annotated[Path, typer.Option(metavar="FILE", help="Where what was released is kept; made if missing.")],
+    *,
+    topics: TopicOptions,
+    chosen: o.SettingOptions,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw from the secret key in this file (made if missing).")
+    ] = None,
+    policies: PolicyOptions,
+    connection: ConnectionOptions,
     json: o.Json = False,
 ) -> None:
     """Release what devices publish, each event once, whatever is cut or repeated on the way.
@@ -125,23 +166,17 @@ def mqtt(
     """
     from seqveil.core.model import MarkovModel
 
-    secure = _context(ca, cert, cert_key) if tls or ca or cert or cert_key else None
-    who = (client_id, username, _password(username, password_file), secure)
-    broker = _broker(address, *who, VERSIONS.get(protocol, 0), keepalive, session_expiry, in_flight)
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
-    setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
-    _run(broker, setting, (raw, released, errors), state, key, gaps, on_unknown, on_refused, json)
+    broker = connection.broker(address)
+    _run(broker, chosen.setting(MarkovModel.load(model)), topics, state, key, policies, json)
 
 
 def _run(
     broker: Broker,
     setting: Setting,
-    patterns: tuple[str, str, str | None],
+    topics: TopicOptions,
     state: Path,
     key: Path | None,
-    gaps: str,
-    on_unknown: str | None,
-    on_refused: str,
+    policies: PolicyOptions,
     json: bool,
 ) -> None:
     from seqveil.core import fast
@@ -150,19 +185,18 @@ def _run(
     from seqveil.release.store import Store
 
     fast.load()  # now rather than while somebody waits
-    topics, secret = Topics(*patterns), None if key is None else key_file(key, create=True)
-    with Store.open(state, setting, key=secret, gaps=gaps) as store:  # type: ignore[arg-type]
-        link = Link(broker, topics.subscription)
-        policies = {"on_unknown": on_unknown, "on_refused": on_refused}
-        working = Bridge(store, link, topics, log=_log, **policies)  # type: ignore[arg-type]
+    named = Topics(topics.raw, topics.released, topics.errors)
+    secret = None if key is None else key_file(key, create=True)
+    with Store.open(state, setting, key=secret, gaps=policies.gaps) as store:  # type: ignore[arg-type]
+        link = Link(broker, named.subscription)
+        refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
+        working = Bridge(store, link, named, log=_log, **refusing)
         _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
         if broker.tls is None and broker.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
         with _ended_by_signals(working):
             counts = working.run()
     if json:
-        from seqveil.interfaces.commands.output import emit_json
-
         emit_json(asdict(counts))
 
 
@@ -192,51 +226,3 @@ def _ended_by_signals(working: Bridge) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _broker(
-    text: str,
-    client_id: str,
-    username: str | None,
-    password: str | None,
-    tls: ssl.SSLContext | None,
-    *limits: int,
-) -> Broker:
-    try:
-        from seqveil.interfaces.mqtt import Broker, address
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "paho":
-            raise
-        raise InputError("the bridge needs paho-mqtt; run: pip install 'seqveil[mqtt]'") from None
-    host, port = address(text, tls is not None)
-    return Broker(host, port, client_id, username, password, tls, *limits)
-
-
-def _password(username: str | None, file: Path | None) -> str | None:
-    """The password, from a file or the environment: the command line would show it to everyone on the machine."""
-    if file is None:
-        return os.environ.get(PASSWORD) if username is not None else None
-    if username is None:
-        raise InputError("--password-file needs --username")
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        raise InputError(f"{file.name}: the password cannot be read; check the path") from None
-    if not lines or not lines[0]:
-        raise InputError(f"{file.name}: expected the password in the first line")
-    return lines[0]
-
-
-def _context(ca: Path | None, cert: Path | None, cert_key: Path | None) -> ssl.SSLContext:
-    import ssl
-
-    if cert is None and cert_key is not None:
-        raise InputError("--cert-key needs --cert")
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert is not None:
-            context.load_cert_chain(cert, cert_key, password=lambda: b"")  # never ask at the terminal
-    except (OSError, ValueError):
-        names = ", ".join(path.name for path in (ca, cert, cert_key) if path is not None)
-        raise InputError(f"{names}: cannot be used for TLS; expected PEM files, the key without a password") from None
-    return context

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.interfaces.commands import cold
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.interfaces.flow import Decoded
 
 
+@o.option_groups
 def decode(
     released: o.ReleasedFile,
     model: o.ModelFile,
     out: o.Out,
+    *,
     online: Annotated[bool, typer.Option("--online", help="Use the releases up to each row only.")] = False,
     loss: Annotated[
         str | None, typer.Option(metavar="NAME", help="Cost that the estimate minimises  [default: --distortion]")
@@ -25,22 +27,8 @@ def decode(
     histogram: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write how often each symbol is expected to have occurred.")
     ] = None,
-    epsilon: o.Epsilon = None,
-    mechanism: o.Mechanism = None,
-    batch: o.BatchSize = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
+    chosen: o.SettingOptions,
+    columns: o.ColumnOptions,
     format: o.Format = None,
     meta: o.Meta = None,
     json: o.Json = False,
@@ -57,37 +45,30 @@ def decode(
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import progress
     from seqveil.interfaces.flow import decode_file
+    from seqveil.interfaces.flow.coldstart import decode_cold
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
-    options = (batch, mechanism, epsilon, distortion, every, spend_above, *spend)
-    if cold.versions_in(model, (*options, histogram)) is not None:
-        columns = o.columns_given(user_column, value_column, time_column)
-        _say(cold.decode(released, model, out, online, loss, meta, columns, format), out, json)
-        return
-    chain = MarkovModel.load(model)
-    with progress(released, "decoding", passes=3) as advance:
-        decoded = decode_file(
-            released,
-            chain,
-            out,
-            o.setting_given(chain, *options),
-            online=online,
-            distortion=loss,
-            histogram=histogram,
-            meta=meta,
-            columns=o.columns_given(user_column, value_column, time_column),
-            out_format=format if out == "-" else None,
-            inputs=(model,),
-            progress=advance,
-        )
+    shared: dict[str, Any] = {
+        "online": online,
+        "distortion": loss,
+        "meta": meta,
+        "columns": columns.columns_if_given,
+        "out_format": format if out == "-" else None,
+        "inputs": (model,),
+    }
+    versions = o.versions_in(model, chosen.given or histogram is not None)
+    if versions is not None:
+        with progress(released, "decoding", passes=2) as advance:
+            decoded = decode_cold(released, versions, out, progress=advance, **shared)
+    else:
+        chain = MarkovModel.load(model)
+        setting = chosen.setting_if_given(chain)
+        with progress(released, "decoding", passes=3) as advance:
+            decoded = decode_file(released, chain, out, setting, histogram=histogram, progress=advance, **shared)
     _say(decoded, out, json)
 
 
 def _say(decoded: Decoded, out: str, as_json: bool) -> None:
-    from seqveil.interfaces.commands.output import emit_json, lines
-
     if as_json:
         facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
         facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict)}

@@ -9,32 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.interfaces.flow.drift import Drifted
 
 
+@o.option_groups
 def drift(
     released: o.ReleasedFile,
     model: o.ModelFile,
+    *,
     alpha: Annotated[
         float, typer.Option(metavar="A", help="Most that the probability of an alarm may be if the model is right.")
     ] = 0.01,
-    epsilon: o.Epsilon = None,
-    mechanism: o.Mechanism = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
+    chosen: o.UnbatchedOptions,
+    columns: o.ColumnOptions,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -48,19 +38,17 @@ def drift(
     Example: seqveil drift released.csv --model clicks.model
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import emit_json, progress
     from seqveil.interfaces.flow.drift import drift_file
 
     chain = MarkovModel.load(model)
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     with progress(released, "looking for drift") as advance:
         found = drift_file(
             released,
             chain,
-            o.setting_given(chain, None, mechanism, epsilon, distortion, every, spend_above, *spend),
+            chosen.setting_if_given(chain),
             alpha=alpha,
             meta=meta,
-            columns=o.columns_given(user_column, value_column, time_column),
+            columns=columns.columns_if_given,
             progress=advance,
         )
     if json:
@@ -72,8 +60,6 @@ def drift(
 
 
 def _say(found: Drifted) -> None:
-    from seqveil.interfaces.commands.output import lines
-
     odds = f"e-value e^{found.log_e_value:.4g} at the end; an alarm is at 1/{found.alpha:g} = {1 / found.alpha:g}"
     told = "none: the releases do not speak against the model" if not found.alarm else ""
     told = told or f"after {found.alarm_at} of {found.events} events: the truth departs from the model"

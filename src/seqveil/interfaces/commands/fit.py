@@ -3,54 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
+    from seqveil.core.symbols import Symbols
     from seqveil.interfaces.flow import Fitted
 
 
-def fit(
-    data: o.Data,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")],
-    order: o.Order = 1,
-    smoothing: o.Smoothing = 0.0,
-    prior: Annotated[str, typer.Option(metavar="data|uniform", help="Law of a stream's first symbol.")] = "data",
-    bins: o.Bins = None,
-    levels: o.Levels = None,
-    grid: o.GridCells = None,
-    on_unknown: Annotated[
-        str, typer.Option(metavar="error|hide|nearest", help="What later commands do with values outside the alphabet.")
-    ] = "error",
+@dataclass(frozen=True)
+class PrivateFitOptions:
+    """A fit with differential privacy, and an alphabet that does not come from the data."""
+
     private: Annotated[
         float | None, typer.Option(metavar="EPSILON", help="Fit with differential privacy at this ε for each user.")
-    ] = None,
+    ] = None
     contribution: Annotated[
         int | None,
         typer.Option(metavar="M", help="With --private: most transitions of one user that count  [default: 20]"),
-    ] = None,
+    ] = None
     alphabet: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="The values there are: one a line, a JSON list, or a model to take them from."
         ),
-    ] = None,
+    ] = None
     span: Annotated[
         str | None,
         typer.Option("--range", metavar="LO,HI", help="Range of --bins (of --grid: X0,X1,Y0,Y1), not taken from data."),
-    ] = None,
+    ] = None
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="With --private: repeatable noise, for research; NOT private.")
-    ] = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
-    sort: o.Sort = False,
-    format: o.Format = None,
+    ] = None
+
+    def check(self, order: int, smoothing: float, prior: str) -> None:
+        """Refuse options that do not go together."""
+        if self.private is None and (self.contribution is not None or self.seed is not None):
+            raise InputError(
+                "--contribution and --seed are for a private fit; pass --private EPSILON, or leave them out"
+            )
+        if self.private is not None and (order != 1 or smoothing != 0.0 or prior != "data"):
+            raise InputError(
+                "a private fit is of order 1 and smooths by its noise; leave --order, --smoothing and --prior out"
+            )
+
+    def public_alphabet(self, cuts: o.CutOptions, on_unknown: str) -> Symbols | None:
+        """The alphabet that the options name; None where it is to come from the data."""
+        from seqveil.interfaces.flow.private import public_alphabet
+
+        if self.private is None and self.alphabet is None and self.span is None:
+            return None
+        return public_alphabet(
+            self.alphabet,
+            cuts.bins,
+            cuts.levels,
+            cuts.grid,
+            self.span,
+            on_unknown,  # type: ignore[arg-type]
+        )
+
+
+@o.option_groups
+def fit(
+    data: o.Data,
+    out: o.ModelOut,
+    *,
+    order: o.Order = 1,
+    smoothing: o.Smoothing = 0.0,
+    prior: o.Prior = "data",
+    cuts: o.CutOptions,
+    on_unknown: Annotated[
+        str, typer.Option(metavar="error|hide|nearest", help="What later commands do with values outside the alphabet.")
+    ] = "error",
+    privacy: PrivateFitOptions,
+    files: o.FileOptions,
     json: o.Json = False,
 ) -> None:
     """Fit a model of how the streams are correlated.
@@ -64,60 +97,27 @@ def fit(
 
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
-    from seqveil.core.errors import DataError
-    from seqveil.interfaces.commands.output import progress
     from seqveil.interfaces.files import same_file
     from seqveil.interfaces.flow import fit_file
-    from seqveil.interfaces.flow.private import fit_private_file, public_alphabet
+    from seqveil.interfaces.flow.private import fit_private_file
 
     if same_file(data, out):
         raise DataError(f"{out.name}: is read and written at once; choose another output")
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")
-    _check(private, order, smoothing, prior, contribution, seed)
-    given = None
-    if private is not None or alphabet is not None or span is not None:
-        given = public_alphabet(alphabet, bins, levels, grid, span, on_unknown)  # type: ignore[arg-type]
-    columns = o.columns_of(user_column, value_column, time_column)
-    with progress(data, "fitting", passes=1 if sort or data == "-" else 2) as advance:
-        if private is not None:
-            assert given is not None
-            bound = {} if contribution is None else {"contribution": contribution}
-            fitted = fit_private_file(
-                data, private, given, seed=seed, columns=columns, format=format, sort=sort, progress=advance, **bound
-            )
+    o.check_model_out(out)
+    privacy.check(order, smoothing, prior)
+    alphabet = privacy.public_alphabet(cuts, on_unknown)
+    with progress(data, "fitting", passes=1 if files.sort or data == "-" else 2) as advance:
+        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort}
+        read["progress"] = advance
+        if privacy.private is not None:
+            assert alphabet is not None
+            read |= {} if privacy.contribution is None else {"contribution": privacy.contribution}
+            fitted = fit_private_file(data, privacy.private, alphabet, seed=privacy.seed, **read)
         else:
-            fitted = fit_file(
-                data,
-                columns=columns,
-                order=order,
-                smoothing=smoothing,
-                prior=prior,
-                bins=bins,
-                levels=levels,
-                grid=grid,
-                on_unknown=on_unknown,  # type: ignore[arg-type]
-                alphabet=given,
-                format=format,
-                sort=sort,
-                progress=advance,
-            )
+            law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
+            fitted = fit_file(data, alphabet=alphabet, **law, **asdict(cuts), **read)
     fitted.model.save(out)
     _say(out, fitted, json)
-
-
-def _check(
-    private: float | None, order: int, smoothing: float, prior: str, contribution: int | None, seed: int | None
-) -> None:
-    """Refuse options that do not go together."""
-    from seqveil.core.errors import InputError
-
-    if private is None and (contribution is not None or seed is not None):
-        raise InputError("--contribution and --seed are for a private fit; pass --private EPSILON, or leave them out")
-    if private is not None and (order != 1 or smoothing != 0.0 or prior != "data"):
-        raise InputError(
-            "a private fit is of order 1 and smooths by its noise; leave --order, --smoothing and --prior out"
-        )
 
 
 def ledger(origin: Mapping[str, Any]) -> str:
@@ -134,8 +134,6 @@ def ledger(origin: Mapping[str, Any]) -> str:
 
 
 def _say(out: Path, fitted: Fitted, as_json: bool) -> None:
-    from seqveil.interfaces.commands.output import emit_json, lines
-
     model, edges = fitted.model, int(fitted.model.chain.nnz)
     origin = model.origin
     if as_json:

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqveil.interfaces.commands import cold
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.interfaces.flow.learning import LearnedFile
 
 
+@o.option_groups
 def learn(
     released: o.ReleasedFile,
     model: o.ModelFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the learned model.")],
+    *,
     order: o.Order = 1,
     strength: Annotated[
         float | None,
         typer.Option(metavar="W", help="Pseudo-moves a row of the prior  [default: tried on held-out users]"),
     ] = None,
     confidence: Annotated[float, typer.Option(metavar="C", help="Of the region that the rows are within.")] = 0.95,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
+    columns: o.ColumnOptions,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -39,17 +39,23 @@ def learn(
     """
     from seqveil.core.errors import DataError
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import emit_json, progress
     from seqveil.interfaces.files import same_file
     from seqveil.interfaces.flow.learning import learn_file
 
     if same_file(released, out) or same_file(model, out):
         raise DataError(f"{out.name}: is read and written at once; choose another output")
-    known = cold.versions_in(model, ()) or MarkovModel.load(model)
-    columns = o.columns_given(user_column, value_column, time_column)
+    known = o.versions_in(model) or MarkovModel.load(model)
     with progress(str(released), "learning") as advance:
-        options = {"order": order, "strength": strength, "confidence": confidence, "meta": meta, "columns": columns}
-        found = learn_file(released, known, progress=advance, **options)  # type: ignore[arg-type]
+        found = learn_file(
+            released,
+            known,
+            order=order,
+            strength=strength,
+            confidence=confidence,
+            meta=meta,
+            columns=columns.columns_if_given,
+            progress=advance,
+        )
     found.learned.model.save(out)
     _say(found, out) if not json else emit_json(_facts(found, out))
 
@@ -75,8 +81,6 @@ def _facts(found: LearnedFile, out: Path) -> dict[str, object]:
 
 
 def _say(found: LearnedFile, out: Path) -> None:
-    from seqveil.interfaces.commands.output import lines
-
     learned, told = found.learned, found.learned.held_out
     said = [("learned", f"{learned.model!r} from {learned.found.events} releases of {learned.found.users} users")]
     ended = "converged" if learned.converged else f"not converged: still {learned.change:.1e} nats an event a round"

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, table
 
 if TYPE_CHECKING:
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
@@ -18,7 +19,6 @@ def mechanisms(json: o.Json = False) -> None:
     Example: seqveil mechanisms --json
     """
     from seqveil.core import mechanisms as registry
-    from seqveil.interfaces.commands.output import emit_json, table
 
     if json:
         emit_json([_facts(registry.find(name)) for name in registry.names()])

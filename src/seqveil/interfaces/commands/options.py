@@ -1,165 +1,273 @@
-"""Options that several commands share, so that each is spelled and explained once."""
+"""Options that several commands share: each is spelled and explained once, alone or in a group.
+
+A group is a frozen dataclass whose fields are options. A command decorated with `option_groups` asks for a group by a
+parameter of that type; its options then stand in the command's help where the parameter stands in the signature:
+
+    @option_groups
+    def audit(released: ReleasedFile, *, chosen: SettingOptions, json: Json = False) -> None: ...
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files import Columns
+    from seqveil.receive.coldstart import Versions
+    from seqveil.release.accounting import Budget, Schedule
     from seqveil.release.stream import Setting
+
+
+def option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
+
+    A field that its class keeps out of the constructor (`init=False`) is no option of that group.
+
+    >>> @option_groups
+    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
+    ...     print(columns.columns)
+    >>> list(inspect.signature(show).parameters)
+    ['data', 'user_column', 'value_column', 'time_column', 'json']
+    >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, json=False)
+    Columns(user='who', value='value', time=None)
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, dict[str, inspect.Parameter]] = {}
+    taken: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(hints[name]):
+            groups[name] = _parameters(hints[name])
+            taken |= groups[name]
+        else:
+            taken[name] = parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+
+    @functools.wraps(command)
+    def grouped(**given: Any) -> None:
+        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
+        command(**given, **built)
+
+    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
+    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
+    return grouped
+
+
+def _parameters(group: type[Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a group's constructor, with their annotations as objects."""
+    hints = get_type_hints(group, include_extras=True)
+    return {
+        name: parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(group).parameters.items()
+    }
+
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file; - for standard input.")]
 ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
 ModelFile = Annotated[Path, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
 ModelOrNone = Annotated[Path | None, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
+ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - for standard output.")]
 Format = Annotated[
     str | None, typer.Option(metavar="csv|jsonl", help="Format of standard input and output; files tell by their name.")
 ]
 Meta = Annotated[Path | None, typer.Option(metavar="FILE", help="The side file, where it is not FILE.meta.json.")]
-
-State = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Keep what was released here, so that the same command goes on after a stop or crash; --out is appended "
-        "to (CSV, TSV, JSONL).",
-    ),
-]
-Key = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="With --state: draw from the secret key in this file (made if missing), so that an event that is drawn "
-        "again comes out the same. Who has the key can undo the release.",
-    ),
-]
-
 UserColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the user  [default: user]")]
 ValueColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of the value, or two as in x,y  [default: value]")
 ]
-TimeColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of the order  [default: seq or time; time for seconds]")
-]
 Sort = Annotated[bool, typer.Option("--sort", help="Sort the rows by the order column first (in memory).")]
 
-Bins = Annotated[float | None, typer.Option(metavar="WIDTH", help="Cut numbers into bins of this width.")]
-Levels = Annotated[int | None, typer.Option(metavar="N", help="Cut numbers into N bins of about equal count.")]
-GridCells = Annotated[str | None, typer.Option(metavar="10x10", help="Cut points (--value-column x,y) into a grid.")]
 Order = Annotated[int, typer.Option(metavar="M", help="How many past symbols the next one depends on.")]
 Smoothing = Annotated[float, typer.Option(metavar="A", help="Pseudo-count given to each context; 0 keeps zeros.")]
+Prior = Annotated[str, typer.Option(metavar="data|uniform", help="Law of a stream's first symbol.")]
 
-Mechanism = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="See `seqveil mechanisms`  [default: optimal; auto for batches]"),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(metavar="W", help="Release W events of a user at a time: less error, more delay  [default: 1]"),
-]
 Epsilon = Annotated[
     float | None,
     typer.Option("--epsilon", "-e", metavar="E", help="Bound for one release or batch (on average, with --every)."),
+]
+Mechanism = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="See `seqveil mechanisms`  [default: optimal; auto for batches]"),
 ]
 DistortionName = Annotated[
     str | None,
     typer.Option(metavar="hamming|absolute|squared|euclidean", help="Cost of a wrong release  [default: hamming]"),
 ]
 Every = Annotated[int | None, typer.Option(metavar="M", help="Spend M·ε at every M-th release, nothing in between.")]
-SpendAbove = Annotated[
-    float | None,
-    typer.Option(
-        metavar="THRESHOLD", help="Save ε, at most M·ε, and spend it when the best guess's expected cost passes this."
-    ),
-]
 TotalBudget = Annotated[float | None, typer.Option(metavar="TOTAL", help="Most that a user's whole stream may leak.")]
-Horizon = Annotated[int | None, typer.Option(metavar="N", help="Spread the total evenly over N releases.")]
-WindowBudget = Annotated[
-    float | None,
-    typer.Option("--window", metavar="EPS", help="Most that may leak in any window of the length given next."),
-]
-WindowReleases = Annotated[
-    int | None, typer.Option(metavar="N", help="Length of the window in events, released or not.")
-]
-WindowSeconds = Annotated[float | None, typer.Option(metavar="S", help="Length of the window in seconds.")]
 LdpBudget = Annotated[
     float | None,
     typer.Option(metavar="X", help="Most that a user's whole stream may leak whatever the truth is: needs no model."),
 ]
-WhenSpent = Annotated[
-    str | None,
-    typer.Option(metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"),
+OnUnknown = Annotated[
+    str | None, typer.Option(metavar="error|hide|nearest", help="Values outside the alphabet  [default: the model's]")
 ]
-Delta = Annotated[float, typer.Option(metavar="D", help="Failure probability of the (ε, δ) total.")]
+OnUnknownLive = Annotated[
+    str | None,
+    typer.Option(metavar="hide|nearest", help="Values outside the alphabet  [default: the model's, hide for error]"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def columns_of(user: str | None, value: str | None, time: str | None) -> Columns:
-    from seqveil.interfaces.files import Columns
+@dataclass(frozen=True)
+class SettingOptions:
+    """What is released and how: all that a `Setting` needs beside the model. None stands for an option not given."""
 
-    return Columns(user or "user", value or "value", time)
+    epsilon: Epsilon = None
+    mechanism: Mechanism = None
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="W", help="Release W events of a user at a time: less error, more delay  [default: 1]"),
+    ] = None
+    distortion: DistortionName = None
+    every: Every = None
+    spend_above: Annotated[
+        float | None,
+        typer.Option(
+            metavar="THRESHOLD",
+            help="Save ε, at most M·ε, and spend it when the best guess's expected cost passes this.",
+        ),
+    ] = None
+    budget: TotalBudget = None
+    horizon: Annotated[int | None, typer.Option(metavar="N", help="Spread the total evenly over N releases.")] = None
+    window: Annotated[
+        float | None, typer.Option(metavar="EPS", help="Most that may leak in any window of the length given next.")
+    ] = None
+    window_releases: Annotated[
+        int | None, typer.Option(metavar="N", help="Length of the window in events, released or not.")
+    ] = None
+    window_seconds: Annotated[float | None, typer.Option(metavar="S", help="Length of the window in seconds.")] = None
+    ldp_budget: LdpBudget = None
+    when_spent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any of them was given."""
+        return self != type(self)()
+
+    def setting(self, model: MarkovModel) -> Setting:
+        """The setting that the options spell out."""
+        from seqveil.release.stream import Setting
+
+        self._check_together()
+        size = 1 if self.batch is None else self.batch
+        named = self.mechanism or ("optimal" if size == 1 else "auto")
+        distortion = self.distortion or "hamming"
+        return Setting.of(model, named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
+
+    def setting_if_given(self, model: MarkovModel) -> Setting | None:
+        """The setting, or None where no option of it was given and the side file is to give it."""
+        return self.setting(model) if self.given else None
+
+    def schedule(self) -> Schedule:
+        """When ε is spent."""
+        from seqveil.release.accounting import Schedule
+
+        return Schedule(1 if self.every is None else self.every, self.spend_above)
+
+    def budgets(self) -> Budget:
+        """The most that may be spent, and what happens then."""
+        from seqveil.release.accounting import Budget
+
+        window = (self.window, self.window_releases, self.window_seconds)
+        spent: Any = self.when_spent or "hold"
+        return Budget(self.budget, self.horizon, *window, spent, self.ldp_budget)
+
+    def _check_together(self) -> None:
+        """Refuse options that need another one, in the words of the command line."""
+        length = self.window_releases is not None or self.window_seconds is not None
+        if self.window is not None and not length:
+            raise InputError(f"--window {self.window:g} has no length; add --window-releases N or --window-seconds S")
+        if self.window is None and length:
+            raise InputError("the length of a window came without its budget; add --window EPS, the most it may leak")
+        if self.horizon is not None and self.budget is None:
+            raise InputError(f"--horizon {self.horizon} has no total to spread; add --budget TOTAL")
+        if self.epsilon is None and self.horizon is None:
+            raise InputError("expected --epsilon E, the bound for one release, got none; try --epsilon 1")
 
 
-def columns_given(user: str | None, value: str | None, time: str | None) -> Columns | None:
-    """The columns, or None where the side file is to name them."""
-    return None if user is value is time is None else columns_of(user, value, time)
+@dataclass(frozen=True)
+class UnbatchedOptions(SettingOptions):
+    """The same for commands that read releases made one by one."""
+
+    batch: int | None = field(default=None, init=False)
 
 
-def setting_given(model: MarkovModel, *options: Any) -> Setting | None:
-    """The setting, or None where no option of it was given and the side file is to give it."""
-    return setting_of(model, *options) if any(option is not None for option in options) else None
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What the columns of a file are called."""
+
+    user_column: UserColumn = None
+    value_column: ValueColumn = None
+    time_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the order  [default: seq or time; time for seconds]")
+    ] = None
+
+    @property
+    def columns(self) -> Columns:
+        from seqveil.interfaces.files import Columns
+
+        return Columns(self.user_column or "user", self.value_column or "value", self.time_column)
+
+    @property
+    def columns_if_given(self) -> Columns | None:
+        """The columns, or None where the side file is to name them."""
+        given = (self.user_column, self.value_column, self.time_column)
+        return self.columns if any(name is not None for name in given) else None
 
 
-def setting_of(
-    model: MarkovModel,
-    batch: int | None,
-    mechanism: str | None,
-    epsilon: float | None,
-    distortion: str | None,
-    every: int | None,
-    spend_above: float | None,
-    budget: float | None,
-    horizon: int | None,
-    window: float | None,
-    window_releases: int | None,
-    window_seconds: float | None,
-    when_spent: str | None,
-    ldp_budget: float | None = None,
-) -> Setting:
-    """The setting that the options spell out."""
-    from seqveil.release.accounting import Budget, Schedule
-    from seqveil.release.stream import Setting
+@dataclass(frozen=True)
+class FileOptions(ColumnOptions):
+    """How a file of raw data is read."""
 
-    _check_together(epsilon, budget, horizon, window, window_releases, window_seconds)
-    schedule = Schedule(1 if every is None else every, spend_above)
-    spent: Any = when_spent or "hold"
-    purse = Budget(budget, horizon, window, window_releases, window_seconds, spent, ldp_budget)
-    size = 1 if batch is None else batch
-    named = mechanism or ("optimal" if size == 1 else "auto")
-    return Setting.of(model, named, epsilon, distortion or "hamming", schedule, purse, size)
+    sort: Sort = False
+    format: Format = None
 
 
-def _check_together(
-    epsilon: float | None,
-    budget: float | None,
-    horizon: int | None,
-    window: float | None,
-    window_releases: int | None,
-    window_seconds: float | None,
-) -> None:
-    """Refuse options that need another one, in the words of the command line."""
-    from seqveil.core.errors import InputError
+@dataclass(frozen=True)
+class CutOptions:
+    """How numbers and points become symbols."""
 
-    if window is not None and window_releases is None and window_seconds is None:
-        raise InputError(f"--window {window:g} has no length; add --window-releases N or --window-seconds S")
-    if window is None and (window_releases is not None or window_seconds is not None):
-        raise InputError("the length of a window came without its budget; add --window EPS, the most it may leak")
-    if horizon is not None and budget is None:
-        raise InputError(f"--horizon {horizon} has no total to spread; add --budget TOTAL")
-    if epsilon is None and horizon is None:
-        raise InputError("expected --epsilon E, the bound for one release, got none; try --epsilon 1")
+    bins: Annotated[float | None, typer.Option(metavar="WIDTH", help="Cut numbers into bins of this width.")] = None
+    levels: Annotated[int | None, typer.Option(metavar="N", help="Cut numbers into N bins of about equal count.")] = (
+        None
+    )
+    grid: Annotated[str | None, typer.Option(metavar="10x10", help="Cut points (--value-column x,y) into a grid.")] = (
+        None
+    )
+
+
+def versions_in(model: Path, given: bool = False) -> Versions | None:
+    """The versions of a cold start, where --model names a file of them; None for a single model.
+
+    Such a file says how the release was made, so options that say it too (`given`) do not go with it.
+    """
+    from seqveil.receive.coldstart import Versions
+
+    if not Versions.is_one(model):
+        return None
+    if given:
+        raise InputError("a file of versions says how the release was made; leave the options of the setting out")
+    return Versions.load(model)
+
+
+def check_model_out(out: Path) -> None:
+    """Refuse a place where no model can be written, before anything is read for it."""
+    from seqveil.core.errors import DataError
+
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")

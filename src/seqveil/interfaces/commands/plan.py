@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files import Columns
     from seqveil.receive.planning import Plan
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
 PICTURES = (".png", ".svg", ".pdf")
 
 
+@o.option_groups
 def plan(
     source: Annotated[str, typer.Argument(metavar="DATA_OR_MODEL", help="A model, or data to fit one to first.")],
+    *,
     epsilon: Annotated[
         str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="Bounds for one release to compare.")
     ] = "0.25,0.5,1,2",
@@ -42,12 +44,8 @@ def plan(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the simulation.")] = 0,
     order: o.Order = 1,
     smoothing: o.Smoothing = 0.0,
-    bins: o.Bins = None,
-    levels: o.Levels = None,
-    grid: o.GridCells = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
+    cuts: o.CutOptions,
+    columns: o.ColumnOptions,
     sort: o.Sort = False,
     json: o.Json = False,
 ) -> None:
@@ -62,8 +60,7 @@ def plan(
 
     bounds, sizes = parse_epsilons(epsilon), parse_batches(batch)
     check_picture(plot)
-    cuts = (order, smoothing, bins, levels, grid, sort)
-    model = _model(source, o.columns_of(user_column, value_column, time_column), *cuts)
+    model = _model(source, columns=columns.columns, order=order, smoothing=smoothing, sort=sort, **asdict(cuts))
     name, batched = _mechanisms(mechanism, sizes)
     costs = distortion or "hamming"
     simulated = (length, users if users is not None else 200 if costs == "hamming" else 20, seed)
@@ -133,37 +130,16 @@ def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:
     return "optimal", mechanism
 
 
-def _model(
-    source: str,
-    columns: Columns,
-    order: int,
-    smoothing: float,
-    bins: float | None,
-    levels: int | None,
-    grid: str | None,
-    sort: bool,
-) -> MarkovModel:
+def _model(source: str, **fitting: Any) -> MarkovModel:
     """The model, or one fitted to the data: a data file tells by its extension."""
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import progress
     from seqveil.interfaces.files.reading import FORMATS
     from seqveil.interfaces.flow import fit_file
 
     if source != "-" and Path(source).suffix.lower() not in FORMATS:
         return MarkovModel.load(source)
     with progress(source, "fitting", passes=2) as advance:
-        fitted = fit_file(
-            source,
-            columns=columns,
-            order=order,
-            smoothing=smoothing,
-            bins=bins,
-            levels=levels,
-            grid=grid,
-            sort=sort,
-            progress=advance,
-        )
-    return fitted.model
+        return fit_file(source, progress=advance, **fitting).model
 
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
@@ -184,16 +160,12 @@ def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: flo
 
 
 def _emit(made: Plan, sentences: list[str], plot: Path | None) -> None:
-    from seqveil.interfaces.commands.output import emit_json
-
     rows = [asdict(row) | {"delay": row.delay} for row in made.rows]
     drawn = None if plot is None else str(plot)
     emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": HOLDS})
 
 
 def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
-    from seqveil.interfaces.commands.output import table
-
     batches = any(row.batch > 1 for row in made.rows)
     rate = "ε an event" if batches else "ε"
     headings = [rate, "mechanism", "every", "error", "decoded", "truth", "best guess", "above optimum", "leakage"]

@@ -1,68 +1,80 @@
-"""`seqveil release`: a file of streams, released row by row or in batches."""
+"""`seqveil release`: a file of streams, released row by row or in batches, with a model or from a cold start."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqveil.core.errors import InputError
-from seqveil.interfaces.commands import cold
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.interrupt import Interrupted
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
 
 if TYPE_CHECKING:
+    from seqveil.core.symbols import Symbols
     from seqveil.interfaces.flow import Released
+    from seqveil.receive.coldstart import ColdStart
     from seqveil.release.stream import Setting
 
 
+@dataclass(frozen=True)
+class StateOptions:
+    """What a release keeps so that it can go on later."""
+
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep what was released here, so that the same command goes on after a stop or crash; --out is "
+            "appended to (CSV, TSV, JSONL).",
+        ),
+    ] = None
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --state: draw from the secret key in this file (made if missing), so that an event that is "
+            "drawn again comes out the same. Who has the key can undo the release.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ColdStartOptions:
+    """How a release begins without a model."""
+
+    cold_start: Annotated[
+        bool, typer.Option("--cold-start", help="Without a model: learn one from the releases on the way.")
+    ] = False
+    alphabet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --cold-start: the values, as in `fit`  [default: those in DATA]"),
+    ] = None
+    learn_after: Annotated[
+        int | None, typer.Option(metavar="N", help="With --cold-start: rows before the first try  [default: 5000]")
+    ] = None
+    versions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --cold-start: the models it made  [default: OUT.versions]")
+    ] = None
+
+
+@o.option_groups
 def release(
     data: o.Data,
     out: o.Out,
     model: o.ModelOrNone = None,
-    epsilon: o.Epsilon = None,
-    mechanism: o.Mechanism = None,
-    batch: o.BatchSize = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    on_unknown: Annotated[
-        str | None,
-        typer.Option(metavar="error|hide|nearest", help="Values outside the alphabet  [default: the model's]"),
-    ] = None,
+    *,
+    chosen: o.SettingOptions,
+    on_unknown: o.OnUnknown = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="For research only: the release is NOT private.")
     ] = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
-    sort: o.Sort = False,
-    format: o.Format = None,
+    files: o.FileOptions,
     meta: o.Meta = None,
-    state: o.State = None,
-    key: o.Key = None,
-    cold_start: Annotated[
-        bool, typer.Option("--cold-start", help="Without a model: learn one from the releases on the way.")
-    ] = False,
-    alphabet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --cold-start: the values, as in `fit`  [default: those in DATA]"),
-    ] = None,
-    learn_after: Annotated[
-        int | None, typer.Option(metavar="N", help="With --cold-start: rows before the first try  [default: 5000]")
-    ] = None,
-    versions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --cold-start: the models it made  [default: OUT.versions]")
-    ] = None,
+    kept: StateOptions,
+    cold: ColdStartOptions,
     force: Annotated[
         bool, typer.Option("--force", help="Draw again over an earlier release, which nobody may have been shown.")
     ] = False,
@@ -84,53 +96,57 @@ def release(
 
     Example: seqveil release clicks.csv --cold-start --epsilon 1 --every 4 --out released.csv
     """
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import emit_json, progress
-    from seqveil.interfaces.flow.rows import columns_for
-
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
-    if cold_start:
-        chosen = (mechanism, epsilon, distortion, every, spend_above, *spend)
-        refused = {"--model": model, "--batch": batch, "--state": state, "--key": key, "--on-unknown": on_unknown}
-        columns = o.columns_of(user_column, value_column, time_column)
-        formats = {"format": format if data == "-" else None, "out_format": format if out == "-" else None}
-        files: dict[str, Any] = formats | {"meta": meta, "force": force}
-        cold.release(data, out, alphabet, learn_after, versions, seed, chosen, refused, columns, sort, files, json)
+    shared: dict[str, Any] = {
+        "columns": files.columns,
+        "seed": seed,
+        "format": files.format if data == "-" else None,
+        "sort": files.sort,
+        "meta": meta,
+    }
+    at_once = {"out_format": files.format if out == "-" else None, "force": force}
+    if cold.cold_start:
+        refused = {"--model": model, "--batch": chosen.batch, "--state": kept.state, "--key": kept.key}
+        _refuse_with_cold_start(data, cold, refused | {"--on-unknown": on_unknown})
+        _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
-    if model is None or any(option is not None for option in (alphabet, learn_after, versions)):
+    if model is None or cold != ColdStartOptions():
         raise InputError(
             "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
             "with it)"
         )
-    setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
-    shared: dict[str, Any] = {
-        "columns": columns_for(setting, o.columns_of(user_column, value_column, time_column)),
-        "seed": seed,
-        "on_unknown": on_unknown,
-        "format": format if data == "-" else None,
-        "sort": sort,
-        "meta": meta,
-        "inputs": (model,),
-    }
+    from seqveil.interfaces.flow.rows import columns_for
+
+    setting = _setting(model, chosen)
+    shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown, "inputs": (model,)}
     with progress(data, "releasing") as advance:
-        if state is not None and force:
+        shared["progress"] = advance
+        if kept.state is not None and force:
             raise InputError("--force does not go with --state, which goes on with its own output; name another one")
-        if state is not None:
-            account = _with_state(data, setting, out, state, key, shared | {"progress": advance})
-        elif key is not None:
+        if kept.state is not None:
+            account = _release_with_state(data, setting, out, kept.state, kept.key, shared)
+        elif kept.key is not None:
             raise InputError("--key is for a release that can be gone on with; name its state file by --state")
         else:
-            account = _at_once(data, setting, out, format, shared | {"progress": advance, "force": force})
-    _say(account) if not json else emit_json(_facts(account, setting, out), to_stderr=out == "-")
+            account = _release_at_once(data, setting, out, shared | at_once)
+    if json:
+        emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
+    else:
+        _say(account)
 
 
-def _at_once(data: str, setting: Setting, out: str, format: str | None, shared: dict[str, Any]) -> Released:
+def _setting(model: Path, chosen: o.SettingOptions) -> Setting:
+    from seqveil.core.model import MarkovModel
+
+    return chosen.setting(MarkovModel.load(model))
+
+
+def _release_at_once(data: str, setting: Setting, out: str, shared: dict[str, Any]) -> Released:
     from seqveil.interfaces.flow import release_file
 
-    return release_file(data, setting, out, out_format=format if out == "-" else None, **shared)
+    return release_file(data, setting, out, **shared)
 
 
-def _with_state(
+def _release_with_state(
     data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
 ) -> Released:
     from seqveil.core.coins import key_file
@@ -140,17 +156,62 @@ def _with_state(
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
         return release_durably(data, setting, out, state, key=secret, inputs=files, **shared)
-    except Interrupted:
+    except INTERRUPTIONS:
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
 
 
-def _facts(account: Released, setting: Setting, out: str) -> dict[str, object]:
-    return asdict(account) | {"setting": setting.to_dict(), "out": out}
+def _refuse_with_cold_start(data: str, cold: ColdStartOptions, given: dict[str, object]) -> None:
+    """Refuse what a cold start cannot do."""
+    for name in (name for name, value in given.items() if value is not None):
+        raise InputError(f"{name} does not go with --cold-start; leave one of them out")
+    if cold.alphabet is None and data == "-":
+        raise InputError("standard input is read once, so its values must be known; name them by --alphabet")
+
+
+def _release_cold(
+    data: str, out: str, chosen: o.SettingOptions, cold: ColdStartOptions, shared: dict[str, Any], json: bool
+) -> None:
+    """Release a file without a model, and learn one on the way."""
+    from seqveil.interfaces.flow.coldstart import release_cold, values_of, versions_file
+    from seqveil.interfaces.flow.meta import refuse_second
+    from seqveil.interfaces.flow.private import named_alphabet
+    from seqveil.interfaces.flow.rows import Source
+
+    written = versions_file(out, cold.versions)
+    refuse_second(out, shared["meta"], written, force=shared["force"])  # before the data are read
+    with progress(data, "releasing", passes=1 if cold.alphabet is not None else 2) as advance:
+        if cold.alphabet is None:
+            names = values_of(Source(data, shared["columns"], shared["format"], False), advance)
+        else:
+            names = named_alphabet(cold.alphabet)
+        start = _cold_start(names, chosen, cold.learn_after, shared["seed"])
+        account = release_cold(data, start, out, versions=cold.versions, progress=advance, **shared)
+    if json:
+        facts = {"versions": start.versions.describe(), "versions_file": str(written), "out": out}
+        emit_json(asdict(account) | facts, to_stderr=out == "-")
+        return
+    _say(account)
+    _say_versions(start, cold.alphabet is None)
+
+
+def _cold_start(names: Symbols, chosen: o.SettingOptions, learn_after: int | None, seed: int | None) -> ColdStart:
+    from seqveil.receive.coldstart import ColdStart, Points
+
+    if chosen.epsilon is None:
+        raise InputError("expected --epsilon, the bound for one release")
+    return ColdStart(
+        names,
+        chosen.epsilon,
+        chosen.mechanism or "optimal",
+        chosen.distortion or "hamming",
+        schedule=chosen.schedule(),
+        points=Points() if learn_after is None else Points(first=learn_after),
+        budget=chosen.budgets(),
+        seed=seed,
+    )
 
 
 def _say(account: Released) -> None:
-    from seqveil.interfaces.commands.output import lines
-
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
@@ -169,3 +230,15 @@ def _say(account: Released) -> None:
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)
+
+
+def _say_versions(start: ColdStart, from_data: bool) -> None:
+    said = []
+    for version in start.versions:
+        why = version.why
+        known = f"learned from {why['releases']} releases of {why['users']} users, " if why else "no context, "
+        gain = f", gains {why['gain']:.4f} ± {why['error']:.4f} nats an event on held-out users" if why else ""
+        said.append(("version", f"{version.number}: {known}in force after {version.after} rows{gain}"))
+    if from_data:
+        said.append(("note", "the values that occur in DATA are now public; name them by --alphabet to avoid that"))
+    lines(said, to_stderr=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,8 @@ import typer
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.interrupt import Interrupted
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, table
+from seqveil.interfaces.commands.upgrade import UpgradeOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,39 +23,57 @@ if TYPE_CHECKING:
     from seqveil.interfaces.spark import Carried, Columns
     from seqveil.receive.coldstart import Versions
 
-BUCKETS, PARTITIONS = 32, "spark.sql.shuffle.partitions"
-
 spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
 
 Frame = Annotated[str, typer.Argument(metavar="DATA", help="File or folder: Parquet, CSV, JSON lines or ORC.")]
 FrameFormat = Annotated[str | None, typer.Option("--format", metavar="parquet|csv|json|orc", help="Format of DATA.")]
-SeqColumn = Annotated[str, typer.Option(metavar="NAME", help="Column that orders a user's events (0, 1, 2, …).")]
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Where to run  [default: spark-submit's, else local[*]]")
-]
-Partitions = Annotated[
-    int | None, typer.Option(metavar="N", help="Parallel parts  [default: two for each core; 32 on a cluster]")
-]
-Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own log goes  [default: nowhere]")]
-KeyFile = Annotated[
-    Path,
-    typer.Option("--key", metavar="FILE", help="The secret key, made if missing. Who has it can undo the release."),
-]
-Checkpoint = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="Keep what was released here: the same command goes on, with new files alone."),
-]
-OutFolder = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the released rows.")]
-OutFormat = Annotated[str, typer.Option(metavar="parquet|csv|json|orc", help="Format of the released rows.")]
-Follow = Annotated[bool, typer.Option("--follow", help="With --checkpoint: stay, and release files as they arrive.")]
-Files = Annotated[int | None, typer.Option(metavar="N", help="With --checkpoint: files taken at a time.")]
-Buckets = Annotated[int, typer.Option(metavar="N", help="With --checkpoint: groups of users; it keeps its own.")]
-Gaps = Annotated[
-    str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: stop, or give those up.")
-]
-OnUnknown = Annotated[
-    str | None, typer.Option(metavar="error|hide|nearest", help="Values outside the alphabet  [default: the model's]")
-]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where Spark runs."""
+
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where to run  [default: spark-submit's, else local[*]]")
+    ] = None
+    partitions: Annotated[
+        int | None, typer.Option(metavar="N", help="Parallel parts  [default: two for each core; 32 on a cluster]")
+    ] = None
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own log goes  [default: nowhere]")] = (
+        None
+    )
+
+    def session(self) -> AbstractContextManager[SparkSession]:
+        from seqveil.interfaces.spark.conf import quiet_session
+
+        return quiet_session(self.master, self.partitions, self.log)
+
+
+@dataclass(frozen=True)
+class SmallClusterOptions(ClusterOptions):
+    """The same for a command whose work is too small to be split by hand."""
+
+    partitions: int | None = field(default=None, init=False)
+
+
+@dataclass(frozen=True)
+class FrameOptions:
+    """What the columns of a frame are called."""
+
+    user_column: o.UserColumn = None
+    value_column: o.ValueColumn = None
+    seq_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Column that orders a user's events (0, 1, 2, …).")
+    ] = "seq"
+
+    def columns(self, time: str | None = None) -> Columns:
+        from seqveil.interfaces.spark import Columns
+
+        parts = tuple((self.value_column or "value").split(","))
+        if len(parts) > 2:
+            raise InputError(f"expected one value column, or two as in x,y; got {len(parts)}")
+        value = parts[0] if len(parts) == 1 else (parts[0], parts[1])
+        return Columns(self.user_column or "user", value, self.seq_column, time)
 
 
 @spark.callback()
@@ -64,33 +82,29 @@ def _commands() -> None:
 
 
 @spark.command()
+@o.option_groups
 def fit(
     data: Frame,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")],
+    out: o.ModelOut,
+    *,
     order: o.Order = 1,
     smoothing: o.Smoothing = 0.0,
-    prior: Annotated[str, typer.Option(metavar="data|uniform", help="Law of a stream's first symbol.")] = "data",
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    seq_column: SeqColumn = "seq",
+    prior: o.Prior = "data",
+    frames: FrameOptions,
     format: FrameFormat = None,
-    master: Master = None,
-    partitions: Partitions = None,
-    log: Log = None,
+    cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
     """Fit a model by counting on Spark: the same model as `seqveil fit` makes. The fit itself is not private.
 
     Example: seqveil spark fit clicks/ -o clicks.model --smoothing 1
     """
-    from seqveil.interfaces.commands.output import emit_json, lines
     from seqveil.interfaces.spark.counting import fit_counted
     from seqveil.interfaces.spark.reading import format_of, read
 
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")
-    names, kind = _columns(user_column, value_column, seq_column, None), format_of(data, format)
-    with _session(master, partitions, log) as session:
+    o.check_model_out(out)
+    names, kind = frames.columns(), format_of(data, format)
+    with cluster.session() as session:
         frame = read(session, data, kind, names)
         model, events, users = fit_counted(frame, order, None, smoothing, prior, names)
     model.save(out)
@@ -105,39 +119,40 @@ def fit(
 
 
 @spark.command()
+@o.option_groups
 def release(
     data: Frame,
     model: o.ModelFile,
-    key: KeyFile,
-    out: OutFolder,
-    checkpoint: Checkpoint = None,
-    follow: Follow = False,
-    epsilon: o.Epsilon = None,
-    mechanism: o.Mechanism = None,
-    batch: o.BatchSize = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    on_unknown: OnUnknown = None,
-    gaps: Gaps = "refuse",
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    seq_column: SeqColumn = "seq",
+    key: Annotated[
+        Path, typer.Option(metavar="FILE", help="The secret key, made if missing. Who has it can undo the release.")
+    ],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the released rows.")],
+    *,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Keep what was released here: the same command goes on, with new files alone."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="With --checkpoint: stay, and release files as they arrive.")
+    ] = False,
+    chosen: o.SettingOptions,
+    on_unknown: o.OnUnknown = None,
+    gaps: Annotated[
+        str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: stop, or give those up.")
+    ] = "refuse",
+    frames: FrameOptions,
     time_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the time, in seconds.")] = None,
     format: FrameFormat = None,
-    out_format: OutFormat = "parquet",
-    files: Files = None,
-    buckets: Buckets = BUCKETS,
-    master: Master = None,
-    partitions: Partitions = None,
-    log: Log = None,
+    out_format: Annotated[
+        str, typer.Option(metavar="parquet|csv|json|orc", help="Format of the released rows.")
+    ] = "parquet",
+    files: Annotated[int | None, typer.Option(metavar="N", help="With --checkpoint: files taken at a time.")] = None,
+    buckets: Annotated[
+        int, typer.Option(metavar="N", help="With --checkpoint: groups of users; it keeps its own.")
+    ] = 32,
+    cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
     """Release the rows of files on Spark: the releases of `seqveil release --state --key`.
@@ -152,15 +167,13 @@ def release(
     from seqveil.interfaces import spark as sv
     from seqveil.interfaces.spark.reading import FORMATS, format_of, read
 
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
-    setting = o.setting_of(MarkovModel.load(model), batch, mechanism, epsilon, distortion, every, spend_above, *spend)
-    names = _columns(user_column, value_column, seq_column, time_column)
+    setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
     if out_format not in FORMATS:
         raise InputError(f"expected a format of {', '.join(FORMATS)}, got {out_format!r}")
     if checkpoint is None and (follow or files is not None):
         raise InputError("--follow and --files need --checkpoint, which says what was released before")
     kind, secret = format_of(data, format), key_file(key, create=True)
-    with _session(master, partitions, log) as session:
+    with cluster.session() as session:
         begin = None if checkpoint is None else _ready(session, checkpoint, buckets, out)
         frame = read(session, data, kind, names, setting.model.alphabet, checkpoint is not None, files)
         more = {"columns": names, "gaps": gaps, "on_unknown": on_unknown}
@@ -174,12 +187,13 @@ def release(
 
 
 @spark.command()
+@o.option_groups
 def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
+    *,
     user: Annotated[str | None, typer.Option(metavar="NAME", help="One user alone.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", help="How many users to show, those told most of first.")] = 20,
-    master: Master = None,
-    log: Log = None,
+    cluster: SmallClusterOptions,
     json: o.Json = False,
 ) -> None:
     """Show where the users of a checkpoint stand: releases, leakage, Σε, budget left.
@@ -187,14 +201,13 @@ def account(
     Example: seqveil spark account state/ --json
     """
     from seqveil.interfaces import spark as sv
-    from seqveil.interfaces.commands.output import emit_json, table
     from seqveil.interfaces.spark.ledger import standings
 
     if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "state")):
         raise DataError(
             f"{os.path.basename(checkpoint.rstrip('/'))}: is not the checkpoint of a release; check the path"
         )
-    with _session(master, None, log) as session:
+    with cluster.session() as session:
         everyone = sv.total(session, checkpoint)
         shown = standings(session, checkpoint, user, limit)
     if user is not None and not shown:
@@ -209,32 +222,20 @@ def account(
 
 
 @spark.command()
+@o.option_groups
 def upgrade(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Of a release that was stopped for good.")],
-    versions: Annotated[Path, typer.Option(metavar="FILE", help="All versions so far; made where it is not there.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model now in force.")],
+    *,
+    options: UpgradeOptions,
     released: Annotated[
         list[str] | None,
         typer.Option(metavar="DIR", help="What was released; again for the folder of every checkpoint before."),
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="DIR", help="The checkpoint to go on with; must be new.")] = None,
-    alphabet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="To begin: the values, one a line, or a model that has them.")
-    ] = None,
-    epsilon: o.Epsilon = None,
-    every: o.Every = None,
-    distortion: o.DistortionName = None,
-    budget: o.TotalBudget = None,
-    ldp_budget: o.LdpBudget = None,
-    mechanism: Annotated[str, typer.Option(metavar="NAME", help="Of the version to come.")] = "optimal",
     learn_from: Annotated[int, typer.Option(metavar="N", help="Releases to learn from, at most.")] = 1_500_000,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    seq_column: SeqColumn = "seq",
+    frames: FrameOptions,
     format: Annotated[str | None, typer.Option(metavar="parquet|csv|json|orc", help="Of the released rows.")] = None,
-    master: Master = None,
-    partitions: Partitions = None,
-    log: Log = None,
+    cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
     """Begin without a model, and move a stopped release on to one learned from what it released.
@@ -247,28 +248,16 @@ def upgrade(
 
     Example: seqveil spark upgrade state/ --versions c.versions -o c.model --released out/ --to state1/
     """
-    from seqveil.interfaces.commands import upgrade as embedded
-    from seqveil.interfaces.commands.output import emit_json, lines
-    from seqveil.receive.coldstart import Versions
-
-    beginning, moved = (alphabet, epsilon, every, distortion, budget, ldp_budget), False
-    if not versions.exists():
-        known, said = embedded.first_setting(*beginning), "begun"
-        known.save(versions)
-    elif any(option is not None for option in beginning):
-        raise InputError(f"{versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
+    known, moved, said = options.load(), False, "begun"
+    if known is None:
+        known = options.begin()
     elif not released or to is None:
         raise InputError("to move on, pass --released for what was released and --to for the new checkpoint")
     else:
-        known, names = Versions.load(versions), _columns(user_column, value_column, seq_column, None)
-        with _session(master, partitions, log) as session:
-            more = (versions, to, mechanism, learn_from)
-            moved, said = _advance(session, checkpoint, released, known, names, format, more)
-    now = known.last
-    now.setting.model.save(out)
-    use = embedded.options_to_use(now, out) + (f" --checkpoint {to} --out NEW-FOLDER" if moved else "")
-    facts = {"version": now.number, "said": said, "use": use, "versions": known.describe()}
-    emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", use)])
+        with cluster.session() as session:
+            more = (options.versions, to, options.mechanism, learn_from)
+            moved, said = _advance(session, checkpoint, released, known, frames.columns(), format, more)
+    options.finish(known, said, json, f" --checkpoint {to} --out NEW-FOLDER" if moved else "")
 
 
 def _advance(
@@ -294,60 +283,6 @@ def _sums(each: Any) -> tuple[float | None, ...]:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _columns(user: str | None, value: str | None, seq: str, time: str | None) -> Columns:
-    from seqveil.interfaces.spark import Columns
-
-    parts = tuple((value or "value").split(","))
-    if len(parts) > 2:
-        raise InputError(f"expected one value column, or two as in x,y; got {len(parts)}")
-    return Columns(user or "user", parts[0] if len(parts) == 1 else (parts[0], parts[1]), seq, time)
-
-
-@contextmanager
-def _session(master: str | None, partitions: int | None, log: Path | None) -> Iterator[SparkSession]:
-    """A session whose own messages stay out of the way, ended whatever happens."""
-    from seqveil.interfaces.spark.conf import needs_spark, session
-
-    needs_spark()
-    from pyspark.sql import SparkSession
-
-    if (running := SparkSession.getActiveSession()) is not None:
-        yield running  # somebody else's to end
-        return
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has decided where to run
-    builder = session(partitions=partitions or (None if submitted else 2 * (os.cpu_count() or 1)))
-    if master is not None or not submitted:
-        builder = builder.master(master or "local[*]").config("spark.ui.enabled", "false")
-    before = signal.getsignal(signal.SIGINT)
-    with _aside(None if submitted else log or Path(os.devnull)):
-        made: SparkSession = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    with suppress(ValueError):  # not the main thread: Spark has set no handler there
-        signal.signal(signal.SIGINT, before)
-    if submitted and partitions is None and not made.sparkContext.getConf().contains(PARTITIONS):
-        made.conf.set(PARTITIONS, BUCKETS)  # more than buckets would stay empty
-    try:
-        yield made
-    finally:
-        with suppress(Exception):  # interrupted amid a call, it may not answer any more; it ends with this process
-            made.stop()
-
-
-@contextmanager
-def _aside(log: Path | None) -> Iterator[None]:
-    """Start what is started here with its standard error in a file."""
-    if log is None:
-        yield
-        return
-    kept, file = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(file, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(file)
 
 
 def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
@@ -403,7 +338,7 @@ def _stream(released: DataFrame, out: str, format: str, checkpoint: str, follow:
         try:
             while _active(query):
                 time.sleep(0.2)
-        except Interrupted:
+        except INTERRUPTIONS:
             query.stop()
             raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
         query.awaitTermination()  # raises what ended it
@@ -423,8 +358,6 @@ def _headed(format: str) -> dict[str, str]:
 
 
 def _say(facts: dict[str, Any], as_json: bool) -> None:
-    from seqveil.interfaces.commands.output import emit_json, lines
-
     if as_json:
         emit_json(facts)
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress, table
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 SHOWN = 20  # rows of a table on the terminal
 
 
+@o.option_groups
 def stats(
     released: o.ReleasedFile,
     model: o.ModelFile,
+    *,
     confidence: Annotated[float, typer.Option(metavar="C", help="Confidence of every interval.")] = 0.95,
     per: Annotated[
         int | None,
@@ -30,21 +33,8 @@ def stats(
     method: Annotated[
         str, typer.Option(metavar="auto|design|learned", help="How the counts are estimated; see docs/statistics.md.")
     ] = "auto",
-    epsilon: o.Epsilon = None,
-    mechanism: o.Mechanism = None,
-    distortion: o.DistortionName = None,
-    every: o.Every = None,
-    spend_above: o.SpendAbove = None,
-    budget: o.TotalBudget = None,
-    horizon: o.Horizon = None,
-    window: o.WindowBudget = None,
-    window_releases: o.WindowReleases = None,
-    window_seconds: o.WindowSeconds = None,
-    ldp_budget: o.LdpBudget = None,
-    when_spent: o.WhenSpent = None,
-    user_column: o.UserColumn = None,
-    value_column: o.ValueColumn = None,
-    time_column: o.TimeColumn = None,
+    chosen: o.UnbatchedOptions,
+    columns: o.ColumnOptions,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -61,22 +51,20 @@ def stats(
     Example: seqveil stats released.csv --model clicks.model --top 3
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.commands.output import emit_json, progress
     from seqveil.interfaces.flow.statistics import summarise_file
 
     chain = MarkovModel.load(model)
-    spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     with progress(released, "counting", passes=2) as advance:
         found = summarise_file(
             released,
             chain,
-            o.setting_given(chain, None, mechanism, epsilon, distortion, every, spend_above, *spend),
+            chosen.setting_if_given(chain),
             confidence=confidence,
             window=per,
             top=top,
             method=method,
             meta=meta,
-            columns=o.columns_given(user_column, value_column, time_column),
+            columns=columns.columns_if_given,
             progress=advance,
         )
     if json:
@@ -112,8 +100,6 @@ NOT_MODEL = "they rest on no model: each release is inverted, and only its coins
 
 
 def _say(counted: Counted, model: MarkovModel, per: int | None) -> None:
-    from seqveil.interfaces.commands.output import lines, table
-
     found = counted.summary
     level = f"; intervals of {found.confidence:.0%} each" if counted.intervals else ""
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]

@@ -9,46 +9,44 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.interrupt import Interrupted
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.studio import Source
 
-MISSING = "the page needs more packages; run pip install 'seqveil[serve]'"
-
-Data = Annotated[
-    str | None, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file to look at  [default: none]")
-]
-Model = Annotated[
-    Path | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="Release under this model; without DATA, sample from it."),
-]
-Cells = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Cut numbers into N bins, points into N by N cells; 0 keeps values as they are."),
-]
-Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address and leave the browser alone.")]
-Unpack = Annotated[
-    Path | None,
-    typer.Option(metavar="CONFIG", help="Write stream and model of a configuration that the page exported, and end."),
-]
-Into = Annotated[Path, typer.Option(metavar="FOLDER", help="With --unpack: where to write.")]
-
 
 def studio(
-    data: Data = None,
-    model: Model = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file to look at  [default: none]")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="Release under this model; without DATA, sample from it."),
+    ] = None,
     user_column: o.UserColumn = None,
     value_column: o.ValueColumn = None,
-    cells: Cells = None,
-    port: Port = 8714,
-    no_browser: NoBrowser = False,
-    unpack: Unpack = None,
-    into: Into = Path("page"),
+    cells: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Cut numbers into N bins, points into N by N cells; 0 keeps values as they are."
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8714,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address and leave the browser alone.")
+    ] = False,
+    unpack: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CONFIG", help="Write stream and model of a configuration that the page exported, and end."
+        ),
+    ] = None,
+    into: Annotated[Path, typer.Option(metavar="FOLDER", help="With --unpack: where to write.")] = Path("page"),
 ) -> None:
     """Look at a stream raw, released and decoded, at what an observer believes, and at what it costs.
 
@@ -66,7 +64,7 @@ def studio(
     own = [replace(each, data_file=data or "", model_file=str(model)) for each in own]
     try:
         _serve(own, port, no_browser)
-    except Interrupted:  # the signal that ends it
+    except INTERRUPTIONS:  # the signal that ends it
         return
 
 
@@ -91,12 +89,8 @@ def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | N
 
 
 def _serve(own: list[Source], port: int, no_browser: bool) -> None:
-    try:
+    with needs_extra("the page", "serve"):
         from seqveil.interfaces.studio.server import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("seqveil"):
-            raise
-        raise InputError(MISSING) from None
 
     def announce(address: str) -> None:
         print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, table
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
@@ -37,7 +38,6 @@ def add(
 
     Example: seqveil tokens add tokens.json --scope release --scope read-account --user ann
     """
-    from seqveil.interfaces.commands.output import emit_json
     from seqveil.interfaces.service import tokens as kept
 
     token, secret = kept.add(file, scope, user, rate, note)
@@ -53,7 +53,6 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
 
     Example: seqveil tokens list tokens.json
     """
-    from seqveil.interfaces.commands.output import emit_json, table
     from seqveil.interfaces.service import tokens as kept
 
     found = [_facts(token) for token in kept.read(file)]
@@ -74,7 +73,6 @@ def revoke(
 
     Example: seqveil tokens revoke tokens.json 3f9a0c11d2e4
     """
-    from seqveil.interfaces.commands.output import emit_json
     from seqveil.interfaces.service import tokens as kept
 
     gone = kept.revoke(file, id)

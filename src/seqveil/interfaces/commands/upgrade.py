@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,24 +10,67 @@ import typer
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines
 
 if TYPE_CHECKING:
     from seqveil.receive.coldstart import Version, Versions
 
 
-def upgrade(
-    state: Annotated[Path, typer.Argument(metavar="STATE", help="The state file; no other process may have it open.")],
-    versions: Annotated[Path, typer.Option(metavar="FILE", help="All versions so far; made where it is not there.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model now in force.")],
+@dataclass(frozen=True)
+class UpgradeOptions:
+    """The versions of a cold start: where they are, how the first one is made, and what the next one uses."""
+
+    versions: Annotated[Path, typer.Option(metavar="FILE", help="All versions so far; made where it is not there.")]
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model now in force.")]
     alphabet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="To begin: the values, one a line, or a model that has them.")
-    ] = None,
-    epsilon: o.Epsilon = None,
-    every: o.Every = None,
-    distortion: o.DistortionName = None,
-    budget: o.TotalBudget = None,
-    ldp_budget: o.LdpBudget = None,
-    mechanism: Annotated[str, typer.Option(metavar="NAME", help="Of the version to come.")] = "optimal",
+    ] = None
+    epsilon: o.Epsilon = None
+    every: o.Every = None
+    distortion: o.DistortionName = None
+    budget: o.TotalBudget = None
+    ldp_budget: o.LdpBudget = None
+    mechanism: Annotated[str, typer.Option(metavar="NAME", help="Of the version to come.")] = "optimal"
+
+    def load(self) -> Versions | None:
+        """The versions so far, or None where there are none; options that begin do not go with versions."""
+        from seqveil.receive.coldstart import Versions
+
+        if not self.versions.exists():
+            return None
+        beginning = (self.alphabet, self.epsilon, self.every, self.distortion, self.budget, self.ldp_budget)
+        if any(option is not None for option in beginning):
+            raise InputError(f"{self.versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
+        return Versions.load(self.versions)
+
+    def begin(self) -> Versions:
+        """Version 0, saved."""
+        from seqveil.interfaces.flow.private import named_alphabet
+        from seqveil.receive.coldstart import Versions, first_version
+        from seqveil.release.accounting import Budget
+
+        if self.alphabet is None or self.epsilon is None:
+            raise InputError("there are no versions yet: to begin, pass --alphabet and --epsilon")
+        rule = (named_alphabet(self.alphabet), "randomized_response", self.epsilon, self.distortion or "hamming")
+        budget = Budget(self.budget, ldp_total=self.ldp_budget)
+        begun = Versions([first_version(*rule, schedule=self.every, budget=budget)])
+        begun.save(self.versions)
+        return begun
+
+    def finish(self, known: Versions, said: str, json: bool, more: str = "") -> None:
+        """Write the model now in force and say how to use it; `more` are further options to use it with."""
+        now = known.last
+        now.setting.model.save(self.out)
+        use = _options_to_use(now, self.out) + more
+        facts = {"version": now.number, "said": said, "use": use, "versions": known.describe()}
+        emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", use)])
+
+
+@o.option_groups
+def upgrade(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="The state file; no other process may have it open.")],
+    *,
+    options: UpgradeOptions,
     json: o.Json = False,
 ) -> None:
     """Begin without a model, and move a state file on to one learned from its own releases.
@@ -39,41 +83,12 @@ def upgrade(
 
     Example: seqveil upgrade clicks.db --versions clicks.versions -o clicks.model
     """
-    from seqveil.interfaces.commands.output import emit_json, lines
-    from seqveil.receive.coldstart import Versions
-
-    beginning = (alphabet, epsilon, every, distortion, budget, ldp_budget)
-    if versions.exists():
-        if any(option is not None for option in beginning):
-            raise InputError(f"{versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
-        known = Versions.load(versions)
-        said = _next(state, known, versions, mechanism)
+    known, said = options.load(), "begun"
+    if known is None:
+        known = options.begin()
     else:
-        known = first_setting(*beginning)
-        known.save(versions)
-        said = "begun"
-    now = known.last
-    now.setting.model.save(out)
-    facts = {"version": now.number, "said": said, "use": options_to_use(now, out), "versions": known.describe()}
-    emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", options_to_use(now, out))])
-
-
-def first_setting(
-    alphabet: Path | None,
-    epsilon: float | None,
-    every: int | None,
-    distortion: str | None,
-    budget: float | None,
-    ldp_budget: float | None,
-) -> Versions:
-    from seqveil.interfaces.flow.private import named_alphabet
-    from seqveil.receive.coldstart import Versions, first_version
-    from seqveil.release.accounting import Budget
-
-    if alphabet is None or epsilon is None:
-        raise InputError("there are no versions yet: to begin, pass --alphabet and --epsilon")
-    begin = (named_alphabet(alphabet), "randomized_response", epsilon, distortion or "hamming")
-    return Versions([first_version(*begin, schedule=every, budget=Budget(budget, ldp_total=ldp_budget))])
+        said = _next(state, known, options.versions, options.mechanism)
+    options.finish(known, said, json)
 
 
 def _next(state: Path, known: Versions, file: Path, mechanism: str) -> str:
@@ -102,7 +117,7 @@ def _next(state: Path, known: Versions, file: Path, mechanism: str) -> str:
     return f"learned from {evidence.events} releases of {evidence.people} users, {gain}; {done.users} users moved"
 
 
-def options_to_use(version: Version, out: Path) -> str:
+def _options_to_use(version: Version, out: Path) -> str:
     setting = version.setting
     parts = [f"--model {out.name}", f"--mechanism {setting.mechanism.name}", f"--epsilon {setting.epsilon:g}"]
     parts += [f"--every {setting.schedule.period}"] if setting.schedule.period > 1 else []

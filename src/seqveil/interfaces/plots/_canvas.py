@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import needs_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,11 +30,8 @@ NAMED = 24  # symbols up to which an axis writes their names
 
 def blank(size: tuple[float, float]) -> Figure:
     """An empty figure of so many inches that draws itself without a display, and shows itself in a notebook."""
-    try:
-        figure = _picture()(figsize=size, layout="constrained", dpi=130)
-    except ImportError:
-        raise InputError("pictures need matplotlib; install it with: pip install 'seqveil[plots]'") from None
-    return figure
+    with needs_extra("a picture", "plots"):
+        return _picture()(figsize=size, layout="constrained", dpi=130)
 
 
 @cache

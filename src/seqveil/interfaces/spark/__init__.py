@@ -1,6 +1,6 @@
 """The same releases on Apache Spark, for users who do not fit one machine: fit, release and account.
 
-Nothing here needs Spark to be imported; the functions do (`pip install seqveil[spark]` and Java 17).
+Nothing here needs Spark to be imported; the functions do (`pip install -e '.[spark]'` and Java 17).
 """
 
 from seqveil.interfaces.spark.conf import session, session_conf

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, needs_extra
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = "spark.sql.shuffle.partitions"
 STORE = "spark.sql.streaming.stateStore"
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -33,7 +41,7 @@ def session_conf(partitions: int | None = None) -> dict[str, str]:
     if partitions is not None:
         if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise InputError(f"expected partitions to be a whole number ≥ 1, got {partitions}")
-        settings["spark.sql.shuffle.partitions"] = str(partitions)
+        settings[PARTITIONS] = str(partitions)
     return settings
 
 
@@ -52,14 +60,59 @@ def session(name: str = "seqveil", partitions: int | None = None, **more: str) -
     return builder
 
 
+@contextmanager
+def quiet_session(
+    master: str | None = None, partitions: int | None = None, log: Path | None = None
+) -> Iterator[SparkSession]:
+    """A session whose own messages stay out of the way, ended whatever happens."""
+    needs_spark()
+    from pyspark.sql import SparkSession
+
+    from seqveil.interfaces.spark.frames import BUCKETS
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        yield running  # somebody else's to end
+        return
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has decided where to run
+    builder = session(partitions=partitions or (None if submitted else 2 * (os.cpu_count() or 1)))
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]").config("spark.ui.enabled", "false")
+    before = signal.getsignal(signal.SIGINT)
+    with _aside(None if submitted else log or Path(os.devnull)):
+        made: SparkSession = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    with suppress(ValueError):  # not the main thread: Spark has set no handler there
+        signal.signal(signal.SIGINT, before)
+    if submitted and partitions is None and not made.sparkContext.getConf().contains(PARTITIONS):
+        made.conf.set(PARTITIONS, BUCKETS)  # more than buckets would stay empty
+    try:
+        yield made
+    finally:
+        with suppress(Exception):  # interrupted amid a call, it may not answer any more; it ends with this process
+            made.stop()
+
+
+@contextmanager
+def _aside(log: Path | None) -> Iterator[None]:
+    """Start what is started here with its standard error in a file."""
+    if log is None:
+        yield
+        return
+    kept, file = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)
+
+
 def needs_spark() -> None:
     """Say in one line what is missing to run Spark here."""
-    try:
+    with needs_extra("Spark", "spark"):
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"Spark needs the package {error.name}; pip install 'seqveil[spark]'") from None
     if not has_java():
         raise InputError("Spark needs Java 17 or later; install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME")
 

@@ -1,0 +1,158 @@
+"""The commands at the terminal: what they print, how far they are, and how Ctrl-C or SIGTERM ends them."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn
+
+    from seqveil.interfaces.flow.rows import Progress
+
+WIDE = 160  # columns of a table that goes to a file or a pipe
+AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
+
+
+class Interrupted(BaseException):
+    """Somebody asked the run to end: it unwinds every open file, and no library catches it by mistake."""
+
+
+INTERRUPTIONS = (Interrupted, KeyboardInterrupt)  # at Ctrl-C polars raises Python's own, whatever the handler does
+
+
+class _Request:
+    made = False
+
+
+def check_interrupted() -> None:
+    """Raise where the run was asked to end, and Python dropped the exception that said so."""
+    if _Request.made:
+        raise Interrupted
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into `Interrupted` while the block runs.
+
+    A signal may come while Python runs a finaliser, such as that of a generator nobody needs any more, and exceptions
+    there are dropped. The request stands nevertheless: `check_interrupted` sees it at the next rows, and a run that
+    waits for rows is interrupted again after `AGAIN` seconds. Not at once: a KeyboardInterrupt of polars may be on its
+    way already, and closing what it leaves takes time.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        _Request.made = True
+        raise Interrupted
+
+    def dropped(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, Interrupted):
+            hook(lost)
+            return
+        before.setdefault(signal.SIGALRM, signal.signal(signal.SIGALRM, stop))
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+
+    _Request.made = False
+    before: dict[int, Any] = {}
+    hook = sys.unraisablehook
+    try:
+        before |= {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        sys.unraisablehook = dropped
+    except ValueError:  # not the main thread: whoever runs it owns the signals
+        pass
+    try:
+        yield
+    finally:
+        if signal.SIGALRM in before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if before:
+            sys.unraisablehook = hook
+
+
+def emit_json(content: Mapping[str, Any] | Sequence[Any], to_stderr: bool = False) -> None:
+    """One JSON document; an infinite number is written as the text "inf", which JSON has no number for."""
+    text = json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False)
+    print(text, file=sys.stderr if to_stderr else sys.stdout)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def lines(pairs: Sequence[tuple[str, str]], to_stderr: bool = False) -> None:
+    """Aligned lines of a name and what there is to say about it."""
+    width = max(len(name) for name, _ in pairs)
+    for name, text in pairs:
+        print(f"{name:<{width}}  {text}", file=sys.stderr if to_stderr else sys.stdout)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on standard output, cut to the terminal's width."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        grid.add_row(*row)
+    terminal = sys.stdout.isatty()
+    Console(width=None if terminal else WIDE, markup=False, highlight=False).print(grid)
+
+
+@contextmanager
+def bar(*columns: ProgressColumn) -> Iterator[Bar]:
+    """A progress bar on standard error that is gone when the block ends."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield shown
+
+
+@contextmanager
+def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
+    """A bar over the rows of a file, only where standard error is a terminal; looks for interruptions."""
+    if not sys.stderr.isatty():
+        yield lambda count: check_interrupted()
+        return
+    from rich import progress as parts
+
+    from seqveil.interfaces.files import count_rows
+
+    rows = None if str(path) == "-" else _rows(path, count_rows)
+    columns = (
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.TextColumn("{task.completed:,.0f} rows"),
+    )
+    with bar(*columns, parts.TimeRemainingColumn()) as shown:
+        task = shown.add_task(label, total=None if rows is None else rows * passes)
+
+        def advance(count: int) -> None:
+            check_interrupted()
+            shown.advance(task, count)
+
+        yield advance
+
+
+def _rows(path: str | Path, count: Callable[[str | Path], int | None]) -> int | None:
+    try:
+        return count(path)
+    except ValueError:  # an odd name: the command itself will say what is wrong with it
+        return None
