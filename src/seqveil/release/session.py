@@ -23,7 +23,12 @@ from seqveil.core.times import Time, seconds
 from seqveil.release import batches, guarded, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 
-_UNSAID: Any = object()  # no ε was given: 0.5, but none where declared secrets are kept
+
+class _Unsaid(float):
+    """An ε that nobody asked for: where declared secrets are kept, there is none."""
+
+
+_HALF = _Unsaid(0.5)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Session:
         self,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = _UNSAID,
+        epsilon: float | None = _HALF,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
         budget: Budget | float | None = None,
@@ -96,7 +101,7 @@ class Session:
         self._plan: guarded.Guarding | None = None
         if mechanism == guarded.NAME:
             _check_plain(batch, budget, schedule)
-            rate = None if epsilon is _UNSAID else epsilon
+            rate = None if isinstance(epsilon, _Unsaid) else epsilon
             self._plan = guarded.Guarding.of(model, secrets, rate, distortion, observers, withhold, blank, longest)
             self._setting = self._plan.setting
         else:
@@ -104,8 +109,7 @@ class Session:
                 raise InputError(f'withhold, blank and observers are for the mechanism "{guarded.NAME}"')
             if batch != 1 and mechanism == "optimal":
                 mechanism = "auto"  # the default of batches
-            rate = 0.5 if epsilon is _UNSAID else epsilon
-            self._setting = stream.Setting.of(model, mechanism, rate, distortion, schedule, budget, batch)
+            self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
         self._watches = self._first_watches(secrets, longest)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)

@@ -27,6 +27,7 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import faint
 from seqveil.core.secrets.declared import Secret
 
 MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
@@ -110,8 +111,7 @@ class Ahead:
     def read(self, law: Floats, position: int) -> Floats:
         """Law (A, S) of automaton and next state before that state's symbol is read, as the law after it is read."""
         flat = self.target(position) * self.model.size + self._places
-        summed = np.bincount(flat.ravel(), law.ravel(), minlength=law.size)
-        return summed.reshape(law.shape).astype(np.float64, copy=False)
+        return faint.gathered(flat.ravel(), law.ravel(), law.size).reshape(law.shape)
 
     def opened(self, states: Floats) -> Floats:
         """Law (A, S) at the first event of a window from the law of that event's state."""
@@ -136,7 +136,9 @@ class Ahead:
 
     def by_value(self, law: Floats) -> Floats:
         """Law (A, S) at the end of a window as the law of its value and the state: (V, S)."""
-        return np.asarray((self._labelled[:, :, None] * law).sum(1))
+        flat = self.automaton.labels[:, None] * self.model.size + self._places
+        size = self.values * self.model.size
+        return faint.gathered(flat.ravel(), law.ravel(), size).reshape(self.values, self.model.size)
 
     def _back(self, left: int, table: Floats) -> Floats:
         values, size, states = table.shape

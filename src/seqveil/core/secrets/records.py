@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import UNIT, Floats, Ints
+from seqveil.core.secrets import faint
 from seqveil.core.secrets.ahead import Ahead
 
 
@@ -168,7 +169,8 @@ def reach(laws: Floats, prior: Floats, sides: str) -> Floats:
     [0.4055]
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(laws / laws.sum(2, keepdims=True))
+        logs = faint.logs(laws)
+        logs = logs - np.logaddexp.reduce(logs, axis=2, keepdims=True)
         if sides == "up":
             gap = logs[:, 1] - logs[:, 0]
         else:

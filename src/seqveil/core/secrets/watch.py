@@ -15,7 +15,8 @@ that may end at any time; nothing ever has to stop.
 
 *Retired* is an ended window once |log B| + r ≤ ε, with r = max over states s of |log Pr(s|E, y)/Pr(s|not E, y)| for the
 next state s: all later releases together depend on E through that state alone, and a ratio of averages lies between the
-extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`).
+extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`). All laws are kept as
+`filtering` keeps them (`faint`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import faint
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.guarded import Guarded
@@ -71,13 +73,14 @@ class Watch:
         if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
             raise InputError("longest must be a whole number of events, at least 1; got something else")
         plan, law = ahead(model, secret, longest), model.initial
+        states = filtering.start(model, 1)[0]
         if plan.family:
             found = Records.fresh(np.arange(1, longest + 1), plan.family_priors)
             first = known(plan, 1, plan.family_priors[0])
         else:
             found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_start * law).sum(1))
         ended = np.zeros((0, plan.values, model.size))
-        return cls(plan, 0, law, law, plan.opened(law), ended, found, first, None)
+        return cls(plan, 0, states, law, plan.opened(states), ended, found, first, None)
 
     @property
     def secret(self) -> Secret:
@@ -92,25 +95,26 @@ class Watch:
     @cached_property
     def belief(self) -> Floats:
         """β(x) = Pr(X_k = x | y_<k): (n,)."""
-        return self.ahead.shown(self.states[None])[0]
+        return self.ahead.shown(filtering.clear(self.states)[None])[0]
 
     @cached_property
     def masses(self) -> Floats:
         """Pr(v, X_k = x | y_<k) for every live window: (W, V, n)."""
         plan, index = self.ahead, self.records.index
+        now, states = filtering.clear(self.now), filtering.clear(self.states)
         if plan.family:
             left = index - self.step - 1
             blocks = plan.inside.blocks(int(left.max()) + 1 if left.size else 0)
-            laws = [np.einsum("lvas,as->lvs", block, self.now) for block in blocks]
+            laws = [np.einsum("lvas,as->lvs", block, now) for block in blocks]
             law = np.concatenate(laws)[left] if laws else np.zeros((0, plan.values, self.model.size))
         else:
             current = self.step // plan.length
-            parts = [self.ended]
+            parts = [filtering.clear(self.ended)]
             if current in index:
                 table = plan.inside.at(plan.length - 1 - self.step % plan.length)
-                parts.append((table * self.now).sum(1)[None])
+                parts.append((table * now).sum(1)[None])
             waits = (index[index > current] * plan.length - self.step).tolist()
-            parts.extend((plan.before.at(wait) * self.states)[None] for wait in waits)
+            parts.extend((plan.before.at(wait) * states)[None] for wait in waits)
             law = np.concatenate(parts)
         return plan.shown(law)
 
@@ -167,15 +171,14 @@ class Watch:
     def _moved(self, column: Floats, ruled_out: bool) -> Watch:
         """One event on: condition every law on the release, then step the chain; windows end and begin."""
         plan, model = self.ahead, self.model
-        laws = [self.states[None], self.now, self.ended.reshape(-1, model.size)]
+        laws = np.concatenate([self.states[None], self.now, self.ended.reshape(-1, model.size)])
         if ruled_out:  # by the model: only which states could have made the release is known
-            laws = [law.sum(1, keepdims=True) * np.ones(model.size) for law in laws]
+            laws = filtering.clear(laws).sum(1, keepdims=True) * np.ones(model.size)
             column = column if column.any() else np.ones(model.n)
-        rows = np.concatenate([*(law * column[model.newest] for law in laws), self.unseen[None]])
-        moved = model.advance(rows)
+        moved, unseen = faint.onward(model, laws, column), model.advance(self.unseen[None])[0]
         step, open_rows = self.step + 1, len(self.now)
-        states, unseen = moved[0] / moved[0].sum(), moved[-1]
-        now, ended = moved[1 : 1 + open_rows], moved[1 + open_rows : -1].reshape(self.ended.shape)
+        states = faint.shared(moved[0], filtering.clear(moved[0]).sum())
+        now, ended = moved[1 : 1 + open_rows], moved[1 + open_rows :].reshape(self.ended.shape)
         found, gone = self.records, self.gone
         if plan.family:
             over = found.index == step
@@ -187,9 +190,9 @@ class Watch:
                 ended = np.concatenate([ended, plan.by_value(now)[None]])
             now = plan.opened(states) if plan.repeats else np.zeros((0, model.size))
         if plan.repeats:
-            found = found.and_then(coming(plan, unseen, states, step, furthest(plan, self.step) + 1))
-        now = now / now.sum() if len(now) else now
-        ended = ended / ended.sum((1, 2), keepdims=True)
+            found = found.and_then(coming(plan, unseen, filtering.clear(states), step, furthest(plan, self.step) + 1))
+        now = faint.shared(now, filtering.clear(now).sum()) if len(now) else now
+        ended = faint.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
         return replace(self, step=step, states=states, unseen=unseen, now=now, ended=ended, records=found, gone=gone)
 
     def _retired(self) -> Watch:
