@@ -179,6 +179,14 @@ def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints) -> None
         filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
 
 
+def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
+    """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
+    _, found = forward(model, columns)
+    if smoothed:
+        smooth(model, found, columns)
+    return symbols_of_streams(model, found)
+
+
 def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
     """Laws of the states of whole streams (T, B, S) as laws of their symbols (B, T, n)."""
     return np.stack([symbols(model, law) for law in laws], axis=1)

@@ -7,7 +7,7 @@ no privacy, and any loss has its best estimate from the same laws.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
@@ -84,31 +84,48 @@ def decode_paths(
     size = setting.batch
     if not (len(paths) - 1) * size < length <= len(paths) * size:
         raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
-    state, sent = stream.State.start(setting), []
+    if None in paths:
+        raise DataError("a stream in which batches were left out cannot be decoded as a whole; decode up to the gap")
+    sent = list(observe_paths(setting, paths, length, times))
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
+
+
+def observe_paths(
+    setting: stream.Setting,
+    paths: Sequence[tuple[int, ...] | None],
+    length: int,
+    times: Sequence[float | None] | None = None,
+) -> Iterator[Sent | None]:
+    """Each batch of a stream of `length` symbols as the receiver sees it; None where it was left out."""
+    state, size = stream.State.start(setting), setting.batch
     for k, path in enumerate(paths):
         stamp = None if times is None else times[k]
-        one, state = batches.observe(setting, state, path, min(size, length - k * size), stamp)
-        if one is None:
-            raise DataError(
-                "a stream in which batches were left out cannot be decoded as a whole; decode up to the gap"
-            )
-        sent.append(one)
-    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
+        sent, state = batches.observe(setting, state, path, min(size, length - k * size), stamp)
+        yield sent
 
 
 def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
     """`decode` for B streams of one length at once: codes (B, T) → laws (B, T, n)."""
     model, (users, length) = setting.model, codes.shape
-    state = stream.State.start(setting, users)
     filtered, columns = np.empty((length, users, model.size)), np.empty((length, users, model.n))
-    for t in range(length):
-        seen, after = stream.observe(setting, state, codes[:, t], None if times is None else times[:, t])
-        columns[t] = seen.columns / seen.columns.max(1, keepdims=True)
-        filtered[t], _ = filtering.condition(model, state.states, columns[t])
-        state = after
+    for t, (law, column) in enumerate(filter_codes(setting, codes, times)):
+        filtered[t], columns[t] = law, column
     if smooth:
         filtering.smooth(model, filtered, columns)
     return filtering.symbols_of_streams(model, filtered)
+
+
+def filter_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None) -> Iterator[tuple[Floats, Floats]]:
+    """Step by step: laws of the states (B, S), each given the releases up to it, and what the release says (B, n).
+
+    Nothing is held beyond a step, so that streams may be long.
+    """
+    state = stream.State.start(setting, len(codes))
+    for t in range(codes.shape[1]):
+        seen, after = stream.observe(setting, state, codes[:, t], None if times is None else times[:, t])
+        column = seen.columns / seen.columns.max(1, keepdims=True)
+        yield filtering.condition(setting.model, state.states, column)[0], column
+        state = after
 
 
 def estimates(laws: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:

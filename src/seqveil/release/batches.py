@@ -6,7 +6,7 @@ model and the paths has everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -95,20 +95,28 @@ def decode_path(text: str) -> tuple[int, ...]:
         raise DataError("expected a path as `release` writes it; the path column has been changed") from None
 
 
-def smooth(setting: Setting, sent: list[Sent]) -> Floats:
-    """Laws of all symbols given all batches of a stream, (T, n): forward–backward over the batches."""
+def smooth(setting: Setting, sent: Sequence[Sent | None]) -> Floats:
+    """Laws of all symbols given all batches of a stream, (T, n): forward–backward over the batches.
+
+    Over a batch that was left out (None) later ones count as seen through the chain; its own rows are zeros.
+    """
     model, later, laws = setting.model, np.ones(setting.model.size), []
     for each in reversed(sent):
+        if each is None:
+            laws.append(np.zeros((setting.batch, model.n)))
+            for _ in range(setting.batch):
+                later = filtering.pull(model, later[None])[0]
+            continue
         law, first = each.smooth(later)
         laws.append(law)
-        later = filtering.pull(model, (first / first.max())[None, :])[0]
+        later = filtering.pull(model, (first / first.max())[None])[0]
     return np.concatenate(laws[::-1])
 
 
-def filtered(setting: Setting, sent: list[Sent]) -> Floats:
-    """Laws of all symbols, each given the batches up to its own."""
-    ones = np.ones(setting.model.size)
-    return np.concatenate([each.smooth(ones)[0] for each in sent])
+def filtered(setting: Setting, sent: Sequence[Sent | None]) -> Floats:
+    """Laws of all symbols, each given the batches up to its own; zeros where a batch was left out."""
+    ones, nothing = np.ones(setting.model.size), np.zeros((setting.batch, setting.model.n))
+    return np.concatenate([nothing if each is None else each.smooth(ones)[0] for each in sent])
 
 
 def _advance(

@@ -326,8 +326,8 @@ def decode_cold(
     loss = setting.distortion if distortion is None else resolve(distortion, versions.alphabet)
     sheet, at = _Sheet(evidence.events, loss, evidence.n), 0
     for places in groups(evidence.users, 2 * setting.model.size + 2 * evidence.n, online=False):
-        laws = _laws(versions, evidence.table[evidence.index[places]], online)
-        sheet.fill(places, laws)
+        said = evidence.table[evidence.index[places.T]]
+        sheet.fill(places, filtering.laws(setting.model, said, smoothed=not online))
     table = Table(versions.alphabet, found.source.columns)
     with Writer(out, out_format, (released, *inputs)) as writer:
         for part in found.source.chunks(value_type_of(versions.alphabet), progress, again=True):
@@ -337,13 +337,3 @@ def decode_cold(
             at += part.n
     sure = float(sheet.confidence.mean(dtype=np.float64))
     return Decoded(at, len(users), sure, sheet.expected, not_checked("the chain was learned from these very releases"))
-
-
-def _laws(versions: Versions, columns: Floats, online: bool) -> Floats:
-    """Laws of the symbols (B, T, n) behind columns (B, T, n) under the last chain."""
-    model = versions.last.setting.model
-    says = columns.transpose(1, 0, 2)
-    _, laws = filtering.forward(model, says)
-    if not online:
-        filtering.smooth(model, laws, says)
-    return filtering.symbols_of_streams(model, laws)

@@ -13,15 +13,15 @@ from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import Sent
+from seqveil.core.layout import Layout
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import Columns, Writer
 from seqveil.interfaces.flow.meta import CONFIDENCE
 from seqveil.interfaces.flow.received import Received, receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Table, symbol_columns, value_type_of
 from seqveil.interfaces.flow.verdict import Verdict, verdict_of
-from seqveil.receive.decode import decode_codes, decode_paths
-from seqveil.release import batches, stream
+from seqveil.receive.decode import decode_codes, filter_codes, observe_paths
+from seqveil.release import batches
 from seqveil.release.stream import Setting
 
 TOGETHER = 1 << 24  # numbers that the laws of one batch of streams may take
@@ -130,18 +130,14 @@ class _Log:
 def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
     """Positions of the events of users with streams of one length, (users, length), as many as fit together.
 
-    `ids` are the users, numbered from 0, event by event; `width` the numbers that one event takes.
+    `ids` are the users event by event, `width` the numbers that one event takes.
     """
-    order = np.argsort(ids, kind="stable")
-    lengths = np.bincount(ids)
-    begins = np.cumsum(lengths) - lengths
-    for length in np.unique(lengths).tolist():
-        numbers = width * (1 if online else length)
-        if numbers > LONGEST:
-            raise InputError(f"a stream of {length} rows over {width} numbers is too long to smooth; pass --online")
-        members, size = np.flatnonzero(lengths == length), max(1, TOGETHER // numbers)
-        for first in range(0, members.size, size):
-            yield order[begins[members[first : first + size], None] + np.arange(length)]
+    layout, room = Layout.of(ids), max(1, TOGETHER // width)
+    longest = int(layout.lengths.max(initial=0))
+    if not online and longest * width > LONGEST:
+        raise InputError(f"a stream of {longest} rows over {width} numbers is too long to smooth; pass --online")
+    blocks = layout.blocks(most=room, alike=True) if online else layout.blocks(numbers=room, alike=True)
+    return (places for places, _ in blocks)
 
 
 def _decode(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
@@ -165,10 +161,6 @@ class _Paths:
     times: list[float | None] = field(default_factory=list)
     rows: array[int] = field(default_factory=lambda: array("q"))  # -1 for an event without a release
 
-    @property
-    def stamps(self) -> list[float] | None:
-        return None if None in self.times else [time for time in self.times if time is not None]
-
 
 def _decode_batches(
     received: Received, loss: Distortion, online: bool, progress: Progress | None
@@ -187,44 +179,21 @@ def _decode_batches(
         if not online and rows.size * setting.model.n > LONGEST:
             raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass --online")
         try:
-            for begin, laws in (_filtered_batches if online else _smoothed_batches)(setting, log, rows.size):
+            for begin, laws in _batch_laws(setting, log, rows.size, online):
                 sheet.fill(rows[begin : begin + len(laws)], laws)
         except DataError as error:
             raise DataError(f"{received.source.name}: {error}") from None
     return len(users), sheet
 
 
-def _observed(setting: Setting, log: _Paths, length: int) -> Iterator[tuple[int, Sent | None]]:
-    """Each batch as the receiver sees it (None: left out): and where it begins."""
-    state = stream.State.start(setting)
-    for k, (path, time) in enumerate(zip(log.paths, log.times, strict=True)):
-        begin = k * setting.batch
-        sent, after = batches.observe(setting, state, path, min(setting.batch, length - begin), time)
-        yield begin, sent
-        state = after
-
-
-def _filtered_batches(setting: Setting, log: _Paths, length: int) -> Iterator[tuple[int, Floats]]:
-    """Laws batch by batch, each given the batches up to it; of one that was left out there are no rows."""
-    for begin, sent in _observed(setting, log, length):
-        if sent is not None:
-            yield begin, sent.smooth(np.ones(setting.model.size))[0]
-
-
-def _smoothed_batches(setting: Setting, log: _Paths, length: int) -> Iterator[tuple[int, Floats]]:
-    """Laws given all batches of the stream. Over a gap the later ones count as seen through the chain."""
-    if None not in log.paths:
-        yield 0, decode_paths(setting, log.paths, length, log.stamps)
+def _batch_laws(setting: Setting, log: _Paths, length: int, online: bool) -> Iterator[tuple[int, Floats]]:
+    """Laws, and the row where they begin: online batch by batch, else of the whole stream at once."""
+    observed = observe_paths(setting, log.paths, length, log.times)
+    if not online:
+        yield 0, batches.smooth(setting, list(observed))
         return
-    later = np.ones(setting.model.size)
-    for begin, sent in reversed(list(_observed(setting, log, length))):
-        if sent is None:
-            for _ in range(setting.batch):
-                later = filtering.pull(setting.model, later[None])[0]
-            continue
-        laws, first = sent.smooth(later)
-        yield begin, laws
-        later = filtering.pull(setting.model, (first / first.max())[None])[0]
+    for k, sent in enumerate(observed):
+        yield k * setting.batch, batches.filtered(setting, [sent])
 
 
 def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
@@ -233,12 +202,8 @@ def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[t
 
 def _filtered(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
     """Laws step by step, each given the releases up to it: only one step is held at a time."""
-    model, state = setting.model, stream.State.start(setting, len(codes))
-    for t in range(codes.shape[1]):
-        seen, after = stream.observe(setting, state, codes[:, t], None if times is None else times[:, t])
-        posterior, _ = filtering.condition(model, state.states, seen.columns)
-        yield slice(t, t + 1), filtering.symbols(model, posterior)[:, None]
-        state = after
+    for t, (law, _) in enumerate(filter_codes(setting, codes, times)):
+        yield slice(t, t + 1), filtering.symbols(setting.model, law)[:, None]
 
 
 def _write_histogram(

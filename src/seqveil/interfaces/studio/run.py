@@ -148,7 +148,4 @@ class Run:
         if self.setting.in_batches:
             return batches.smooth(self.setting, self._sent)
         model, columns = self.setting.model, self._columns[:, None, :]
-        weights = columns / columns.max(-1, keepdims=True)
-        _, laws = filtering.forward(model, weights)
-        filtering.smooth(model, laws, weights)
-        return filtering.symbols_of_streams(model, laws)[0]
+        return filtering.laws(model, columns / columns.max(-1, keepdims=True))[0]
