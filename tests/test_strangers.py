@@ -264,17 +264,13 @@ def test_a_spent_budget_leaves_a_side_file_with_a_state_too(dense, batch, capsys
         assert "kept  " in capsys.readouterr().out
 
 
-def test_a_side_file_stands_where_the_first_row_was_refused(dense, monkeypatch):
+@pytest.mark.parametrize("batch", [(), ("--batch", 2)])
+def test_a_side_file_stands_where_the_first_row_was_refused(dense, batch, capsys, monkeypatch):
     monkeypatch.chdir(dense)
-    frame = pl.read_csv("both.csv")
-    command = ("-m", "m.model", "-e", 1, "--budget", 2, "--when-spent", "error", "--state", "s.db", "--out", "out.csv")
-    assert run("release", "both.csv", *command) == 1
-    begun = pl.read_csv("out.csv").height
-    rest = frame[begun:].head(1), frame.with_columns(user=pl.lit("v")).head(1)
-    pl.concat([frame[:begun], *rest]).write_csv("both.csv")
-    assert run("release", "both.csv", *command) == 1
-    assert pl.read_csv("out.csv").height == begun
-    assert run("audit", "out.csv", "-m", "m.model") == 0
+    command = ("-m", "m.model", "-e", 2, "--budget", 1, "--when-spent", "error", *batch)
+    assert run("release", "both.csv", *command, "--state", "s.db", "--out", "out.csv") == 1
+    assert "at row" in capsys.readouterr().err
+    assert (dense / "out.csv.meta.json").exists()
 
 
 FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
@@ -307,3 +303,26 @@ def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
             seconds(np.array(["2024-01-01", far], "datetime64[D]"))
     with pytest.raises(InputError, match="expected a time"):
         seconds(np.array(["2262-01-01T00", "586500-06-01T00"], "datetime64[h]"))
+
+
+def test_a_cold_start_that_learned_nothing_says_so_and_is_refused_where_it_cannot_go(dense, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    assert run("release", "both.csv", "--cold-start", "-e", 1, "--out", "out.csv") == 0
+    said = capsys.readouterr().err
+    assert "none was learned" in said
+    assert "under the learned chain" not in said
+    for command in ("stats", "drift"):
+        assert run(command, "out.csv", "-m", "out.csv.versions") == 2
+        said = capsys.readouterr().err
+        assert "audit and decode" in said
+        assert "damaged" not in said
+    assert run("decode", "out.csv", "-m", "out.csv.versions", "--out", "decoded.csv") == 0
+    assert "learned from these very releases" not in capsys.readouterr().err
+
+
+def test_a_missing_time_column_names_its_own_option(dense, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    assert run("release", "both.csv", "-m", "m.model", "-e", 1, "--time-column", "when", "--out", "out.csv") == 2
+    said = capsys.readouterr().err
+    assert "--time-column" in said
+    assert "--user-column" not in said

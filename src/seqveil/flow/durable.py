@@ -23,6 +23,7 @@ from seqveil.audit.exact import ROUNDING
 from seqveil.coins import KeyedCoins, User
 from seqveil.errors import BudgetSpent, DataError, InputError
 from seqveil.files import Chunk, Columns, read
+from seqveil.files.reading import format_of
 from seqveil.flow import meta as side
 from seqveil.flow.appending import Appended
 from seqveil.flow.batched import order_column
@@ -428,10 +429,16 @@ def _users(part: Chunk) -> list[User]:
     return (part.users if plain else part.users.cast(pl.String)).to_list()
 
 
+def _holds_rows(out: FilePath) -> bool:
+    """Whether the output has more than its header; where the first row was refused, it has not."""
+    with open(out, "rb") as lines:
+        return sum(1 for _ in zip(lines, range(2), strict=False)) > (format_of(out, None) != "jsonl")
+
+
 def _digest(out: FilePath, setting: Setting, columns: Columns, releases: int) -> Digest:
     """The digest of the rows in the output, read back as an audit reads them: earlier runs wrote some of them."""
     digest = Digest()
-    if not releases:
+    if not releases or not _holds_rows(out):
         return digest
     received = Received(Source(out, columns), setting, None)
     if setting.in_batches:
