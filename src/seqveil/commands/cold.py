@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from seqveil.coldstart import ColdStart, Versions
     from seqveil.files import Columns
     from seqveil.flow import Decoded
+    from seqveil.model import MarkovModel
 
 
 def release(
@@ -139,3 +140,15 @@ def versions_in(model: Path, given: tuple[object, ...]) -> Versions | None:
     if any(option is not None for option in given):
         raise InputError("a file of versions says how the release was made; leave the options of the setting out")
     return Versions.load(model)
+
+
+def model_in(model: Path) -> MarkovModel:
+    """The model in a file, for a command that takes no versions."""
+    from seqveil.coldstart import Versions
+    from seqveil.model import MarkovModel
+
+    if Versions.is_one(model):
+        raise InputError(
+            f"{model.name} holds the versions of a cold start, which only audit and decode take; use those"
+        )
+    return MarkovModel.load(model)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqveil.commands import cold
 from seqveil.commands import options as o
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ def drift(
     """
     from seqveil.commands.output import emit_json, progress
     from seqveil.flow.drift import drift_file
-    from seqveil.model import MarkovModel
 
-    chain = MarkovModel.load(model)
+    chain = cold.model_in(model)
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     with progress(released, "looking for drift") as advance:
         found = drift_file(

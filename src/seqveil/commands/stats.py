@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.commands import cold
 from seqveil.commands import options as o
 
 if TYPE_CHECKING:
@@ -62,9 +63,8 @@ def stats(
     """
     from seqveil.commands.output import emit_json, progress
     from seqveil.flow.statistics import summarise_file
-    from seqveil.model import MarkovModel
 
-    chain = MarkovModel.load(model)
+    chain = cold.model_in(model)
     spend = (budget, horizon, window, window_releases, window_seconds, when_spent, ldp_budget)
     with progress(released, "counting", passes=2) as advance:
         found = summarise_file(

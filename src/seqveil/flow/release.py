@@ -18,7 +18,18 @@ from seqveil.flow import batched
 from seqveil.flow import meta as side
 from seqveil.flow.batched import Batcher
 from seqveil.flow.meta import BATCH, EPSILON, EVENT, PATH
-from seqveil.flow.rows import CHUNK_ROWS, Clock, FilePath, Progress, Rows, Source, Table, seconds, times_read_as
+from seqveil.flow.rows import (
+    CHUNK_ROWS,
+    Clock,
+    FilePath,
+    Progress,
+    Rows,
+    Source,
+    Table,
+    columns_for,
+    seconds,
+    times_read_as,
+)
 from seqveil.kernel import Floats, Ints
 from seqveil.roster import Accounts, Roster
 from seqveil.stream import NOTHING, REFUSED, UNKNOWN, Setting
@@ -90,7 +101,7 @@ def release_file(
     user's count of events before the row, or by a gap in `batch`.
     """
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
-    source = Source(data, columns or Columns(), format, sort, pace)
+    source = Source(data, columns_for(setting, columns), format, sort, pace)
     alphabet = _raw_alphabet(setting, on_unknown, out)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
     clock = Clock(setting)
