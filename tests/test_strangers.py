@@ -1,7 +1,9 @@
 """What strangers send: odd values, odd times, odd files. Nothing of it changes what others get, or ends a service."""
 
 import json
+import logging
 import math
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,15 +14,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
+from seqveil.client import Event, _body
 from seqveil.core.alphabet import Alphabet, Bins, Grid
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.times import seconds
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.files import Chunk
+from seqveil.interfaces.files.order import order_key
+from seqveil.interfaces.flow import rows
 from seqveil.interfaces.flow.release import release_file
 from seqveil.interfaces.mqtt import Payloads
+from seqveil.interfaces.service.bodies import OneSymbol
 from seqveil.interfaces.service.wording import Wording
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
+from served import running, words_setting
 
 LARGE = 2**53
 ALPHABETS = [
@@ -177,3 +186,143 @@ def test_a_library_call_takes_no_sequence_numbers_for_times(dense):
     with pytest.raises(DataError, match="time"):
         release_file(dense / "seq.csv", seconds_setting(), dense / "out.csv")
     assert not (dense / "out.csv").exists()
+
+
+class Odd(float):
+    """A float of somebody's own."""
+
+
+HELD = [
+    *(1, 1.5, "a", "", True, None, (1, 2), [1.5, 2], np.int64(3), np.float32(0.5), np.array([1, 2]), Odd(2.0), 2**60),
+]
+NOT_HELD = [
+    *(math.nan, math.inf, np.float32("nan"), np.float64("-inf"), Odd("nan"), Decimal(1), b"a", {1}, object(), 1j),
+    *(datetime(2024, 1, 1), np.datetime64("2024-01-01"), "\ud800", 10**5000, {"a": 1}, lambda: 1),
+]
+
+
+@given(values=st.lists(st.sampled_from(HELD + NOT_HELD), min_size=1, max_size=5))
+def test_the_client_sends_any_value_as_json_or_as_null(values):
+    for event, name in ((Event("u", 0, values[0]), "value"), (Event("u", 0, values), "values")):
+        row = json.loads(_body([event], name))["events"][0]
+        sent = row[name] if name == "values" else [row[name]]
+        for value, told in zip(values, sent, strict=name == "values"):
+            assert (told is None) == (value is None or any(value is each for each in NOT_HELD))
+    part = json.loads(_body([Event("u", 0, np.array([1.0, math.nan]))], "value"))["events"][0]["value"]
+    assert part == [1.0, None]
+
+
+@pytest.mark.parametrize("seq", [13.9, 13.0, "0", True, None, np.float64(1), np.True_, Decimal(1)])
+def test_the_client_refuses_a_sequence_number_that_is_not_whole(seq):
+    with pytest.raises(InputError, match="whole") as refused:
+        _body([Event("u", seq, "zq-secret")], "value")
+    assert "zq-secret" not in str(refused.value)
+
+
+def test_the_client_sends_times_and_users_as_the_service_takes_them():
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    times = [5, np.float32(1.5), "2024-05-01T12:00:00Z", noon, noon.replace(tzinfo=None), np.datetime64(1, "s")]
+    sent = json.loads(_body([Event(7, np.int64(k), "a", time) for k, time in enumerate(times)], "value"))["events"]
+    assert [row["user"] for row in sent] == ["7"] * len(times)
+    assert [row["seq"] for row in sent] == list(range(len(times)))
+    for row, expected in zip(sent, [5.0, 1.5, noon.timestamp(), noon.timestamp(), noon.timestamp(), 1.0], strict=True):
+        stamp = OneSymbol.model_validate_json(json.dumps(row)).time
+        assert seconds([stamp]).tolist() == [expected]
+    for user in (True, None, 1.5, b"u"):
+        with pytest.raises(InputError, match="user"):
+            _body([Event(user, 0, "a")], "value")
+    for time in (True, math.nan, b"x", [1]):
+        with pytest.raises(InputError, match="time"):
+            _body([Event("u", 0, "a", time)], "value")
+
+
+@pytest.mark.slow
+def test_a_refused_request_counts_the_unknown_values_that_it_drew(tmp_path, caplog):
+    setting = words_setting(budget=Budget(total=1.4, when_spent="error"))
+    with running(tmp_path, setting, key=None) as service, caplog.at_level(logging.INFO, "seqveil"):
+        tried = range(20)
+        k = next(k for k in tried if service.release({"user": "spent", "seq": k, "value": "home"}).status == 409)
+        spent = service.release({"user": "new", "seq": 0, "value": "zq"}, {"user": "spent", "seq": k, "value": "zq"})
+        assert spent.status == 409
+        assert [row["user"] for row in spent.json["releases"]] == ["new"]
+        assert b"seqveil_unknown_values_total 1.0" in service.ask("GET", "/metrics").content
+    logged = [vars(record).get("facts", {}) for record in caplog.records]
+    assert [facts.get("unknown") for facts in logged if facts.get("reason") == "budget-spent"][-1:] == [1]
+
+
+@pytest.mark.parametrize("batch", [(), ("--batch", 2)])
+def test_a_spent_budget_leaves_a_side_file_with_a_state_too(dense, batch, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    command = ("release", "both.csv", "-m", "m.model", "-e", 1, "--budget", 5, "--when-spent", "error", *batch)
+    command = (*command, "--state", "s.db", "--out", "out.csv")
+    for _ in range(2):  # a repeated run ends there again, and says the same
+        assert run(*command) == 1
+        assert "the output ends before it" in capsys.readouterr().err
+        side = json.loads((dense / "out.csv.meta.json").read_text())
+        assert 0 < side["releases"] < 60
+        assert run("audit", "out.csv", "-m", "m.model") == 0
+        assert "kept  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("batch", [(), ("--batch", 2)])
+def test_a_side_file_stands_where_the_first_row_was_refused(dense, batch, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    command = ("-m", "m.model", "-e", 2, "--budget", 1, "--when-spent", "error", *batch)
+    assert run("release", "both.csv", *command, "--state", "s.db", "--out", "out.csv") == 1
+    assert "at row" in capsys.readouterr().err
+    assert (dense / "out.csv.meta.json").exists()
+
+
+FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
+
+
+def column_of(order):
+    return Chunk(pl.Series(["u"] * order.len()), pl.Series([0] * order.len()), order, 1)
+
+
+def test_no_date_in_a_file_is_taken_for_another():
+    expected = [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in FAR]
+    dates = pl.Series("time", FAR).str.to_date()
+    for kind in (pl.Date, pl.Datetime("us"), pl.Datetime("ms")):
+        assert rows.seconds(column_of(dates.cast(kind)), "data").tolist() == expected
+    for text, stamp in zip(FAR, expected, strict=True):
+        if text[:4] == "2024":
+            assert rows.seconds(column_of(pl.Series("time", [text])), "data").tolist() == [stamp]
+        else:
+            with pytest.raises(DataError, match="row 2"):
+                order_key(pl.Series("time", ["2024-01-01", text]), lambda i: i + 1, "data")
+
+
+@pytest.mark.parametrize("date", ["9999-12-31", "5200-01-01"])
+def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
+    for column in (pl.Series("time", ["2024-01-01", date]), pl.Series("time", ["2024-01-01", date]).str.to_date()):
+        with pytest.raises(DataError, match="row 2"):
+            rows.seconds(column_of(column), "data")
+    for far in ("586500-06-01", "-290000-01-01", date, "NaT"):
+        with pytest.raises(InputError, match="expected a time"):
+            seconds(np.array(["2024-01-01", far], "datetime64[D]"))
+    with pytest.raises(InputError, match="expected a time"):
+        seconds(np.array(["2262-01-01T00", "586500-06-01T00"], "datetime64[h]"))
+
+
+def test_a_cold_start_that_learned_nothing_says_so_and_is_refused_where_it_cannot_go(dense, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    assert run("release", "both.csv", "--cold-start", "-e", 1, "--out", "out.csv") == 0
+    said = capsys.readouterr().err
+    assert "none was learned" in said
+    assert "under the learned chain" not in said
+    for command in ("stats", "drift"):
+        assert run(command, "out.csv", "-m", "out.csv.versions") == 2
+        said = capsys.readouterr().err
+        assert "audit and decode" in said
+        assert "damaged" not in said
+    assert run("decode", "out.csv", "-m", "out.csv.versions", "--out", "decoded.csv") == 0
+    assert "learned from these very releases" not in capsys.readouterr().err
+
+
+def test_a_missing_time_column_names_its_own_option(dense, capsys, monkeypatch):
+    monkeypatch.chdir(dense)
+    assert run("release", "both.csv", "-m", "m.model", "-e", 1, "--time-column", "when", "--out", "out.csv") == 2
+    said = capsys.readouterr().err
+    assert "--time-column" in said
+    assert "--user-column" not in said

@@ -39,9 +39,11 @@ def seconds(times: Iterable[Time] | NDArray[Any]) -> Floats:
     """
     given = times if isinstance(times, np.ndarray) else list(times)
     if isinstance(given, np.ndarray) and given.dtype.kind == "M":
+        days = given.astype("datetime64[D]").astype(np.float64)  # a coarse unit: in a finer one far dates wrap around
+        far = np.isnat(given) | ~(np.abs(days) < LATEST // DAY)
+        if far.any():  # as numbers they would be taken for milliseconds
+            raise _refused(int(far.argmax()))
         stamps: Floats = given.astype("datetime64[us]").astype(np.int64) / 1e6
-        if not (np.abs(stamps) < LATEST).all():  # as numbers they would be taken for milliseconds
-            raise _refused(int((np.abs(stamps) >= LATEST).argmax()))
         return stamps
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "iuf":
         given = np.array([_number(k, each) for k, each in enumerate(given)], np.float64)

@@ -11,24 +11,30 @@ import ipaddress
 import json
 import math
 import random
+import re
 import ssl
 import tempfile
 import threading
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from seqveil.core.coins import User
+import numpy as np
+
+from seqveil.core.coins import User, user_name
 from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
+from seqveil.core.times import Time
 from seqveil.release.stream import Setting
 
 RETRIED = (429, 503)
 LONGEST_WAIT = 30.0  # seconds between two attempts
+_HALF = re.compile("[\ud800-\udfff]")  # half a character, which no reader of JSON takes
 
 
 class ServiceError(SeqveilError):
@@ -53,12 +59,16 @@ class Unreachable(SeqveilError):
 
 
 class Event(NamedTuple):
-    """What to release: one symbol of a user, or one batch; `time` in seconds where the budget counts in them."""
+    """What to release: one symbol of a user, or one batch; `time` where the budget counts in seconds.
 
-    user: str
+    A value that JSON cannot hold (NaN, a date, bytes) is sent as null, which the service hides like any other that is
+    outside the alphabet.
+    """
+
+    user: User
     seq: int
     value: Any
-    time: float | None = None
+    time: Time | None = None
 
 
 @dataclass(frozen=True)
@@ -135,11 +145,11 @@ class Client:
         self._lock = threading.Lock()
         self._model: MarkovModel | None = None
 
-    def release(self, user: str, seq: int, value: Any, time: float | None = None) -> Release:
+    def release(self, user: User, seq: int, value: Any, time: Time | None = None) -> Release:
         """Release one symbol."""
         return self.release_many([Event(user, seq, value, time)])[0]
 
-    def release_batch(self, user: str, seq: int, values: Sequence[Any], time: float | None = None) -> Release:
+    def release_batch(self, user: User, seq: int, values: Sequence[Any], time: Time | None = None) -> Release:
         """Release one batch, where the service releases batches."""
         return self.release_batches([Event(user, seq, values, time)])[0]
 
@@ -151,14 +161,15 @@ class Client:
         """Release batches, so many in a request."""
         return [made for part in _parts(events, at_once) for made in self._release(part, "values")]
 
-    def account(self, user: str) -> Account:
+    def account(self, user: User) -> Account:
         """A user's ledger."""
-        found = self._json("GET", f"/v1/users/{quote(user, safe='')}/account")
+        found = self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}/account")
         figures = ("leakage", "most", "least", "by_composition", "ldp")
         return Account(**found | {name: float(found[name]) for name in figures})
 
-    def releases(self, user: str, since: int = 0) -> Iterator[Release]:
+    def releases(self, user: User, since: int = 0) -> Iterator[Release]:
         """What was released of a user, from sequence number `since` on."""
+        user = user_name(user)
         while True:
             query = urlencode({"since": since, "limit": 1000})
             page = self._json("GET", f"/v1/users/{quote(user, safe='')}/releases?{query}")
@@ -202,14 +213,7 @@ class Client:
         return f"Client({self._url})"
 
     def _release(self, events: list[Event], name: str) -> list[Release]:
-        rows = []
-        for event in events:
-            row = {"user": event.user, "seq": int(event.seq), name: _sendable(event.value)}
-            rows.append(row if event.time is None else row | {"time": float(event.time)})
-        try:
-            body = json.dumps({"events": rows}, default=_plain, allow_nan=False).encode()
-        except (TypeError, ValueError):
-            raise InputError("expected values that JSON has: text, numbers, true, false, null, pairs") from None
+        body = _body(events, name)
         return [_release(row) for row in self._json("POST", "/v1/release", body)["releases"]]
 
     def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
@@ -306,18 +310,47 @@ def _value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _body(events: list[Event], name: str) -> bytes:
+    """A request to release events; `name` says whether each holds a value or the values of a batch."""
+    rows = []
+    for event in events:
+        value = _sendable(event.value if name == "value" else list(event.value))
+        row = {"user": user_name(event.user), "seq": _whole(event.seq), name: value}
+        rows.append(row if event.time is None else row | {"time": _moment(event.time)})
+    return json.dumps({"events": rows}, allow_nan=False).encode()
+
+
 def _sendable(value: Any) -> Any:
-    """NaN and infinities, which JSON has not, as null: the service hides what is outside the alphabet."""
+    """The value as JSON has it; what JSON cannot hold as null: the service hides what is outside the alphabet."""
+    if hasattr(value, "tolist"):  # numpy's and others' scalars and arrays, as what they hold
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [_sendable(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, str):
+        return str(value) if value.isascii() or not _HALF.search(value) else None
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value) if value.bit_length() <= 1024 else None  # readers of JSON give up somewhere
+    return value if isinstance(value, bool) else None
 
 
-def _plain(value: Any) -> Any:
-    """NumPy scalars and arrays as what they hold."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError
+def _whole(seq: object) -> int:
+    if not isinstance(seq, (int, np.integer)) or isinstance(seq, bool):
+        raise InputError(f"expected a sequence number that is a whole number, got {type(seq).__name__}; count from 0")
+    return int(seq)
+
+
+def _moment(time: object) -> float | str:
+    """A time as the service takes it: a number, or ISO 8601 text."""
+    if isinstance(time, np.datetime64):
+        time = time.astype("datetime64[us]").item()
+    if isinstance(time, datetime):
+        return time.isoformat()
+    number = isinstance(time, (int, float, np.integer, np.floating)) and not isinstance(time, bool)
+    if isinstance(time, str) or (number and math.isfinite(time)):  # type: ignore[arg-type]
+        return str(time) if isinstance(time, str) else float(time)  # type: ignore[arg-type]
+    raise InputError(f"expected a time in seconds, as ISO 8601 text or a datetime, got {type(time).__name__}")
 
 
 def _problem(content: bytes) -> Mapping[str, Any]:

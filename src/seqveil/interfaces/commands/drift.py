@@ -37,10 +37,9 @@ def drift(
 
     Example: seqveil drift released.csv --model clicks.model
     """
-    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.flow.drift import drift_file
 
-    chain = MarkovModel.load(model)
+    chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:
         found = drift_file(
             released,

@@ -271,3 +271,15 @@ def check_model_out(out: Path) -> None:
 
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")
+
+
+def model_in(model: Path) -> MarkovModel:
+    """The model in a file, for a command that takes no versions."""
+    from seqveil.core.model import MarkovModel
+    from seqveil.receive.coldstart import Versions
+
+    if Versions.is_one(model):
+        raise InputError(
+            f"{model.name} holds the versions of a cold start, which only audit and decode take; use those"
+        )
+    return MarkovModel.load(model)

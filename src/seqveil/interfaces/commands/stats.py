@@ -50,10 +50,9 @@ def stats(
 
     Example: seqveil stats released.csv --model clicks.model --top 3
     """
-    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.flow.statistics import summarise_file
 
-    chain = MarkovModel.load(model)
+    chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
         found = summarise_file(
             released,

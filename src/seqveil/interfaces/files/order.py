@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _TIMES = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
+_YEARS = (1678, 2261)  # that 64 bits of nanoseconds reach
 
 
 def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
@@ -22,16 +23,23 @@ def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Seri
 
     if order.dtype == pl.String:
         text = pl.lit(order).str.replace(r"^(\S{10}) ", "${1}T")
-        times = [text.str.to_datetime(form, time_unit="ns", time_zone="UTC", strict=False) for form in _TIMES]
-        parsed = pl.select(pl.coalesce(times)).to_series()
-        if parsed.null_count():
-            bad = row(int(parsed.is_null().arg_max() or 0))
+        fine, coarse = (_parsed(text, unit) for unit in ("ns", "us"))
+        wrong = coarse.is_null() | ~coarse.dt.year().is_between(*_YEARS)  # in nanoseconds other years would wrap around
+        if wrong.any():
+            bad = row(int(wrong.arg_max() or 0))
             raise DataError(
-                f"{name}: row {bad}: column {order.name!r} must hold numbers or ISO 8601 times; write it so, "
-                "as in 2024-05-01T10:00:00Z"
+                f"{name}: row {bad}: column {order.name!r} must hold numbers or ISO 8601 times of the years "
+                f"{_YEARS[0]} to {_YEARS[1]}; write it so, as in 2024-05-01T10:00:00Z"
             )
-        order = parsed
+        order = fine
     return order.to_physical()
+
+
+def _parsed(text: pl.Expr, unit: Literal["ns", "us"]) -> pl.Series:
+    import polars as pl
+
+    times = [text.str.to_datetime(form, time_unit=unit, time_zone="UTC", strict=False) for form in _TIMES]
+    return pl.select(pl.coalesce(times)).to_series()
 
 
 class OrderCheck:

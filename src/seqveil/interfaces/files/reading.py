@@ -226,7 +226,8 @@ class _Reader:
             hide = len(missing) == len(wanted) and self.format in ("csv", "tsv")
             has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
             what = " and no column ".join(map(repr, missing))
-            self.refuse(f"no column {what} ({has}); name yours with --user-column and --value-column")
+            options = "--time-column" if missing == [self.columns.time] else "--user-column and --value-column"
+            self.refuse(f"no column {what} ({has}); name yours with {options}")
         if any(found.count(name) > 1 for name in wanted):
             self.refuse("a column that is needed appears twice in the header; rename one of the two")
         return wanted

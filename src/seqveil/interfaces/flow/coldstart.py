@@ -42,6 +42,8 @@ GUARANTEE = (
     "a factor e^{least:g}, up or down"
 )
 
+UNLEARNED = "no model is trusted, and none was learned: each release is {least:g}-LDP whatever the truth is"
+
 
 def values_of(source: Source, progress: Progress | None = None) -> Symbols:
     """The alphabet of the values that occur in a file. That they occur becomes public."""
@@ -145,7 +147,7 @@ def _account(start: ColdStart, held: int, seed: int | None) -> Released:
         composition=float(accounts.spent.max(initial=0.0)),
         ldp=float(accounts.ldp.max(initial=0.0)),
         private=seed is None,
-        guarantee=GUARANTEE.format(least=once, most=2 * once),
+        guarantee=(GUARANTEE if len(start.versions) > 1 else UNLEARNED).format(least=once, most=2 * once),
         warnings=tuple(warnings),
     )
 
@@ -336,4 +338,6 @@ def decode_cold(
             writer.write(table.frame(part, sheet.estimates[rows].astype(np.int64), more))
             at += part.n
     sure = float(sheet.confidence.mean(dtype=np.float64))
-    return Decoded(at, len(users), sure, sheet.expected, not_checked("the chain was learned from these very releases"))
+    learned = "the chain was learned from these very releases"
+    why = learned if len(versions) > 1 else "nothing was learned, so there is no chain to hold against them"
+    return Decoded(at, len(users), sure, sheet.expected, not_checked(why))

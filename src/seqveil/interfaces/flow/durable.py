@@ -22,6 +22,7 @@ from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns, read
+from seqveil.interfaces.files.reading import format_of
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.appending import Appended
 from seqveil.interfaces.flow.batched import order_column
@@ -78,8 +79,8 @@ def release_durably(
     uninterrupted run would have written it, and every release was on the disk before it was in the output. A finished
     run that is repeated changes nothing; rows added to the end of the input since are released after it (not for
     batches, whose short last ones are out). Where a row finds its user's budget spent and the policy is "error",
-    BudgetSpent is raised: the output ends before that row, all that was drawn stands, and a repeated run ends there
-    again without drawing anything.
+    BudgetSpent is raised: the output ends before that row and has its side file, all that was drawn stands, and a
+    repeated run ends there again without drawing anything.
 
     Parameters: as for `release_file`, but values outside the alphabet are hidden, or moved to the nearest, and never
     refused: receivers may watch the output, and a run that stops shows them where; `state`, which no other run may have
@@ -97,13 +98,21 @@ def release_durably(
     target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
     with Store.open(state, setting, key=key, coins=coins) as store, target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
-        order = run.go(progress)
+        spent: BudgetSpent | None = None
+        try:
+            run.go(progress)
+        except BudgetSpent as error:  # all that was drawn stands, so its side file does too
+            spent = error
+        order = run.order
         account = replace(account_of(setting, run, seed), times=run.times)  # type: ignore[arg-type]
         if account.private and not store.private:  # an earlier run was seeded, and its rows are in the output
             account = replace(account, private=False, warnings=(*account.warnings, SEEDED))
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
-        side.save(facts | {"private": account.private} | _across_versions(store), out, meta)
+        more = {} if spent is None else {"unfinished": True}
+        side.save(facts | {"private": account.private} | _across_versions(store) | more, out, meta)
+    if spent is not None:
+        raise spent
     return replace(account, unknown=run.unknown)
 
 
@@ -122,6 +131,7 @@ class _Run(ABC):
         self.seen, self.unknown = _Seen(), 0
         self._seen_upto: Callable[[int], _Seen] = lambda rows: self.seen
         self.times: str | None = None  # what they were read as
+        self.order: str | None = None  # the name of the order column
         saved, text = store.position(WHERE), store.position(TEXT)
         if isinstance(saved, str) and isinstance(text, bytes):
             self.position = Position(**json.loads(saved))
@@ -130,12 +140,12 @@ class _Run(ABC):
             self.position = Position()
             target.begin()
 
-    def go(self, progress: Progress | None) -> str | None:
-        """Release what is left, and return the name of the order column."""
-        begin, read, order = self.position.rows, 0, None
+    def go(self, progress: Progress | None) -> None:
+        """Release what is left."""
+        begin, read = self.position.rows, 0
         for part, codes in self.source.coded(self.alphabet, progress):
             times = seconds(part, self.source.name) if self.setting.budget.seconds is not None else None
-            order = None if part.order is None else part.order.name
+            self.order = None if part.order is None else part.order.name
             self.times = None if times is None else times_read_as(part)
             done = min(part.n, max(0, begin - read))
             if done:
@@ -156,7 +166,6 @@ class _Run(ABC):
         if not self.position.finished:
             self._commit_position(replace(self.position, finished=True))
         self.target.sync()
-        return order
 
     def _see(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
         before = self.seen.copy()
@@ -419,10 +428,16 @@ def _users(part: Chunk) -> list[User]:
     return (part.users if plain else part.users.cast(pl.String)).to_list()
 
 
+def _holds_rows(out: FilePath) -> bool:
+    """Whether the output has more than its header; where the first row was refused, it has not."""
+    with open(out, "rb") as lines:
+        return sum(1 for _ in zip(lines, range(2), strict=False)) > (format_of(out, None) != "jsonl")
+
+
 def _digest(out: FilePath, setting: Setting, columns: Columns, releases: int) -> Digest:
     """The digest of the rows in the output, read back as an audit reads them: earlier runs wrote some of them."""
     digest = Digest()
-    if not releases:
+    if not releases or not _holds_rows(out):
         return digest
     received = Received(Source(out, columns), setting, None)
     if setting.in_batches:

@@ -27,6 +27,7 @@ from seqveil.interfaces.flow.rows import (
     Rows,
     Source,
     Table,
+    columns_for,
     seconds,
     times_read_as,
 )
@@ -100,7 +101,7 @@ def release_file(
     user's count of events before the row, or by a gap in `batch`.
     """
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
-    source = Source(data, columns or Columns(), format, sort, pace)
+    source = Source(data, columns_for(setting, columns), format, sort, pace)
     alphabet = _raw_alphabet(setting, on_unknown, out)
     releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
     clock = Clock(setting)

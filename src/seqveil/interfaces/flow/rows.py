@@ -118,8 +118,12 @@ def seconds(chunk: Chunk, name: str) -> Floats:
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():
-        kind = pl.Duration("ns") if order.dtype in (pl.Duration, pl.Time) else pl.Datetime("ns")
-        return np.asarray(order.cast(kind).to_physical().to_numpy(), np.float64) / 1e9
+        stamps = _calendar(order)
+        wrong = ~(np.abs(stamps) < clock.LATEST)
+        if wrong.any():
+            row = chunk.row(int(wrong.argmax()))
+            raise DataError(f"{name}: row {row}: column {order.name!r} must hold times before the year 5138; mend it")
+        return stamps
     try:
         return clock.seconds(order.to_numpy())
     except InputError as error:
@@ -143,6 +147,17 @@ class Clock:
         check_times(self._setting, ids, times, latest[ids])
         np.maximum.at(latest, ids, times)
         self._latest = latest.tolist()
+
+
+def _calendar(order: pl.Series) -> Floats:
+    """Dates and times in seconds; as floats, because in a finer unit far ones would wrap around."""
+    import polars as pl
+
+    numbers = np.asarray(order.to_physical().to_numpy(), np.float64)
+    if order.dtype == pl.Date:
+        return numbers * clock.DAY
+    parts = {"ns": 1e9, "us": 1e6, "ms": 1e3}
+    return numbers / parts[getattr(order.dtype, "time_unit", "ns")]
 
 
 def times_read_as(chunk: Chunk) -> str | None:

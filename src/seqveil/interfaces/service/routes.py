@@ -15,9 +15,9 @@ from seqveil.interfaces.service.answers import account_of, page_of, releases_of
 from seqveil.interfaces.service.documents import refusals, requests, scoped
 from seqveil.interfaces.service.guard import covered, guarded
 from seqveil.interfaces.service.problems import Problem
-from seqveil.interfaces.service.state import Facts, Service
+from seqveil.interfaces.service.state import Facts, Service, Spent
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Job
+from seqveil.interfaces.service.writer import Job, Outcome
 from seqveil.release.stream import UNKNOWN
 
 UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=bodies.PRINTABLE)]
@@ -148,12 +148,22 @@ async def _finish(
     users, seqs = [event.user for event in events], [event.seq for event in events]
     facts: Facts = request.scope["seqveil"]
     facts.events, facts.users = len(events), users
-    made = await service.write(Job(users, seqs, coded, [event.time for event in events]))
-    facts.replayed = sum(made.replayed)
-    service.count(made)
-    facts.unknown = sum(count for count, again in zip(unknown, made.replayed, strict=True) if not again)
-    service.metrics.unknown.inc(facts.unknown)
+    try:
+        made = await service.write(Job(users, seqs, coded, [event.time for event in events]))
+    except Spent as spent:
+        _count(service, facts, spent.made, unknown)
+        raise
+    _count(service, facts, made, unknown)
     return Response(releases_of(users, seqs, made, service.wording.shown), media_type=JSON)
+
+
+def _count(service: Service, facts: Facts, made: Outcome, unknown: list[int]) -> None:
+    """Take what was drawn into the log line and the metrics."""
+    service.count(made)
+    facts.replayed = sum(made.replayed)
+    each = zip(unknown, made.replayed, made.refused, strict=True)
+    facts.unknown = sum(count for count, again, refused in each if not (again or refused))
+    service.metrics.unknown.inc(facts.unknown)
 
 
 def account(request: Request, user: UserPath) -> Response:

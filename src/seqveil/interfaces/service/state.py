@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
@@ -35,6 +36,14 @@ class Facts:
     replayed: int = 0
     unknown: int = 0  # values outside the alphabet among those released
     users: list[str] = field(default_factory=list)
+
+
+class Spent(Problem):
+    """A budget is spent; what was `made` of the request all the same stands."""
+
+    def __init__(self, made: Outcome, detail: str, **members: Any) -> None:
+        super().__init__("budget-spent", detail, **members)
+        self.made = made
 
 
 class Service:
@@ -88,9 +97,8 @@ class Service:
     def _spent(self, job: Job, error: BudgetSpent) -> Problem:
         """What is refused, and what was released beside it for good."""
         made: Outcome = error.made
-        self.count(made)
         rows = rows_of(job.users, job.seqs, made, self.wording.shown)
-        return Problem("budget-spent", str(error), position=error.places[0], refused=error.places, releases=rows)
+        return Spent(made, str(error), position=error.places[0], refused=error.places, releases=rows)
 
     def count(self, made: Outcome) -> None:
         """Take what a request was released as into the metrics."""

@@ -16,7 +16,7 @@ from seqveil.receive.statistics import posterior, unbiased
 from seqveil.release.stream import Setting
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
-DESIGN = "nothing about the data: each release is inverted, and only the release's coins are random"
+DESIGN = "nothing about the data, except that rows outside the alphabet count as draws from the belief"
 LEARNED = "users are independent and follow one chain of order 1, which is learned from the releases"
 
 
