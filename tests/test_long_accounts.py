@@ -265,3 +265,15 @@ def lift_of(sent, codes: np.ndarray) -> float:
     if isinstance(sent, TreeRelease):
         return sent.lift(codes)
     return float(sent.lifts[sent.book.support.row(codes, sent.book.distortion)])
+
+
+def test_a_release_is_charged_for_a_symbol_that_only_its_logarithm_remembers():
+    model = MarkovModel([0.5, 0.5], np.eye(2))  # never moves
+    setting = Setting.of(model, "randomized_response", 4.0)
+    state = stream.State.start(setting)
+    for _ in range(200):  # 800 nats for symbol 0: no float remembers the other one
+        seen, state = stream.observe(setting, state, np.array([0]))
+    told, _ = stream.observe(setting, state, np.array([1]))
+    assert seen.beliefs[0, 1] == 0.0
+    assert seen.costs[0] == pytest.approx(4.0, rel=1e-6)
+    assert told.costs[0] == pytest.approx(4.0, rel=1e-6)

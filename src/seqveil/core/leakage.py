@@ -58,6 +58,20 @@ def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> tuple[Floats
     return down[:, 0], up[:, 1]
 
 
+def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
+    """What a release costs: the most that it moved the belief in a symbol, |log lift|, either way, rounded up: (B,).
+
+    `low` and `high` are the least and largest weight over the symbols that the model allows (`weight_range` of
+    `filtering.possible`), `marginal` their mean under the belief, a sum of `terms` products. A release that the belief
+    ruled out (an unsound mechanism's) tells all there is to tell.
+
+    >>> cost(np.array([1, 2]), np.array([3, 2]), np.array([2.0, 2.0]), 2).round(3).tolist()
+    [0.693, 0.0]
+    """
+    least, most = between(low, high, marginal, terms)
+    return np.where(marginal > 0, np.maximum(most, -least), np.inf) + 0.0
+
+
 def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.nan_to_num(np.log(column / marginal[:, None]), nan=0.0, posinf=np.inf, neginf=-np.inf)

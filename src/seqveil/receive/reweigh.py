@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from seqveil.core import filtering
 from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, Ints, outward, slack
-from seqveil.core.leakage import Account, extremes
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, outward, slack
+from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.release import batches, fleet, stream
@@ -183,17 +183,9 @@ def _move(
     model: MarkovModel, state: Shadowed, act: Callable[[stream.State], tuple[stream.Released, stream.State]]
 ) -> tuple[Weighed, Shadowed]:
     released, own = act(state.own)
-    columns = released.columns
     beliefs = filtering.symbols(model, state.states)
-    ahead, marginal = filtering.move(model, state.states, columns)
-    possible = filtering.possible(model, state.states)
-    least, most = extremes(columns, marginal, possible, model.size)
-    # a release that the belief ruled out (an unsound mechanism's) tells all there is to tell
-    costs = np.where(marginal > 0, np.maximum(most, -least), np.inf) + 0.0
-    costs[released.codes == stream.NOTHING] = 0.0
-    account = state.account.charge(model, columns, marginal, possible)
-    after = Shadowed(own, ahead, account)
-    return Weighed(released, beliefs, marginal / float(1 << 62), costs), after
+    ahead, account, weights = stream.charge(model, state.states, state.account, released.columns)
+    return Weighed(released, beliefs, weights.marginal / DENOMINATOR, weights.costs), Shadowed(own, ahead, account)
 
 
 def _weigh_batch(model: MarkovModel, states: Floats, sent: Sent, length: int) -> tuple[Floats, float, float]:

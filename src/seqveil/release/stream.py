@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from seqveil.core import times as clock
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
-from seqveil.core.leakage import Account, between, weight_range
+from seqveil.core.leakage import Account, cost, weight_range
+from seqveil.core.model import MarkovModel
 from seqveil.core.symbols import UNKNOWN as UNKNOWN
 from seqveil.release import accounting
 from seqveil.release.accounting import GONE, Window
@@ -63,10 +65,34 @@ class Released:
     epsilons: Floats  # (B,)
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
+    weights: Weights
+
+    @cached_property
+    def costs(self) -> Floats:
+        """What each release cost (`leakage.cost`), 0 where nothing was released: (B,)."""
+        return self.weights.costs
 
     def take(self, users: Part) -> Released:
         """Of some users."""
         return Released(*(getattr(self, f.name)[users] for f in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The columns of releases as a chain weighs them: least, largest and mean weight over what it allows, (B,) each."""
+
+    low: Ints
+    high: Ints
+    marginal: Floats
+    terms: int  # of each mean
+
+    @property
+    def costs(self) -> Floats:
+        """What each release cost (`leakage.cost`): (B,)."""
+        return cost(self.low, self.high, self.marginal, self.terms)
+
+    def __getitem__(self, users: Part) -> Weights:
+        return Weights(self.low[users], self.high[users], self.marginal[users], self.terms)
 
 
 def step(
@@ -290,17 +316,16 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         for epsilon, users in levels:
             codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
     refused = codes == REFUSED
-    states, account, (low, high, marginal) = _account(setting, state, columns)
+    states, account, weights = charge(model, state.states, state.account, columns)
+    released = Released(codes, epsilons, columns, beliefs, weights)
     window = state.window
     if setting.budget.span is not None:
-        least, most = between(low, high, marginal, model.size)
-        cost = np.where(silent, 0.0, np.maximum(most, -least))
         # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
         now = np.where(refused, window.latest, moment(setting, state, times))
-        window = window if refused.all() else window.push(now, cost, setting.budget.span)
+        window = window if refused.all() else window.push(now, released.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp)
-    return Released(codes, epsilons, columns, beliefs), _unmoved(state, after, refused) if refused.any() else after
+    return released, _unmoved(state, after, refused) if refused.any() else after
 
 
 def _unmoved(before: State, after: State, rows: Mask) -> State:
@@ -336,17 +361,21 @@ def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown |
     return codes, columns
 
 
-def _account(setting: Setting, state: State, columns: Ints) -> tuple[Floats, Account, tuple[Ints, Ints, Floats]]:
-    """Law of the next states, the account, and least, largest and mean weight of each release."""
-    model = setting.model
-    quick = None if np.isinf(state.account.most).any() else fast.update(model, state.states, columns)
+def charge(model: MarkovModel, states: Floats, account: Account, columns: Ints) -> tuple[Floats, Account, Weights]:
+    """Take in releases by their columns under a chain: laws of the next states, the account, and what they weigh.
+
+    Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
+    """
+    quick = None if np.isinf(account.most).any() else fast.update(model, states, columns)
     if quick is not None:
-        states, marginal, low, high = quick
-        return states, fast.charge(model, state.account, columns, marginal, low, high), (low, high, marginal)
-    states, marginal = filtering.move(model, state.states, columns)
-    possible = filtering.possible(model, state.states)
-    account = state.account.charge(model, columns, marginal, possible)
-    return states, account, (*weight_range(columns, possible), marginal)
+        ahead, marginal, low, high = quick
+        after = fast.charge(model, account, columns, marginal, low, high)
+    else:
+        ahead, marginal = filtering.move(model, states, columns)
+        possible = filtering.possible(model, states)
+        low, high = weight_range(columns, possible)
+        after = account.charge(model, columns, marginal, possible)
+    return ahead, after, Weights(low, high, marginal, model.size)
 
 
 def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:

@@ -17,7 +17,6 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import extremes
 from seqveil.interfaces.studio.ask import Ask
 from seqveil.interfaces.studio.offer import offers
 from seqveil.interfaces.studio.source import Source
@@ -147,10 +146,8 @@ class Tally:
         """One symbol of each stream."""
         weights = made.beliefs * made.columns
         marginal = weights.sum(1)
-        least, most = extremes(made.columns, marginal, made.beliefs > 0, self._setting.model.size)
-        worst = np.where(marginal > 0, np.maximum(most, -least), np.inf)
         guess = self._setting.distortion.best_guess(np.where(marginal[:, None] > 0, weights, made.columns))
-        self.count(truth, made.codes, guess, float(worst.max()))
+        self.count(truth, made.codes, guess, float(made.costs.max()))
 
     def count(self, truth: Ints, released: Ints, guess: Ints, worst: float) -> None:
         costs: list[Floats] = [self._setting.distortion.between(truth, each) for each in (released, guess)]

@@ -16,7 +16,6 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import extremes
 from seqveil.core.mechanisms import Sent
 from seqveil.interfaces.studio.ask import Ask
 from seqveil.interfaces.studio.source import Source
@@ -64,7 +63,7 @@ class Run:
         t, before = self.done, self._state.spent[0]
         made, self._state = stream.step(self.setting, self._state, self.raw[t : t + 1], self._coins)
         self._released[t] = made.codes[0]
-        self._columns[t], self._beliefs[t] = made.columns[0], made.beliefs[0]
+        self._columns[t], self._beliefs[t], self._costs[t] = made.columns[0], made.beliefs[0], made.costs[0]
         self._note(slice(t, t + 1), self._state.spent[0] - before if made.epsilons[0] else 0.0)
         self._figures[0, t] = made.epsilons[0]
         self.done = t + 1
@@ -121,14 +120,7 @@ class Run:
     @property
     def costs(self) -> Floats:
         """The most that each release moved a belief; that of a batch stands at its first event."""
-        if self.setting.in_batches:
-            return self._costs[: self.done]
-        columns, beliefs = self._columns[: self.done], self._beliefs[: self.done]
-        marginal = (beliefs * columns).sum(1)
-        least, most = extremes(columns, marginal, beliefs > 0, self.setting.model.size)
-        # a release that the belief ruled out (an unsound mechanism's) tells all there is to tell
-        cost = np.where(marginal > 0, np.maximum(most, -least), np.inf)
-        return np.where(self.released == stream.NOTHING, 0.0, cost)
+        return self._costs[: self.done]
 
     @property
     def online(self) -> Floats:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import extremes
 from seqveil.core.mechanisms import Sent
 from seqveil.release import batches
 from seqveil.release.accounting import Budget, Composition, compose
@@ -277,11 +276,7 @@ class _Watched(Roster):
 
         def play(rows: NDArray[np.intp], events: NDArray[np.intp]) -> Released:
             made = self._live.observe(rows, codes[events], None if times is None else times[events])
-            marginal = (made.beliefs * made.columns).sum(1)
-            least, most = extremes(made.columns, marginal, made.beliefs > 0, self.setting.model.size)
-            # a release that the belief ruled out (an unsound mechanism's) tells all there is to tell
-            cost = np.where(marginal > 0, np.maximum(most, -least), np.inf)
-            self.costs[events] = np.where(made.codes == NOTHING, 0.0, cost)
+            self.costs[events] = made.costs
             return made
 
         return self._play(users, play, times)

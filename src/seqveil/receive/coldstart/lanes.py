@@ -8,7 +8,7 @@ computed anew under its chain from those very columns: exact, whatever model had
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from seqveil.core import filtering
 from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
-from seqveil.core.leakage import Account, extremes
+from seqveil.core.layout import Layout
+from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
 from seqveil.receive.coldstart.versions import Version
 from seqveil.receive.learn import Evidence
@@ -112,13 +113,6 @@ class Lanes:
         self._log = None
 
 
-def worst_release(made: Released, model: MarkovModel) -> Floats:
-    """The most that each release moved the belief in a symbol, |log lift|, rounded up: (B,)."""
-    marginal = (made.beliefs * made.columns).sum(1)
-    least, most = extremes(made.columns, marginal, made.beliefs > 0, model.size)
-    return np.where(made.codes < 0, 0.0, np.maximum(most, -least))
-
-
 class _Log:
     """Columns of all releases in their order; equal ones are kept once where that is easy to see."""
 
@@ -176,18 +170,10 @@ class _Log:
         """Law of the next state and exact account of every user under a chain, from the columns."""
         table, whose, index = self._joined()
         states, account = filtering.start(model, users), Account.start(model, users)
-        order = np.argsort(whose, kind="stable")
-        lengths = np.bincount(whose, minlength=users)
-        begins = np.cumsum(lengths) - lengths
-        going = np.argsort(-lengths, kind="stable")
-        for t in range(int(lengths.max(initial=0))):
-            going = going[: int((lengths[going] > t).sum())]
-            columns = table[index[order[begins[going] + t]]]
-            law = states[going]
-            moved, marginal = filtering.move(model, law, columns)
-            possible = filtering.possible(model, law)
-            charged = account.take(going).charge(model, columns, marginal, possible)
-            for name in ("most", "least", "ahead_most", "ahead_least"):
-                getattr(account, name)[going] = getattr(charged, name)
-            states[going] = moved
+        for places in Layout.of(whose).steps():
+            rows = whose[places]
+            moved, charged, _ = stream.charge(model, states[rows], account.take(rows), table[index[places]])
+            states[rows] = moved
+            for f in fields(Account):
+                getattr(account, f.name)[rows] = getattr(charged, f.name)
         return states, account

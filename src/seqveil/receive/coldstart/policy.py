@@ -17,7 +17,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.symbols import Symbols
-from seqveil.receive.coldstart.lanes import Lanes, worst_release
+from seqveil.receive.coldstart.lanes import Lanes
 from seqveil.receive.coldstart.versions import Version, Versions, first_version, next_version
 from seqveil.receive.learn import Chain, Evidence, Learned, learn
 from seqveil.receive.learn.learner import LARGEST
@@ -82,7 +82,7 @@ class _Users:
                 break
             made = act(ids[left], left)
             codes[left], epsilons[left] = made.codes, made.epsilons
-            costs[left] = worst_release(made, self.lanes.version.setting.model)
+            costs[left] = made.costs
             refused[ids[left[made.codes == REFUSED]]] = True
             self.events += int((made.codes != REFUSED).sum())
         self.worst_release = max(self.worst_release, float(costs.max(initial=0.0)))
