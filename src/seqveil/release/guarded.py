@@ -34,7 +34,7 @@ from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.core.symbols import WITHHELD
 from seqveil.release import stream
-from seqveil.release.stream import Released, Setting, State
+from seqveil.release.stream import Released, Setting, State, charge
 
 NAME = "guarded"
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
@@ -181,10 +181,8 @@ def _after(plan: Guarding, public: Public, made: Table, drawn: int) -> tuple[Rel
     setting, state, model = plan.setting, public.state, plan.model
     column = made.column(drawn)
     codes, epsilons = made.outputs[[drawn]], np.array([setting.epsilon])
-    released = Released(codes, epsilons, column[None], filtering.symbols(model, state.states))
-    states, marginal = filtering.move(model, state.states, released.columns)
-    possible = filtering.possible(model, state.states)
-    account = state.account.charge(model, released.columns, marginal, possible)
+    states, account, weights = charge(model, state.states, state.account, column[None])
+    released = Released(codes, epsilons, column[None], filtering.symbols(model, state.states), weights)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     after = State(states, state.steps + 1, spent, state.saved, account, state.window, ldp)
     return released, Public(after, public.watches.observe(column))
