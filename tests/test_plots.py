@@ -150,5 +150,5 @@ def test_the_pictures_of_the_docs_can_be_drawn(tmp_path, monkeypatch):
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):
     _canvas._picture.cache_clear()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"seqveil\[plots\]"):
+    with pytest.raises(InputError, match=r"a picture needs matplotlib; in the clone .*'\.\[plots\]'"):
         plots.account([1.0], [1.0])

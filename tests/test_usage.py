@@ -5,6 +5,7 @@ import shlex
 import pytest
 import typer
 
+from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.cli import app, main
 
 ROOT = typer.main.get_command(app)
@@ -109,3 +110,11 @@ def test_a_word_that_is_no_set_is_answered_with_the_sets(said):
     code, err = said("compare", "mnsbc")
     assert code == 2
     assert "a data set among msnbc, diginetica" in err
+
+
+def test_a_missing_package_is_told_by_its_extra_and_a_missing_module_of_ours_is_not():
+    remedy = r"^the bridge needs paho; in the clone .* pip install -e '\.\[mqtt\]'$"
+    with pytest.raises(InputError, match=remedy), needs_extra("the bridge", "mqtt"):
+        raise ModuleNotFoundError(name="paho.mqtt")
+    with pytest.raises(ModuleNotFoundError), needs_extra("the bridge", "mqtt"):
+        raise ModuleNotFoundError(name="seqveil.lost")
