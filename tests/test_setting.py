@@ -37,7 +37,8 @@ def settings(draw):
     mechanism = draw(st.sampled_from(["tree", "tree_ldp", "auto"] if batch > 1 else ["optimal", "balanced", "tree"]))
     schedule = sv.Schedule(draw(st.integers(1, 4)), draw(st.none() | st.floats(0, 1)))
     distortion = draw(st.sampled_from(["hamming", "absolute", "squared"]))
-    return Setting.of(MODEL, mechanism, draw(POSITIVE), distortion, schedule, draw(budgets()), batch)
+    epsilon = min(draw(POSITIVE), 16.0 / schedule.period)  # what a pulse may spend at most
+    return Setting.of(MODEL, mechanism, epsilon, distortion, schedule, draw(budgets()), batch)
 
 
 @given(settings())

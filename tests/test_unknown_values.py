@@ -15,7 +15,7 @@ import reference_streams as ref
 import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core import fast, filtering
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, from_json
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
@@ -252,7 +252,7 @@ def test_hide_gives_every_value_outside_the_one_code(symbols, values, codes):
     assert hiding.encode(values).tolist() == codes
     assert symbols.watched().encode(values).tolist() == codes
     assert [hiding.encode_one(value) for value in values] == codes
-    assert sv.alphabet.from_json(hiding.to_json()) == hiding
+    assert from_json(hiding.to_json()) == hiding
     assert hiding.fingerprint() == symbols.fingerprint()
     with pytest.raises(UnknownSymbol):
         hiding.strict.encode(values)

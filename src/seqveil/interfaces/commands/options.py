@@ -39,7 +39,7 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     >>> list(inspect.signature(show).parameters)
     ['data', 'user_column', 'value_column', 'time_column', 'json']
     >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, json=False)
-    Columns(user='who', value='value', time=None)
+    Columns(user='who', value='value', time=None, clock=False)
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, dict[str, inspect.Parameter]] = {}
