@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,20 +18,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a stream stands: what was released, what it leaked, what is left. Public, and free of raw data."""
-
-    releases: int
-    leakage: float
-    most: float
-    least: float
-    by_composition: float
-    ldp: float
-    budget_left: float | None
-    private: bool
+from seqveil.release.releases import Standing, left_of
 
 
 class Session:
@@ -194,22 +180,16 @@ class Session:
         return self._setting.model.alphabet.decode(sent.codes)
 
     def standing(self) -> Standing:
-        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""
+        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left.
+
+        Its `releases` are the symbols released, those of batches one by one.
+        """
         with self._lock:
-            state, setting, released = self._state, self._setting, self._released
-        spent, leaked = float(state.spent[0]), float(state.account.worst[0])
-        left = None if setting.budget.total is None else max(0.0, setting.budget.total - leaked)
-        most, least = float(state.account.most[0]), float(state.account.least[0])
-        return Standing(
-            released,
-            leaked,
-            most,
-            least,
-            spent,
-            float(state.ldp[0]),
-            left,
-            self.private,
-        )
+            state, released = self._state, self._released
+        account = state.account
+        leaked, most, least = float(account.worst[0]), float(account.most[0]), float(account.least[0])
+        spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
+        return Standing(None, int(state.steps[0]), released, leaked, most, least, spent, ldp, left, self.private)
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""

@@ -147,11 +147,11 @@ def _run(
     from seqveil.core import fast
     from seqveil.core.coins import key_file
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
-    from seqveil.release.store import Store
+    from seqveil.release.streams import Streams
 
     fast.load()  # now rather than while somebody waits
     topics, secret = Topics(*patterns), None if key is None else key_file(key, create=True)
-    with Store.open(state, setting, key=secret, gaps=gaps) as store:  # type: ignore[arg-type]
+    with Streams.open(state, setting, key=secret, gaps=gaps) as store:  # type: ignore[arg-type]
         link = Link(broker, topics.subscription)
         policies = {"on_unknown": on_unknown, "on_refused": on_refused}
         working = Bridge(store, link, topics, log=_log, **policies)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.interfaces.spark.bucket import Kept
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.job import Job
-from seqveil.release.store.live import Live
+from seqveil.release.store.packing import small
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ class Release(StatefulProcessor):
         self._users = handle.getMapState(USERS, StructType([name]), KEPT)
         self._facts = handle.getValueState(FACTS, StructType([StructField("facts", StringType())]))
         self._told = None
-        if not Live(self._job.setting, 0).small:
+        if not small(self._job.setting):
             place = StructType([name, StructField("chunk", LongType())])
             self._told = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
 

@@ -189,13 +189,12 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
 
 def _observed(setting: stream.Setting, streams: list[Ints], times: list[Floats] | None) -> Ints:
     """Columns of all releases, step by step, from an observer's replay; streams come longest first."""
-    from seqveil.release import fleet
 
     state, columns = stream.State.start(setting, len(streams)), []
     for t in range(streams[0].size):
         going = sum(codes.size > t for codes in streams)
         if going < len(state):
-            state = fleet.take(state, np.arange(going))
+            state = state.take(np.arange(going))
         codes = np.array([each[t] for each in streams[:going]], np.int64)
         stamps = None if times is None else np.array([each[t] for each in times[:going]])
         seen, state = stream.observe(setting, state, codes, stamps)
