@@ -9,8 +9,7 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
-from seqveil.interfaces.spark.bucket import Memory as Shelf
-from seqveil.interfaces.spark.bucket import ShelfStore
+from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
 from seqveil.release import stream
 from seqveil.release.accounting import Budget
 from seqveil.release.store import GAP, Memory, StateStore, packing
@@ -32,7 +31,7 @@ class Kinds:
     """A store of each kind, and the same one again as another process would find it."""
 
     def __init__(self, folder: Path):
-        self.folder, self.shelf = folder, Shelf()
+        self.folder, self.kept = folder, KeptInMemory()
 
     def memory(self, setting) -> StateStore:
         return Memory(setting)
@@ -41,7 +40,7 @@ class Kinds:
         return Database(self.folder / "s.db", codec_of(setting))
 
     def spark(self, setting) -> StateStore:
-        return ShelfStore(setting, self.shelf, USERS)
+        return SparkStore(setting, self.kept, USERS)
 
 
 @pytest.fixture(params=["memory", "file", "spark"])

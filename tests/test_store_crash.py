@@ -114,12 +114,12 @@ store.release(["ann"], [0], [0])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 names = [f"user {{k}}" for k in range(3000)]
 try:
-    store.release(["ann", *names], [1] + [0] * 3000, [0] * 3001)
+    store.release(["ann", *names], [0] * 3001, [1] + [0] * 3000)
 except StoreError as error:
     print(error)
 print(store.standing("ann").events, store.standing("user 0"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(store.release(["ann"], [1], [0]).replayed[0])
+print(store.release(["ann"], [0], [1]).replayed[0])
 store.close()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -246,13 +246,16 @@ class Call:
         return None
 
     def _entry(self, plan: Plan, done: Places, at: Places, who: Slots, live: Live) -> Entry:
-        codec, codes = codec_of(self.setting), self.made.codes[at]
+        released = who[self.made.codes[at] >= 0]
+        if not live.tells:
+            return live.entry(who, released, np.zeros((0, 3), np.int64), b"")
+        codec = codec_of(self.setting)
         lengths = [self.raw[k].size for k in at.tolist()] if self.setting.in_batches else []
         records, sizes = codec.pack(self.made, at, None if self.times is None else self.times[at], lengths)
         pieces = np.stack([live.ids(who), sizes, np.ones(who.size, np.int64)], axis=1)
         if plan.skips is not None:
             records, pieces = _with_gaps(codec, records, pieces, plan.skips[done])
-        return live.entry(who, who[codes >= 0], pieces, records)
+        return live.entry(who, released, pieces, records)
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,6 +171,11 @@ class Live:
     def next_seqs(self, slots: Slots) -> Ints:
         return self.state.steps[slots]
 
+    @property
+    def tells(self) -> bool:
+        """Whether the store keeps releases."""
+        return self._store.keeps_releases
+
     def ids(self, slots: Slots) -> Ints:
         return self._ids[slots]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.coins import Coins
-from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
+from seqveil.core.errors import BudgetSpent, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Batch, Sent
 from seqveil.core.mechanisms.auto import choose
@@ -142,10 +142,12 @@ class Releaser(ABC):
         try:
             made = self._streams.release(users, raw, None, times)
         except SeqveilError as error:
-            if isinstance(error, InputError) or not (self._drawn or isinstance(error, BudgetSpent)):
+            if not isinstance(error.made, Releases):
                 raise
             made = error.made
             if not isinstance(error, BudgetSpent):
+                if not self._drawn and made.refused.all():
+                    raise  # nothing to keep
                 self.failure = error
         self._drawn = True
         self._spent.update(users[k] for k in np.flatnonzero(made.refused))

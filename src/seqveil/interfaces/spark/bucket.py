@@ -1,6 +1,6 @@
 """The users of one bucket: what is kept of each between micro-batches, as a store of states.
 
-Nothing here knows Spark. A `Shelf` holds what is kept; Spark's state store is one, a dictionary another.
+Nothing here knows Spark. `KeptUsers` are in Spark's state store, or in a dictionary.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     waiting: bytes = b""  # the sealed symbols of a batch that is not full
 
 
-class Shelf(Protocol):
+class KeptUsers(Protocol):
     """Where what is kept of the users of a bucket lies."""
 
     def get(self, user: User) -> Kept | None: ...
@@ -47,8 +47,8 @@ class Shelf(Protocol):
     def tell(self, user: User, chunk: int, records: bytes) -> None: ...
 
 
-class Memory:
-    """A shelf in memory: for a frame that is released in one go."""
+class KeptInMemory:
+    """In memory: for a frame that is released in one go."""
 
     def __init__(self) -> None:
         self._kept: dict[User, Kept] = {}
@@ -68,21 +68,21 @@ class Memory:
 
 
 def bucket(
-    setting: Setting, coins: Coins | KeyedCoins, shelf: Shelf, users: Sequence[User], gaps: Gaps = "refuse"
+    setting: Setting, coins: Coins | KeyedCoins, kept_users: KeptUsers, users: Sequence[User], gaps: Gaps = "refuse"
 ) -> Streams:
-    """The streams of a bucket, for these users, by the names that the shelf has for them.
+    """The streams of these users of a bucket, named as they are kept.
 
     Refuses the policy "error": a micro-batch cannot keep what it has drawn and fail, and what is drawn must stand.
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> streams = bucket(setting, KeyedCoins(bytes(32)), Memory(), ["ann"])
+    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptInMemory(), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
     """
     refuse_error(setting)
-    return Streams(setting, ShelfStore(setting, shelf, users), coins, gaps=gaps, memory=MEMORY)
+    return Streams(setting, SparkStore(setting, kept_users, users), coins, gaps=gaps, memory=MEMORY)
 
 
 def refuse_error(setting: Setting) -> None:
@@ -91,17 +91,17 @@ def refuse_error(setting: Setting) -> None:
         raise InputError('Spark cannot end in the middle of a batch of rows; use when_spent="stop" (--when-spent stop)')
 
 
-class ShelfStore:
-    """A shelf as a store of states. Where a state is small the releases are not kept: Spark's output has them.
+class SparkStore:
+    """What Spark keeps as a store of states. Where a state is small the releases are not kept: Spark's output has them.
 
-    Whoever owns the shelf drops what a failed try has put on it; the next try has the same coins.
+    Spark drops what a failed try has kept; the next try has the same coins.
     """
 
     name, durable = "Spark's state store", True
 
-    def __init__(self, setting: Setting, shelf: Shelf, users: Sequence[User]) -> None:
-        self._codec, self._shelf, self._small = codec_of(setting), shelf, packing.small(setting)
-        self._shown = {user_name(user): user for user in users}  # a number is one on the shelf, and text in a release
+    def __init__(self, setting: Setting, kept_users: KeptUsers, users: Sequence[User]) -> None:
+        self._codec, self._kept, self.keeps_releases = codec_of(setting), kept_users, not packing.small(setting)
+        self._shown = {user_name(user): user for user in users}  # a number is kept as one, and is text in a release
         self._names: list[User] = []
         self._before: dict[int, Kept] = {}
 
@@ -115,7 +115,7 @@ class ShelfStore:
     def find(self, names: Sequence[User]) -> list[Row | None]:
         found: list[Row | None] = []
         for name in names:
-            kept = self._shelf.get(self._shown.get(str(name), name))
+            kept = self._kept.get(self._shown.get(str(name), name))
             if kept is None:
                 found.append(None)
                 continue
@@ -136,13 +136,13 @@ class ShelfStore:
     def append(self, entry: Entry) -> None:
         size = len(entry.states) // max(1, entry.ids.size)
         ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)[:, :3]]).tolist()
-        if not self._small:
+        if self.keeps_releases:
             self._tell(entry)
         for k, (user, events, releases, spent, most, least) in enumerate(ledgers):
             kept = Kept(events, releases, spent, most, least, entry.states[k * size : (k + 1) * size])
             before = self._before.get(user, kept)
             kept = self._before[user] = kept._replace(symbols=before.symbols, waiting=before.waiting)
-            self._shelf.put(self._names[user], kept)
+            self._kept.put(self._names[user], kept)
 
     def _tell(self, entry: Entry) -> None:
         """Keep the releases themselves, in chunks: a large state is computed from them again."""
@@ -156,21 +156,21 @@ class ShelfStore:
         for user, pieces in more.items():
             name = self._names[user]
             chunk, filled = divmod(self._before[user].events if user in self._before else 0, CHUNK)
-            blob = (self._shelf.told(name, chunk) if filled else b"") + b"".join(pieces)
+            blob = (self._kept.told(name, chunk) if filled else b"") + b"".join(pieces)
             left = filled + counts[user]
             while left:
                 end = self._codec.cut(blob, min(CHUNK, left))
-                self._shelf.tell(name, chunk, blob[:end])
+                self._kept.tell(name, chunk, blob[:end])
                 blob, chunk, left = blob[end:], chunk + 1, left - min(CHUNK, left)
 
     def put_aside(self, ids: Ints, states: bytes) -> None:
         """Nothing: the states are here already."""
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
-        if self._small:
+        if not self.keeps_releases:
             raise InputError("a bucket of small states keeps no releases; read them from the query's output")
         for chunk in range(since // CHUNK, -(-events // CHUNK)):
-            told = self._codec.unpack(self._shelf.told(self._names[user], chunk), chunk * CHUNK)
+            told = self._codec.unpack(self._kept.told(self._names[user], chunk), chunk * CHUNK)
             yield from (stored for stored in told if stored.seq >= since)
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:

@@ -22,7 +22,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.symbols import Symbols
 from seqveil.core.times import seconds
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
-from seqveil.interfaces.spark.bucket import Kept, Memory, Shelf, bucket
+from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, KeptUsers, bucket
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.waiting import END, Filled, Seal, collect
 from seqveil.release import batches
@@ -83,7 +83,7 @@ class Job:
         mark = hashlib.blake2b(key=self._secret, digest_size=8, person=b"seqveil-mark").hexdigest()
         return json.dumps({"setting": json.loads(described_as(self.setting)), "buckets": self.buckets, "key": mark})
 
-    def release(self, rows: pd.DataFrame, shelf: Shelf, end: bool = False) -> pd.DataFrame:
+    def release(self, rows: pd.DataFrame, kept_users: KeptUsers, end: bool = False) -> pd.DataFrame:
         """The released rows of these; `end`: short batches go out too."""
         _refuse_holes(rows, (USER, SEQ, TIME))
         codes = self._coded(rows, end)
@@ -95,8 +95,8 @@ class Job:
             raise DataError("a sequence number is below 0; number each user's events from 0")
         times = seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
         if self.setting.in_batches:
-            return self._in_batches(users, seqs, codes, times, shelf, end)
-        made = bucket(self.setting, self.coins, shelf, users, self.gaps).release(users, codes, seqs, times)
+            return self._in_batches(users, seqs, codes, times, kept_users, end)
+        made = bucket(self.setting, self.coins, kept_users, users, self.gaps).release(users, codes, seqs, times)
         at = np.flatnonzero(~made.replayed & (made.codes >= 0))
         shown = rows[USER].to_numpy()[at]
         return self._frame(shown, seqs[at], made.codes[at], {EPSILON: made.epsilons[at]})
@@ -122,17 +122,17 @@ class Job:
         return codes
 
     def _in_batches(
-        self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, shelf: Shelf, end: bool
+        self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, kept_users: KeptUsers, end: bool
     ) -> pd.DataFrame:
         stamps: Iterable[float | None] = [None] * len(users) if times is None else times.tolist()
         events = zip(users, seqs.tolist(), codes.tolist(), stamps, strict=True)
-        filled, waiting = collect(self.setting.batch, self.seal, shelf.get, iter(events), end)
+        filled, waiting = collect(self.setting.batch, self.seal, kept_users.get, iter(events), end)
         numbers, at = np.array(filled.numbers, np.int64), None if times is None else np.array(filled.times)
-        streams = bucket(self.setting, self.coins, shelf, filled.users)
+        streams = bucket(self.setting, self.coins, kept_users, filled.users)
         made = streams.release(filled.users, filled.codes, numbers, at)
         for user, (symbols, sealed) in waiting.items():
-            kept = shelf.get(user) or Kept(0, 0, 0, 0, 0, b"")
-            shelf.put(user, kept._replace(symbols=symbols, waiting=sealed))
+            kept = kept_users.get(user) or Kept(0, 0, 0, 0, 0, b"")
+            kept_users.put(user, kept._replace(symbols=symbols, waiting=sealed))
         return self._batch_frame(filled, made)
 
     def _batch_frame(self, filled: Filled, made: Releases) -> pd.DataFrame:
@@ -237,7 +237,7 @@ def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
         raise DataError("two events of a user have the same order, so which comes first is not known; number them")
     starts = np.flatnonzero(new)
     seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    released = job.release(rows.assign(**{SEQ: seqs}), Memory(), end=True)
+    released = job.release(rows.assign(**{SEQ: seqs}), KeptInMemory(), end=True)
     user, name = job.names[:2]
     first = dict(zip(users[starts].tolist(), starts.tolist(), strict=True))
     at = np.array([first[u] for u in released[user].tolist()], np.intp) + released[name].to_numpy().astype(np.intp)

@@ -52,9 +52,9 @@ class Release(StatefulProcessor):
 
         with guarded():
             self._agree()
-            shelf = _StateShelf(self._users, self._told)
-            released = self._job.release(pd.concat(list(rows), ignore_index=True), shelf)
-            shelf.save()
+            users = _InStateStore(self._users, self._told)
+            released = self._job.release(pd.concat(list(rows), ignore_index=True), users)
+            users.save()
         yield released
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
@@ -91,8 +91,8 @@ def refuse_other(before: dict[str, Any], now: dict[str, Any]) -> None:
     )
 
 
-class _StateShelf:
-    """Spark's state store as a shelf: each user is asked for once, and written once by `save`."""
+class _InStateStore:
+    """Users kept in Spark's state store: each is asked for once, and written once by `save`."""
 
     def __init__(self, users: Any, told: Any) -> None:
         self._users, self._told = users, told

@@ -51,7 +51,7 @@ SCHEMA = (
 class Database:
     """One open state file; every method but the readers runs inside `transaction`."""
 
-    durable = True
+    durable = keeps_releases = True
 
     @property
     def largest(self) -> float:

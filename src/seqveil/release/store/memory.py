@@ -33,8 +33,9 @@ class Memory:
     name, largest, durable = "memory", float("inf"), False
 
     def __init__(self, setting: Setting, releases: bool = True) -> None:
-        self._codec, self._keeps = codec_of(setting), releases
+        self._codec, self.keeps_releases = codec_of(setting), releases
         self._index: dict[User, int] = {}
+        self._added: list[User] = []  # users of the present call
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
         self._log: list[tuple[Ints, bytes]] = []  # releases of the latest calls
         self._told: dict[int, list[Stored]] = {}  # of those before
@@ -45,11 +46,11 @@ class Memory:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        before = len(self._index)
+        self._added = []
         try:
             yield
         except BaseException:
-            for user in list(self._index)[before:][::-1]:
+            for user in self._added[::-1]:
                 if self._counts[self._index[user], 0]:
                     break  # an event of this user is drawn, which stands
                 del self._index[user]
@@ -77,6 +78,7 @@ class Memory:
     def add(self, names: Sequence[User], room: int) -> list[int]:
         first = len(self._index)
         self._index.update((name, first + k) for k, name in enumerate(names))
+        self._added += names
         lacking = len(self._index) - len(self._counts)
         if lacking > 0:
             more = max(lacking, len(self._counts))
@@ -86,7 +88,7 @@ class Memory:
 
     def append(self, entry: Entry) -> None:
         self._counts[entry.ids], self._figures[entry.ids] = entry.counts, entry.figures
-        if self._keeps:
+        if self.keeps_releases:
             self._log.append((entry.pieces, entry.records))
 
     def put_aside(self, ids: Ints, states: bytes) -> None:
@@ -103,14 +105,14 @@ class Memory:
             self._file.write(states[k * size : (k + 1) * size])
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
-        if not self._keeps:
+        if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(setting), or a state file")
         self._settle()
         yield from self._told.get(user, [])[since:]
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
         self._settle()
-        return {(user, seq): self._told[user][seq] for user, seq in wanted if self._keeps}
+        return {(user, seq): self._told[user][seq] for user, seq in wanted if self.keeps_releases}
 
     def _settle(self) -> None:
         """Sort the releases of the latest calls by user."""

@@ -47,13 +47,14 @@ class Entry(NamedTuple):
     figures: Floats  # (K, 4) Σε, both sides of the leakage, the LDP level
     states: bytes  # K states of one size; nothing where the store does not want them
     pieces: Ints  # (E, 3) user, bytes and number of records of each piece of `records`
-    records: bytes
+    records: bytes  # of the releases; nothing where the store does not keep them
 
 
 class StateStore(Protocol):
     """Keeps users by name. Every method but `position` and `fact` is called inside `transaction`."""
 
     name: str  # for error messages
+    keeps_releases: bool  # whether `append` gets the releases; else what came before can be told apart, and no more
     durable: bool  # whether `append` gets the states; else `put_aside` does, when there is no room for them
 
     @property
