@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import best
-from seqveil import Fleet, MarkovModel, Setting
+from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SystemCoins
+from seqveil.release.stream import State, step
 
 USERS, EVENTS = 10_000, 10
 EPSILON = 1.0
@@ -60,6 +61,7 @@ def measure(n: int, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def release(model: MarkovModel, mechanism: str, codes: np.ndarray) -> None:
-    fleet, rows, coins = Fleet(Setting.of(model, mechanism, EPSILON), USERS), np.arange(USERS), SystemCoins()
+    setting, coins = Setting.of(model, mechanism, EPSILON), SystemCoins()
+    state = State.start(setting, USERS)
     for event in codes:
-        fleet.release(rows, event, coins)
+        _, state = step(setting, state, event, coins)

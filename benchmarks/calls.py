@@ -22,9 +22,8 @@ from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.release.accounting import Budget
-from seqveil.release.roster import Roster
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 TRIES = 3  # of a call that is refused
@@ -182,7 +181,7 @@ class InStore:
     """A store; each stream is a new user's."""
 
     def __init__(self, path: Path, setting: Setting, coins: Coins | None = None) -> None:
-        self.store, self._user = Store.open(path, setting, coins=coins or SeededCoins(0)), 0
+        self.store, self._user = Streams.open(path, setting, coins=coins or SeededCoins(0)), 0
 
     def begin(self) -> None:
         self._user += 1
@@ -192,40 +191,39 @@ class InStore:
         return f"u{self._user}"
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
-        from seqveil.release.store import OutOfOrder
+        from seqveil.release.streams import OutOfOrder
 
         try:
-            return Seen(tuple(self.store.release([self.user] * len(raw), list(seqs), raw).codes.tolist()), False)
+            return Seen(tuple(self.store.release([self.user] * len(raw), raw, list(seqs)).codes.tolist()), False)
         except BudgetSpent as spent:
             return Seen(() if spent.made is None else tuple(spent.made.codes.tolist()), True)
         except OutOfOrder:
             return Seen((), True)
 
     def ledger(self) -> float:
-        account = self.store.account(self.user)
+        account = self.store.standing(self.user)
         return 0.0 if account is None else account.leakage
 
 
-class InRoster:
-    """A roster, new for each stream; where an event was refused, the client begins with it again."""
+class InMemory:
+    """Streams in memory, new for each stream; where an event was refused, the client begins with it again."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
 
     def begin(self) -> None:
-        self._roster = Roster(self._setting)
+        self._streams = Streams(self._setting, coins=SeededCoins(0))
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
-        done = sum(self._roster.accounts().events.tolist())
+        done = sum(self._streams.standings().events.tolist())
         left = raw[max(0, done - seqs.start) :]
         try:
-            codes, _ = self._roster.release(["ann"] * len(left), np.array(left, np.int64), SeededCoins(0))
-            return Seen(tuple(codes.tolist()), False)
+            return Seen(tuple(self._streams.release(["ann"] * len(left), left).codes.tolist()), False)
         except BudgetSpent as spent:
-            return Seen(() if spent.made is None else tuple(spent.made[0].tolist()), True)
+            return Seen(() if spent.made is None else tuple(spent.made.codes.tolist()), True)
 
     def ledger(self) -> float:
-        leakage = self._roster.accounts().leakage
+        leakage = self._streams.standings().leakage
         return float(leakage.max(initial=0.0))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Alphabet, Fleet, MarkovModel, Setting
+from seqveil import Alphabet, MarkovModel, Setting, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts
@@ -142,8 +142,8 @@ def _raw(split: Split) -> MarkovModel:
 
 
 def release(setting: Setting, truth: Ints, seed: int) -> Ints:
-    fleet, coins, rows = Fleet(setting, len(truth)), SeededCoins(seed), np.arange(len(truth))
-    return np.stack([fleet.release(rows, step, coins).codes for step in truth.T], axis=1)
+    many, rows = Streams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    return np.stack([many.release(rows, step).codes for step in truth.T], axis=1)
 
 
 def msnbc(data: Path | None) -> Split | None:

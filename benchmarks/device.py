@@ -10,10 +10,11 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.scale import EPSILON, SYMBOLS, rate, sticky
-from seqveil import Fleet, Setting
+from seqveil import Setting
 from seqveil.core import cores, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.release.accelerated import DeviceFleet
+from seqveil.release.stream import State, step
 
 
 def run(data: Path | None) -> list[dict[str, float]]:
@@ -69,10 +70,10 @@ def same(users: int, events: int = 3) -> bool:
     """Whether device and core release the same codes and come to the same beliefs, to the last bit."""
     model = sticky(SYMBOLS)
     setting = Setting.of(model, "optimal", EPSILON)
-    ours, theirs = DeviceFleet(setting, users), Fleet(setting, users)
+    ours, theirs = DeviceFleet(setting, users), State.start(setting, users)
     mine, other = SeededCoins(5), SeededCoins(5)
     for event in np.ascontiguousarray(model.sample(events, users, seed=2).T):
-        released = theirs.release(np.arange(users), event, other)
+        released, theirs = step(setting, theirs, event, other)
         if not np.array_equal(ours.release(event, mine), released.codes):
             return False
-    return np.array_equal(ours.states(), theirs.state.states)
+    return np.array_equal(ours.states(), theirs.states)

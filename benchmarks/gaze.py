@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Fleet, Grid, MarkovModel, Setting
+from seqveil import Grid, MarkovModel, Setting, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
@@ -89,11 +89,11 @@ def in_batches(model: MarkovModel, costs: Distortion, streams: list[Any], size: 
 
 def one_by_one(model: MarkovModel, costs: Distortion, streams: list[Any], name: str, factor: int) -> Row:
     setting = Setting.of(model, name, factor * PER_SECOND / FRAMES, costs)
-    fleet, coins, rows = Fleet(setting, len(streams)), SeededCoins(1), np.arange(len(streams))
+    many, rows = Streams(setting, coins=SeededCoins(1)), np.arange(len(streams))
     truth, spent, codes = np.stack(streams), [], []
     for sample in truth.T:
         begun = time.process_time()
-        codes.append(fleet.release(rows, sample, coins).codes)
+        codes.append(many.release(rows, sample).codes)
         spent.append((time.process_time() - begun) / len(streams))
     made = np.stack(codes, axis=1)
     guesses = [costs.best_guess(decode_codes(setting, codes[None])[0]) for codes in made]

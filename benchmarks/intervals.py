@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import Fleet, MarkovModel, Setting
+from seqveil import MarkovModel, Setting, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.receive.statistics import summarise
 
@@ -31,8 +31,8 @@ def chain(n: int, seed: int, stay: float) -> MarkovModel:
 def covered(setting: Setting, truth: MarkovModel, users: int, length: int, seed: int) -> tuple[list[float], str]:
     """Share of the intervals of each kind that hold the true count."""
     n, raw = setting.model.n, truth.sample(length, users, seed)
-    fleet, coins, rows = Fleet(setting, users), SeededCoins(seed + 10**6), np.arange(users)
-    released = np.stack([fleet.release(rows, raw[:, t], coins).codes for t in range(length)], axis=1)
+    many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(users)
+    released = np.stack([many.release(rows, raw[:, t]).codes for t in range(length)], axis=1)
     found = summarise(setting, np.repeat(rows, length).tolist(), released.ravel(), window=length // 2)
     seen, moves = np.bincount(raw.ravel(), minlength=n), np.zeros((n, n))
     np.add.at(moves, (raw[:, :-1].ravel(), raw[:, 1:].ravel()), 1)

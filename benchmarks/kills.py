@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil import Setting
 from seqveil.core.model import MarkovModel
-from seqveil.release.roster import Roster
-from seqveil.release.store import Store
-from seqveil.release.store.live import units
+from seqveil.release.store import Memory
+from seqveil.release.store.packing import units
+from seqveil.release.streams import Streams
 
 MECHANISM = "balanced"
 
@@ -84,16 +84,16 @@ def verdict(folder: Path) -> dict[str, int]:
     data, out = (pl.read_csv(folder / f"{name}.csv") for name in ("data", "out"))
     rows = np.bincount(out["seq"].to_numpy(), minlength=data.height)
     setting = Setting.of(MarkovModel.load(folder / "model.npz"), MECHANISM, EPSILON)
-    receiver = Roster(setting)
+    receiver = Streams(setting, Memory(setting, releases=False))
     for part in out.iter_slices(20_000):
         receiver.observe(part["user"].to_list(), part["value"].to_numpy().astype(np.int64))
-    implied = receiver.accounts()
-    with Store.open(folder / "state.db", setting) as store:
-        kept = store.accounts()
+    implied = receiver.standings()
+    with Streams.open(folder / "state.db", setting) as store:
+        kept = store.standings()
     place = {user: k for k, user in enumerate(kept.users)}
     order = np.array([place[user] for user in implied.users])
     off = kept.events[order] != implied.events
-    for name, sign in (("spent", 1), ("most", 1), ("least", -1)):
+    for name, sign in (("by_composition", 1), ("most", 1), ("least", -1)):
         off |= units(sign * getattr(kept, name)[order]) != units(sign * getattr(implied, name))
     return {
         "lost": int((rows == 0).sum()),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import find
-from seqveil import Fleet, MarkovModel, Setting
+from seqveil import MarkovModel, Setting, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
@@ -67,11 +67,11 @@ def run(data: Path | None) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name, epsilon, period in CASES:
         setting = Setting.of(model, name, epsilon, schedule=period)
-        fleet, coins, users = Fleet(setting, USERS), SeededCoins(7), np.arange(USERS)
-        released = np.stack([fleet.release(users, clicks, coins).codes for clicks in truth.T], axis=1)
+        many, users = Streams(setting, coins=SeededCoins(7)), np.arange(USERS)
+        released = np.stack([many.release(users, clicks).codes for clicks in truth.T], axis=1)
         online, smooth = (decode_codes(setting, released, smooth=s).argmax(2) for s in (False, True))
         wrong = [float((guess != truth).mean()) for guess in (released, online, smooth)]
-        leakage = float(fleet.state.account.worst.max())
+        leakage = float(many.standings().leakage.max())
         sound = "" if setting.mechanism.sound else f"  NOT sound: promised {epsilon * CLICKS:g}"
         shown = "".join(f"{w:>10.3f}" for w in wrong)
         title = setting.mechanism.name

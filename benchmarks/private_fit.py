@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqveil import Fleet, MarkovModel, Setting, datasets
+from seqveil import MarkovModel, Setting, Streams, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
 from seqveil.core.symbols import Symbols
@@ -41,8 +41,8 @@ class Split:
 def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
     """Share of wrong symbols after the receiver's filter, released with the optimum at every 4th symbol."""
     setting = Setting.of(model, "optimal", RELEASE, schedule=PERIOD)
-    fleet, coins, rows = Fleet(setting, len(truth)), SeededCoins(seed), np.arange(len(truth))
-    released = np.stack([fleet.release(rows, symbols, coins).codes for symbols in truth.T], axis=1)
+    many, rows = Streams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    released = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
     return float((decode_codes(setting, released, smooth=False).argmax(2) != truth).mean())
 
 

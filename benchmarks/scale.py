@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import best, find
-from seqveil import Fleet, MarkovModel, Session, Setting, distortion
+from seqveil import MarkovModel, Session, Setting, distortion
 from seqveil.core import fast
 from seqveil.core.coins import BITS, SystemCoins
 from seqveil.release import batches
-from seqveil.release.stream import State
+from seqveil.release.stream import State, step
 
 USERS, SYMBOLS, EPSILON = 100_000, 17, 1.0
 MECHANISMS = ("optimal", "crr", "randomized_response")
@@ -42,12 +42,13 @@ def run(data: Path | None) -> dict[str, Any]:
 
 def rate(model: MarkovModel, mechanism: str, users: int, events: int = 6, epsilon: float = EPSILON) -> float:
     """Events a second of the quickest of some rounds, after two to warm up; release, belief and exact account."""
-    fleet, rows, coins = Fleet(Setting.of(model, mechanism, epsilon), users), np.arange(users), SystemCoins()
+    setting, coins = Setting.of(model, mechanism, epsilon), SystemCoins()
+    state = State.start(setting, users)
     codes = np.ascontiguousarray(model.sample(events + 2, users, seed=1).T)
     spent = []
     for event in codes:
         start = time.perf_counter()
-        fleet.release(rows, event, coins)
+        _, state = step(setting, state, event, coins)
         spent.append(time.perf_counter() - start)
     return users / min(spent[2:])
 
@@ -188,12 +189,13 @@ def growth() -> dict[str, list[list[float]]]:
 
 def history() -> list[list[float]]:
     model, users = sticky(SYMBOLS), 1000
-    fleet, rows, coins = Fleet(Setting.of(model, "optimal", EPSILON), users), np.arange(users), SystemCoins()
+    setting, coins = Setting.of(model, "optimal", EPSILON), SystemCoins()
+    state = State.start(setting, users)
     codes = np.ascontiguousarray(model.sample(10_000, users, seed=4).T)
     curve, spent = [], []
     for at, event in enumerate(codes, 1):
         start = time.perf_counter()
-        fleet.release(rows, event, coins)
+        _, state = step(setting, state, event, coins)
         spent.append(1e6 * (time.perf_counter() - start) / users)
         if at in (100, 1000, 10_000):
             curve.append([float(at), float(np.median(spent[-90:]))])

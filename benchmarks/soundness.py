@@ -31,7 +31,7 @@ def _calls() -> dict[str, dict[str, float]]:
                 stored = calls.InStore(Path(folder, f"{name}-{policy}.db"), setting)
                 got = [
                     calls.worst_of_all(place, script, setting, length)
-                    for place in (calls.InRoster(setting), stored)
+                    for place in (calls.InMemory(setting), stored)
                     for length in range(1, EVENTS + 1)
                 ]
                 stored.store.close()

@@ -12,8 +12,8 @@ import numpy as np
 
 from seqveil import MarkovModel, Setting
 from seqveil.core import fast
-from seqveil.release.store import Store
 from seqveil.release.store.database import WAL_PAGES
+from seqveil.release.streams import Streams
 
 EVENTS, GROUP, SYMBOLS, EPSILON, TIMES = 200_000, 1000, 17, 1.0, 2
 AN_HOUR = 1_800_000
@@ -48,12 +48,12 @@ def run(data: Path | None) -> list[dict[str, float]]:
 def soak(users: int = 1000) -> dict[str, float]:
     """Resident memory along 1.8 million events in a store that stays open: an hour at 500 a second."""
     setting, quarters, seen = Setting.of(chain(), "balanced", EPSILON), 4, []
-    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "state.db"), setting) as store:
+    with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "state.db"), setting) as store:
         for quarter in range(quarters):
             for group in range(AN_HOUR // quarters // users):
                 seq = quarter * (AN_HOUR // quarters // users) + group
                 names = [f"user-{user}" for user in range(users)]
-                store.release(names, np.full(users, seq), np.full(users, seq % SYMBOLS))
+                store.release(names, np.full(users, seq % SYMBOLS), np.full(users, seq))
             seen.append(resident())
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
     shown = ", ".join(f"{each:.0f}" for each in seen)
@@ -88,10 +88,10 @@ def chain() -> MarkovModel:
 def durable(stream: list[tuple[list[str], np.ndarray, np.ndarray]], mechanism: str, key: bytes | None = None) -> float:
     setting = Setting.of(chain(), mechanism, EPSILON)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder, "state.db"), setting, key=key)
+        store = Streams.open(Path(folder, "state.db"), setting, key=key)
         start = time.perf_counter()
         for k, (users, seqs, codes) in enumerate(stream):
-            store.release(users, seqs, codes, positions={"source": (k + 1) * GROUP})
+            store.release(users, codes, seqs, positions={"source": (k + 1) * GROUP})
         store.close()  # settles the log: part of the work
         return EVENTS / (time.perf_counter() - start)
 

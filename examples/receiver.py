@@ -43,7 +43,7 @@ class LiveDecoder:
         return filtering.symbols(model, law)
 
     def _pass(self) -> np.ndarray:
-        from seqveil.release.store.live import skipped
+        from seqveil.release.live import skipped
 
         self.state = skipped(self.setting, self.state)
         return np.zeros((0, self.setting.model.n))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import Fleet, MarkovModel, Setting, mechanisms
+from seqveil import MarkovModel, Setting, Streams, mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
@@ -208,8 +208,8 @@ def online() -> Figures:
     for name in ("randomized_response", "mutual_information", "optimal", "crr"):
         made = []
         for symbols in (codes, changed):
-            fleet, coins = Fleet(Setting.of(STICKY, name, EPSILON), 1), SeededCoins(1)
-            made.append([int(fleet.release(np.arange(1), s[None], coins).codes[0]) for s in symbols])
+            many = Streams(Setting.of(STICKY, name, EPSILON), coins=SeededCoins(1))
+            made.append([int(many.release([0], s[None]).codes[0]) for s in symbols])
         found[f"{name}: early releases unchanged"] = made[0][:4] == made[1][:4]
     scales = {length: markov_quilt.scale(STICKY, length, 1.0).sigma for length in (5, 10, 20)}
     return found | {f"quilt: σ for a stream of {length}": sigma for length, sigma in scales.items()}

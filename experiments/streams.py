@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil import Fleet, MarkovModel, Setting
+from seqveil import MarkovModel, Setting, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
@@ -57,9 +57,9 @@ def release(setting: Setting, truth: Codes, seed: int, decode: bool = True) -> d
     """Released and best guesses in hindsight for streams (B, T), and the largest true leakage of a stream."""
     if isinstance(setting.mechanism, BatchMechanism):
         return _in_batches(setting, truth, seed, decode)
-    fleet, coins, rows = Fleet(setting, len(truth)), SeededCoins(seed), np.arange(len(truth))
-    made = np.stack([fleet.release(rows, symbols, coins).codes for symbols in truth.T], axis=1)
-    found: dict[str, Any] = {"released": made, "leakage": float(fleet.state.account.worst.max())}
+    many, rows = Streams(setting, coins=SeededCoins(seed)), np.arange(len(truth))
+    made = np.stack([many.release(rows, symbols).codes for symbols in truth.T], axis=1)
+    found: dict[str, Any] = {"released": made, "leakage": float(many.standings().leakage.max())}
     if decode:
         together = max(1, TOGETHER // (made.shape[1] * setting.model.size))
         parts = [made[k : k + together] for k in range(0, len(made), together)]

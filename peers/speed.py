@@ -16,9 +16,10 @@ import numpy as np
 
 from peers.environments import MULTI_FREQ, OPENDP, PURE, Unavailable, ask, set_up
 from peers.response import speed_cases
-from seqveil import Fleet, MarkovModel, Setting
+from seqveil import MarkovModel, Setting
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
+from seqveil.release.stream import State, step
 
 SIZES = (17, 100)
 EPSILON = 1.0
@@ -65,11 +66,12 @@ def fleet_rates(n: int) -> dict[str, float]:
     codes = np.ascontiguousarray(model.sample(events, users, seed=n).T)
     rates = {}
     for mechanism in MECHANISMS:
-        fleet, rows, coins = Fleet(Setting.of(model, mechanism, EPSILON), users), np.arange(users), SystemCoins()
+        setting, coins = Setting.of(model, mechanism, EPSILON), SystemCoins()
+        state = State.start(setting, users)
         spent = []
         for event in codes:
             start = time.perf_counter()
-            fleet.release(rows, event, coins)
+            _, state = step(setting, state, event, coins)
             spent.append(time.perf_counter() - start)
         rates[f"seqveil {mechanism}"] = users / min(spent)
     return rates

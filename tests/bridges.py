@@ -11,8 +11,8 @@ import numpy as np
 from mosquitto import Client, until
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 VALUES = ["zq-left", "zq-right", "zq-up"]
@@ -61,7 +61,7 @@ class Place:
     @contextmanager
     def bridge(self, setting=None, key=KEY, gaps="refuse", version=5, **options):
         """A bridge at work in another thread; it must end without an error."""
-        with Store.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
+        with Streams.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
             link = Link(self.broker(version=version), self.topics.subscription)
             made = Bridge(store, link, self.topics, log=lambda *line: self.log.append(line), **options)
             failures, begin = [], len(self.log)

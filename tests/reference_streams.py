@@ -140,3 +140,21 @@ def release_paths(setting, length, state=None, columns=()):
             continue
         _, after = stream.observe(setting, state, np.array([code]))
         yield from release_paths(setting, length - 1, after, (*columns, kernel.column(index)))
+
+
+class Rows:
+    """Streams without names, one row each: `State.move` and a step, and nothing else."""
+
+    def __init__(self, setting, users=0):
+        self.setting, self.state = setting, stream.State.start(setting, users)
+
+    def release(self, rows, codes, coins, times=None):
+        made, self.state = self.state.move(rows, lambda part: stream.step(self.setting, part, codes, coins, times))
+        refused = made.codes == stream.REFUSED
+        if refused.any():
+            raise stream.budget_spent(self.setting, refused, made)
+        return made
+
+    def observe(self, rows, codes, times=None):
+        made, self.state = self.state.move(rows, lambda part: stream.observe(self.setting, part, codes, times))
+        return made

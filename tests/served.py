@@ -19,8 +19,8 @@ from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.server import server as http_server
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 WORDS = ["home", "work", "gym", "shop"]
@@ -61,7 +61,7 @@ class Running:
         gaps = options.get("gaps", "refuse")
         self.config = ServeConfig(no_auth=not auth, port=0, **options)
         self.config.check()
-        self.store = Store.open(self.folder / "state.db", setting, key=key, gaps=gaps)
+        self.store = Streams.open(self.folder / "state.db", setting, key=key, gaps=gaps)
         self.app = create_app(self.store, setting, self.config)
         self.server = http_server(self.app, self.config)
         self.server.config.port = 0

@@ -1,4 +1,4 @@
-"""A fleet on a device releases what `Fleet` releases, to the last bit; here on torch's CPU device."""
+"""A fleet on a device releases what `Streams` releases, to the last bit; here on torch's CPU device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Budget, Fleet, MarkovModel, Setting, errors
+from reference_streams import Rows
+from seqveil import Budget, MarkovModel, Setting, errors
 from seqveil.core.coins import SeededCoins
 from seqveil.release.accelerated import DeviceFleet
 
@@ -33,7 +34,7 @@ def test_same_releases_as_a_fleet(n, seed, epsilon):
     setting = Setting.of(model, "optimal", epsilon)
     users = 50
     codes = np.random.default_rng(seed).integers(0, n, (4, users))
-    ours, theirs = DeviceFleet(setting, users, "cpu"), Fleet(setting, users)
+    ours, theirs = DeviceFleet(setting, users, "cpu"), Rows(setting, users)
     coins, same_coins = SeededCoins(seed), SeededCoins(seed)
     for event in codes:
         released = theirs.release(np.arange(users), event, same_coins)
@@ -46,7 +47,7 @@ def test_more_users_than_fit_at_once():
     setting = Setting.of(chain(3, 1), "optimal", 1.0)
     users = 103
     codes = np.random.default_rng(2).integers(0, 3, users)
-    ours, theirs = DeviceFleet(setting, users, "cpu", chunk=25), Fleet(setting, users)
+    ours, theirs = DeviceFleet(setting, users, "cpu", chunk=25), Rows(setting, users)
     released = theirs.release(np.arange(users), codes, SeededCoins(3))
     assert np.array_equal(ours.release(codes, SeededCoins(3)), released.codes)
 
@@ -55,7 +56,7 @@ def test_more_users_than_fit_at_once():
     "options", [{"mechanism": "balanced"}, {"budget": Budget(total=3.0)}, {"schedule": 2}, {"distortion": "absolute"}]
 )
 def test_what_it_does_not_cover_is_refused(options):
-    with pytest.raises(errors.InputError, match="use Fleet for anything else"):
+    with pytest.raises(errors.InputError, match="use Streams for anything else"):
         DeviceFleet(Setting.of(chain(3, 1), **{"epsilon": 1.0, **options}), 2, "cpu")
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import reference_streams as ref
+from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.release.accounting import Budget, Schedule, Window, compose, log_moment
-from seqveil.release.fleet import Fleet
 from seqveil.release.stream import Setting
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
@@ -107,7 +107,7 @@ def test_fact_8_simulated_streams_rarely_pass_the_bound():
     """2,000 streams of 40 releases at δ = 0.05; false alarms: one in a million."""
     users, length, epsilon, delta = 2000, 40, math.log(3), 0.05
     setting = Setting.of(MarkovModel(np.full(4, 0.25), np.full((4, 4), 0.25)), "optimal", epsilon)
-    fleet, coins, rng = Fleet(setting, users), SeededCoins(17), np.random.default_rng(18)
+    fleet, coins, rng = Rows(setting, users), SeededCoins(17), np.random.default_rng(18)
     total = np.zeros(users)
     for _ in range(length):
         truth = rng.integers(0, 4, users)

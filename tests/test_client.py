@@ -46,7 +46,7 @@ def test_releases_accounts_and_pages(client, service):
     assert [made.value for made in told] == [one.value, *(made.value for made in many)]
     assert [made.seq for made in client.releases("ann", since=20)] == list(range(20, 25))
     account = client.account("ann")
-    stored = service.store.account("ann")
+    stored = service.store.standing("ann")
     assert (account.events, account.leakage, account.by_composition) == (25, stored.leakage, stored.by_composition)
     assert client.release_many([]) == []
     assert client.release_many([("a/b ?#%", 0, "home")])[0].status == "released"
@@ -148,7 +148,7 @@ def test_a_dropped_connection_is_retried_and_nothing_is_drawn_twice(service):
         second = client.release_many([("dropped", k, "gym") for k in range(1, 4)])
         assert [made.replayed for made in second] == [True] * 3
     relay.close()
-    assert service.store.account("dropped").releases == 4
+    assert service.store.standing("dropped").releases == 4
     assert [WORDS[s.code] for s in service.store.releases("dropped")] == [first.value, *(made.value for made in second)]
 
 
@@ -170,7 +170,7 @@ def test_a_rate_limit_is_waited_for(tmp_path):
         with Client(service.url, slow, backoff=0.01) as client:
             made = [client.release("slow", k, "home") for k in range(10)]
         assert [each.seq for each in made] == list(range(10))
-        assert service.store.account("slow").releases == 10
+        assert service.store.standing("slow").releases == 10
         text = service.ask("GET", "/metrics").content
         assert b'seqveil_refusals_total{reason="too-many"}' in text
 

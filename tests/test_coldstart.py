@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_streams as streams
-from seqveil import Budget, Fleet, MarkovModel, Setting
+from reference_streams import Rows
+from seqveil import Budget, MarkovModel, Setting
 from seqveil.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
@@ -163,7 +164,7 @@ def test_slack_bounds_every_chain_of_the_region(seed):
     n = int(rng.integers(2, 4))
     prior, rows = streams.random_chain(rng, n)
     setting = Setting.of(MarkovModel(prior, rows), "optimal", float(rng.uniform(0.2, 1.2)))
-    fleet, coins = Fleet(setting, 20), SeededCoins(seed % 991)
+    fleet, coins = Rows(setting, 20), SeededCoins(seed % 991)
     made = [fleet.release(np.arange(20), rng.integers(0, n, 20), coins) for _ in range(4)]
     codes = np.stack([each.codes for each in made], axis=1)
     radii, first = rng.uniform(0, 0.15, n), float(rng.uniform(0, 0.15))
@@ -200,7 +201,7 @@ def test_the_region_holds_the_truth_about_as_often_as_it_says():
     missed, sizes = 0, []
     for seed in range(24):
         truth = STICKY.sample(20, users=300, seed=seed)
-        fleet, coins = Fleet(setting, 300), SeededCoins(1_000 + seed)
+        fleet, coins = Rows(setting, 300), SeededCoins(1_000 + seed)
         released = np.stack([fleet.release(np.arange(300), step, coins).codes for step in truth.T], axis=1)
         evidence = Evidence.of(setting, released)
         found = region(learn(evidence, strength=3.0), evidence, 0.9)

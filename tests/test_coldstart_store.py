@@ -9,7 +9,7 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.receive.learn import learn
 from seqveil.receive.reweigh import Shadow
 from seqveil.receive.upgrade import evidence_of, upgrade
-from seqveil.release.store import Store
+from seqveil.release.streams import Streams
 
 pytestmark = pytest.mark.slow
 
@@ -23,14 +23,14 @@ USERS = [f"u{k}" for k in range(60)]
 def released(path, setting, truth, since=0, gaps="refuse", seed=5):
     """Release these events of all users and give back what was released, (users, events)."""
     coins = KeyedCoins.seeded(seed, b"test")
-    with Store.open(path, setting, coins=coins, gaps=gaps) as store:
-        steps = [store.release(USERS, [since + t] * len(USERS), x).codes for t, x in enumerate(truth.T)]
+    with Streams.open(path, setting, coins=coins, gaps=gaps) as store:
+        steps = [store.release(USERS, x, [since + t] * len(USERS)).codes for t, x in enumerate(truth.T)]
     return np.stack(steps, axis=1)
 
 
 def worst(path, setting):
-    with Store.open(path, setting, coins=KeyedCoins.seeded(5, b"test")) as store:
-        return np.array([store.account(user).leakage for user in USERS])
+    with Streams.open(path, setting, coins=KeyedCoins.seeded(5, b"test")) as store:
+        return np.array([store.standing(user).leakage for user in USERS])
 
 
 def test_accounts_follow_the_chain_in_force_through_two_moves(tmp_path):
@@ -74,13 +74,13 @@ def test_accounts_follow_the_chain_in_force_through_two_moves(tmp_path):
 
 def test_users_who_came_late_and_events_given_up(tmp_path):
     path = tmp_path / "state.db"
-    with Store.open(path, START, coins=KeyedCoins.seeded(1, b"t"), gaps="skip") as store:
-        store.release(["ann", "ann"], [0, 3], [1, 1])
+    with Streams.open(path, START, coins=KeyedCoins.seeded(1, b"t"), gaps="skip") as store:
+        store.release(["ann", "ann"], [1, 1], [0, 3])
     second = Setting.of(TRUTH, "optimal", 1.0)
     upgrade(path, [START], second)
-    with Store.open(path, second, coins=KeyedCoins.seeded(1, b"t")) as store:
-        store.release(["bob", "ann", "bob"], [0, 4, 1], [0, 1, 2])
-        accounts = [store.account(user) for user in ("ann", "bob")]
+    with Streams.open(path, second, coins=KeyedCoins.seeded(1, b"t")) as store:
+        store.release(["bob", "ann", "bob"], [0, 1, 2], [0, 4, 1])
+        accounts = [store.standing(user) for user in ("ann", "bob")]
     assert [each.events for each in accounts] == [5, 2]
     third = Setting.of(NONE, "optimal", 1.0)
     assert upgrade(path, [START, second], third).users == 2
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path):
     np.testing.assert_array_equal(released(path, START, truth), released(path, START, truth))
     upgrade(path, [START], second)
     with pytest.raises(ModelError, match="another model"):
-        Store.open(path, START, coins=KeyedCoins.seeded(5, b"test"))
+        Streams.open(path, START, coins=KeyedCoins.seeded(5, b"test"))
 
 
 def test_the_command_begins_learns_and_goes_on(tmp_path, capsys):

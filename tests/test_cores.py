@@ -8,8 +8,7 @@ import pytest
 from seqveil.core import cores, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.model import MarkovModel
-from seqveil.release.fleet import Fleet
-from seqveil.release.stream import Setting
+from seqveil.release.stream import Setting, State, step
 
 
 @pytest.fixture
@@ -49,10 +48,12 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
     for threads in (1, 3):
         monkeypatch.setattr(cores, "threads", lambda count=threads: count)
         monkeypatch.setattr(cores, "PART", 100)
-        fleet, coins = Fleet(setting, 1111), SeededCoins(7)
-        released = [fleet.release(np.arange(1111), event, coins).codes for event in codes]
-        account = fleet.state.account
-        states.append([*released, fleet.state.states, account.most, account.least, account.ahead_most])
+        state, coins, released = State.start(setting, 1111), SeededCoins(7), []
+        for event in codes:
+            made, state = step(setting, state, event, coins)
+            released.append(made.codes)
+        account = state.account
+        states.append([*released, state.states, account.most, account.least, account.ahead_most])
     for one, three in zip(*states, strict=True):
         assert np.array_equal(one, three)
 

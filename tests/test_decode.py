@@ -5,13 +5,13 @@ import pytest
 
 import reference_streams as ref
 import seqveil as sv
+from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError
 from seqveil.receive.decode import decode, decode_codes, estimates, histogram
 from seqveil.release import stream
 from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.fleet import Fleet
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -63,7 +63,7 @@ def test_releases_by_time():
 def test_several_streams_are_decoded_as_each_alone():
     model, _, _ = chain(2, zeros=True)
     setting = stream.Setting.of(model, "optimal", 1.0)
-    fleet, coins, raw = Fleet(setting, 4), SeededCoins(4), model.sample(6, 4, seed=5)
+    fleet, coins, raw = Rows(setting, 4), SeededCoins(4), model.sample(6, 4, seed=5)
     codes = np.stack([fleet.release(np.arange(4), raw[:, t], coins).codes for t in range(6)], axis=1)
     together = decode_codes(setting, codes)
     for user in range(4):
@@ -101,7 +101,7 @@ def test_releases_of_another_setting_are_refused():
 def test_decoding_more_helps_more_on_the_whole():
     """Smoothing uses all releases, so its expected error is at most the filter's, and the filter's the release's."""
     setting, users, length = stream.Setting.of(PAIR, "randomized_response", 1.0), 400, 20
-    raw, fleet, coins = PAIR.sample(length, users, seed=6), Fleet(setting, users), SeededCoins(7)
+    raw, fleet, coins = PAIR.sample(length, users, seed=6), Rows(setting, users), SeededCoins(7)
     codes = np.stack([fleet.release(np.arange(users), raw[:, t], coins).codes for t in range(length)], axis=1)
     wrong = [float((codes != raw).mean())]
     wrong += [float((decode_codes(setting, codes, smooth=s).argmax(-1) != raw).mean()) for s in (False, True)]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from seqveil import Fleet, MarkovModel, Schedule, Setting
+from reference_streams import Rows
+from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
@@ -24,7 +25,7 @@ MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.
 
 
 def released(setting, truth, users, length, seed):
-    fleet, coins, rows = Fleet(setting, users), SeededCoins(seed), np.arange(users)
+    fleet, coins, rows = Rows(setting, users), SeededCoins(seed), np.arange(users)
     raw = truth.sample(length, users, seed + 10_000)
     return np.stack([fleet.release(rows, raw[:, t], coins).codes for t in range(length)])
 
@@ -77,7 +78,7 @@ def test_a_departure_is_seen(mechanism, epsilon, users):
 def test_a_change_after_a_long_quiet_time_is_seen():
     setting = Setting.of(MODEL, "optimal", 1.0)
     drift = Drift(setting, 0.01)
-    fleet, coins, rows = Fleet(setting, 300), SeededCoins(4), np.arange(300)
+    fleet, coins, rows = Rows(setting, 300), SeededCoins(4), np.arange(300)
     for truth, length in ((MODEL, 60), (MOVED, 60)):
         raw = truth.sample(length, 300, 9)
         for t in range(length):

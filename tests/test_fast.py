@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Budget, Fleet, MarkovModel, Session, Setting, errors, mechanisms
+from reference_streams import Rows
+from seqveil import Budget, MarkovModel, Session, Setting, errors, mechanisms
 from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
 
@@ -47,8 +48,8 @@ def random_model(seed: int) -> MarkovModel:
     return MarkovModel(rng.dirichlet(np.full(n, 0.5)), law / law.sum(1, keepdims=True))
 
 
-def run(setting: Setting, codes: np.ndarray, seed: int) -> tuple[Fleet, list]:
-    fleet, coins = Fleet(setting, codes.shape[1]), SeededCoins(seed)
+def run(setting: Setting, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
+    fleet, coins = Rows(setting, codes.shape[1]), SeededCoins(seed)
     rows = np.arange(codes.shape[1])
     return fleet, [fleet.release(rows, event, coins) for event in codes]
 
@@ -85,7 +86,7 @@ def test_same_as_numpy_to_the_last_bit(seed, name, epsilon, users):
         same(one, two)
     for able in (compiled, plain):  # a receiver of either kind follows
         able()
-        receiver = Fleet(setting, users)
+        receiver = Rows(setting, users)
         for made in quick_made:
             same(receiver.observe(np.arange(users), made.codes), made)
         same(receiver.state, slow.state)
@@ -133,7 +134,7 @@ def test_a_release_that_cannot_be_is_refused_alike():
     setting = Setting.of(model, "optimal", 0.2)
     compiled()
     with pytest.raises(errors.DataError, match="cannot have come from"):
-        Fleet(setting, 2).observe(np.arange(2), np.array([0, 2]))
+        Rows(setting, 2).observe(np.arange(2), np.array([0, 2]))
 
 
 def test_budgets_and_schedules_alike():

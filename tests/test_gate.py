@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Budget, Fleet, MarkovModel, Session, Setting, mechanisms
+from reference_streams import Rows
+from seqveil import Budget, MarkovModel, Session, Setting, mechanisms
 from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, SeqveilError
@@ -96,9 +97,9 @@ def test_codes_outside_the_alphabet_are_refused_by_every_mechanism(name, compile
     setting = Setting.of(CHAIN, name, 1.0)
     for wrong in ([0, -1], [0, 3], [0, 10**9], [-(2**40), 0], [0.0, 1.0]):
         with pytest.raises(DataError):
-            Fleet(setting, 2).observe(np.arange(2), np.array(wrong))
+            Rows(setting, 2).observe(np.arange(2), np.array(wrong))
         with pytest.raises(InputError):
-            Fleet(setting, 2).release(np.arange(2), np.array(wrong), SeededCoins(1))
+            Rows(setting, 2).release(np.arange(2), np.array(wrong), SeededCoins(1))
 
 
 @pytest.mark.parametrize("wrong", [[0, 3], [0, -1], [0.5, 1.0]])

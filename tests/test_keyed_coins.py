@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import reference_streams as ref
+from reference_streams import Rows
 from seqveil import coins
 from seqveil.core.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, key_file
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.release import batches, stream
-from seqveil.release.fleet import Fleet
 
 KEY = bytes(range(32))
 
@@ -70,7 +70,7 @@ def test_a_stream_is_the_same_however_it_is_grouped():
     setting = stream.Setting.of(chain(1), "optimal", 0.8, budget=1.5)
     raw = chain(1).sample(6, 5, seed=2)
     names = [f"u{k}" for k in range(5)]
-    source, together, alone = KeyedCoins(KEY), Fleet(setting, 5), Fleet(setting, 5)
+    source, together, alone = KeyedCoins(KEY), Rows(setting, 5), Rows(setting, 5)
     for t in range(6):
         one = together.release(np.arange(5), raw[:, t], source.of(names, [t] * 5)).codes
         for k in reversed(range(5)):

@@ -21,11 +21,11 @@ from seqveil.coldstart import ColdStart, Points
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.spark.bucket import Bucket, Memory
+from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
 from seqveil.receive.upgrade import upgrade
 from seqveil.release import batches, stream
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 tree = import_module("seqveil.core.mechanisms.tree")
 KEY = bytes(range(32))
@@ -55,15 +55,15 @@ def test_a_move_to_a_stricter_mechanism_leaves_the_past_as_it_was(tmp_path):
     """Ten releases at 2ε-LDP and two at ε-LDP are 22-LDP, in the file and in what anyone computes from the releases."""
     path, loose = tmp_path / "s.db", Setting.of(STICKY, "optimal", 1.0)
     strict = Setting.of(STICKY, "randomized_response", 1.0)
-    with Store.open(path, loose, coins=SeededCoins(1)) as store:
-        told = store.release(["ann"] * 10, range(10), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]).codes
-        assert store.account("ann").ldp == pytest.approx(20.0, abs=UNIT)
+    with Streams.open(path, loose, coins=SeededCoins(1)) as store:
+        told = store.release(["ann"] * 10, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0], range(10)).codes
+        assert store.standing("ann").ldp == pytest.approx(20.0, abs=UNIT)
     upgrade(path, [loose], strict)
-    with Store.open(path, strict, coins=SeededCoins(2)) as store:
-        assert store.account("ann").ldp == pytest.approx(20.0, abs=UNIT)
-        assert store.accounts().ldp.tolist() == [store.account("ann").ldp]
-        store.release(["ann"] * 2, [10, 11], [0, 0])
-        assert store.account("ann").ldp == pytest.approx(22.0, abs=UNIT)
+    with Streams.open(path, strict, coins=SeededCoins(2)) as store:
+        assert store.standing("ann").ldp == pytest.approx(20.0, abs=UNIT)
+        assert store.standings().ldp.tolist() == [store.standing("ann").ldp]
+        store.release(["ann"] * 2, [0, 0], [10, 11])
+        assert store.standing("ann").ldp == pytest.approx(22.0, abs=UNIT)
     columns, state = [], stream.State.start(loose)
     for code in told:
         made, state = stream.observe(loose, state, np.array([code]))
@@ -92,31 +92,31 @@ def test_an_unsound_mechanism_has_no_level():
 
 def test_a_state_file_of_version_1_opens_with_the_ledger_it_had(tmp_path):
     path, setting = old_file(tmp_path)
-    with Store.open(path, setting, key=KEY) as store:
-        assert [(store.account(user).events, store.account(user).releases) for user in ("ann", 7, "bob")] == [
+    with Streams.open(path, setting, key=KEY) as store:
+        assert [(store.standing(user).events, store.standing(user).releases) for user in ("ann", 7, "bob")] == [
             (4, 4),
             (4, 4),
             (3, 3),
         ]
-        assert store.account("ann").by_composition == pytest.approx(3.2, abs=UNIT)
-        assert store.account("ann").ldp == pytest.approx(6.4, abs=UNIT)  # not kept then: level · Σε
-        assert store.accounts().ldp == pytest.approx([6.4, 6.4, 4.8], abs=UNIT)
-        store.release(["ann", "bob"], [4, 3], [0, 0], [40.0, 40.0])
-        assert store.account("ann").ldp == pytest.approx(8.0, abs=UNIT)
-        assert store.account("bob").ldp == pytest.approx(6.4, abs=UNIT)
-    with Store.open(path, setting, key=KEY) as store:
-        assert store.account("ann").ldp == pytest.approx(8.0, abs=UNIT)
+        assert store.standing("ann").by_composition == pytest.approx(3.2, abs=UNIT)
+        assert store.standing("ann").ldp == pytest.approx(6.4, abs=UNIT)  # not kept then: level · Σε
+        assert store.standings().ldp == pytest.approx([6.4, 6.4, 4.8], abs=UNIT)
+        store.release(["ann", "bob"], [0, 0], [4, 3], [40.0, 40.0])
+        assert store.standing("ann").ldp == pytest.approx(8.0, abs=UNIT)
+        assert store.standing("bob").ldp == pytest.approx(6.4, abs=UNIT)
+    with Streams.open(path, setting, key=KEY) as store:
+        assert store.standing("ann").ldp == pytest.approx(8.0, abs=UNIT)
 
 
 def test_a_state_file_of_version_1_goes_on_as_if_it_had_been_kept_open(tmp_path):
     path, setting = old_file(tmp_path)
-    events = (["ann", "bob", "ann"], [4, 3, 5], [0, 2, 1], [40.0, 40.0, 70.0])
-    with Store.open(path, setting, key=KEY) as store:
+    events = (["ann", "bob", "ann"], [0, 2, 1], [4, 3, 5], [40.0, 40.0, 70.0])
+    with Streams.open(path, setting, key=KEY) as store:
         went_on = store.release(*events)
-    with Store.open(tmp_path / "new.db", setting, key=KEY) as store:
+    with Streams.open(tmp_path / "new.db", setting, key=KEY) as store:
         for t in range(3):
-            store.release(["ann", "bob"], [t] * 2, [t % 3, 2], [10.0 * t] * 2)
-        store.release(["ann"], [3], [0], [30.0])
+            store.release(["ann", "bob"], [t % 3, 2], [t] * 2, [10.0 * t] * 2)
+        store.release(["ann"], [0], [3], [30.0])
         fresh = store.release(*events)
     assert went_on.codes.tolist() == fresh.codes.tolist()
     assert went_on.epsilons.tolist() == fresh.epsilons.tolist()
@@ -126,15 +126,15 @@ def test_a_state_file_of_version_1_goes_on_as_if_it_had_been_kept_open(tmp_path)
 def test_what_spark_kept_before_goes_on_with_the_same_releases(budget):
     """The state of an older version lacks one number: everything else follows as before, and the figure from above."""
     setting = Setting.of(STICKY, "optimal", 0.8, budget=budget)
-    now, before = Memory(), Memory()
-    Bucket(setting, KeyedCoins(KEY), now).release(["ann"] * 4, np.arange(4), np.array([0, 1, 2, 0]))
+    now, before = KeptInMemory(), KeptInMemory()
+    bucket(setting, KeyedCoins(KEY), now, ["ann"]).release(["ann"] * 4, [0, 1, 2, 0], range(4))
     kept = now.get("ann")
     numbers = np.frombuffer(kept.state)
     place = 4 + STICKY.size + 2  # behind Σε, savings, two sides, the belief, and one number a side
     before.put("ann", kept._replace(state=np.delete(numbers, place).tobytes()))
     assert numbers[place] == pytest.approx(2 * numbers[0])
     told = [
-        Bucket(setting, KeyedCoins(KEY), shelf).release(["ann"] * 3, np.arange(4, 7), np.array([0, 1, 2]))[1]
+        bucket(setting, KeyedCoins(KEY), shelf, ["ann"]).release(["ann"] * 3, [0, 1, 2], range(4, 7))
         for shelf in (now, before)
     ]
     assert told[0].codes.tolist() == told[1].codes.tolist()
@@ -147,12 +147,12 @@ def test_a_file_that_had_moved_on_before_is_charged_the_largest_level(tmp_path):
     """The levels of its past are not told apart, so all of Σε counts at the largest of them."""
     path, loose = tmp_path / "s.db", Setting.of(STICKY, "optimal", 1.0)
     strict = Setting.of(STICKY, "randomized_response", 1.0)
-    with Store.open(path, loose, coins=SeededCoins(1)) as store:
-        store.release(["ann"] * 3, range(3), [0, 1, 2])
+    with Streams.open(path, loose, coins=SeededCoins(1)) as store:
+        store.release(["ann"] * 3, [0, 1, 2], range(3))
     upgrade(path, [loose], strict)
-    with Store.open(path, strict, coins=SeededCoins(1)) as store:
-        store._database.sql.execute("UPDATE users SET ldp = -1")
-        assert store.account("ann").ldp == pytest.approx(6.0, abs=UNIT)
+    with Streams.open(path, strict, coins=SeededCoins(1)) as store:
+        store._store.sql.execute("UPDATE users SET ldp = -1")
+        assert store.standing("ann").ldp == pytest.approx(6.0, abs=UNIT)
 
 
 # the budget that needs no model
@@ -247,12 +247,12 @@ def test_it_goes_on_through_an_upgrade(tmp_path):
     path, budget = tmp_path / "s.db", Budget(ldp_total=4.0)
     loose = Setting.of(STICKY, "optimal", 0.5, budget=budget)
     strict = Setting.of(STICKY, "randomized_response", 0.5, budget=budget)
-    with Store.open(path, loose, coins=SeededCoins(1)) as store:
-        store.release(["ann"] * 3, range(3), [0, 1, 2])
+    with Streams.open(path, loose, coins=SeededCoins(1)) as store:
+        store.release(["ann"] * 3, [0, 1, 2], range(3))
     upgrade(path, [loose], strict)
-    with Store.open(path, strict, coins=SeededCoins(1)) as store:
-        assert store.release(["ann"] * 4, range(3, 7), [0] * 4).epsilons.tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0])
-        assert store.account("ann").ldp <= 4.0
+    with Streams.open(path, strict, coins=SeededCoins(1)) as store:
+        assert store.release(["ann"] * 4, [0] * 4, range(3, 7)).epsilons.tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0])
+        assert store.standing("ann").ldp <= 4.0
 
 
 def test_mechanisms_without_a_level_are_refused_with_it():
@@ -266,9 +266,9 @@ def test_mechanisms_without_a_level_are_refused_with_it():
 
 def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
     path = tmp_path / "s.db"
-    Store.open(path, Setting.of(STICKY, "optimal", 1.0, budget=Budget(total=3.0, ldp_total=2.0))).close()
+    Streams.open(path, Setting.of(STICKY, "optimal", 1.0, budget=Budget(total=3.0, ldp_total=2.0))).close()
     with pytest.raises(InputError, match="begun with another budget"):
-        Store.open(path, Setting.of(STICKY, "optimal", 1.0, budget=3.0))
+        Streams.open(path, Setting.of(STICKY, "optimal", 1.0, budget=3.0))
     with closing(sqlite3.connect(path)) as sql:
         told = json.loads(sql.execute("SELECT value FROM facts WHERE name = 'setting'").fetchone()[0])
     assert told["budget"]["ldp_total"] == 2.0

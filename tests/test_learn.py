@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_streams as streams
-from seqveil import Fleet, MarkovModel, Schedule, Setting
+from reference_streams import Rows
+from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.receive.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
@@ -92,7 +93,7 @@ def test_blocks_hold_every_event_once_whatever_their_size():
 
 def released_by(setting, truth, seed):
     coins = SeededCoins(1_000_003 + seed)  # another generator than the truth was drawn by
-    fleet = Fleet(setting, len(truth))
+    fleet = Rows(setting, len(truth))
     return np.stack([fleet.release(np.arange(len(truth)), step, coins).codes for step in truth.T], axis=1)
 
 

@@ -19,7 +19,7 @@ from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms._support import Codebook, support
 from seqveil.receive.audit import Audit
 from seqveil.release import batches, stream
-from seqveil.release.store.live import skipped
+from seqveil.release.live import skipped
 
 TreeRelease = import_module("seqveil.core.mechanisms.tree").TreeRelease
 

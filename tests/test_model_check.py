@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from reference_streams import Rows
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.receive.drift import Kinds, staying
-from seqveil.release.fleet import Fleet
 from seqveil.release.stream import Setting
 
 N, LENGTH = 4, 30
@@ -172,7 +172,7 @@ def test_a_bet_on_kinds_is_fair_whatever_came_before():
         past = rng.integers(0, N, (length, 3))
         mean = np.zeros(3)
         for y in range(N):
-            fleet, kinds = Fleet(setting, 3), Kinds(FITTED)
+            fleet, kinds = Rows(setting, 3), Kinds(FITTED)
             kinds.grow(3)
             for codes in (*past, np.full(3, y)):
                 seen = fleet.observe(rows, codes)

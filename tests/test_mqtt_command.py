@@ -17,7 +17,7 @@ import mosquitto
 from bridges import SECRET, VALUES, Place, chain, event, published, setting_of, some_events
 from mosquitto import Client, until
 from seqveil.interfaces.mqtt import Topics
-from seqveil.release.store import Store
+from seqveil.release.streams import Streams
 
 DOCS = Path(__file__).parent.parent / "docs" / "mqtt.md"
 
@@ -94,11 +94,11 @@ def test_five_kills_lose_nothing_and_change_nothing(place):
     assert all(len(set(payloads)) == 1 for payloads in told.values())
     assert counts["repeated"] + counts["released"] == counts["acknowledged"] == counts["received"]
     alphabet = chain().alphabet
-    with Store.open(place.state, setting_of()) as store:
+    with Streams.open(place.state, setting_of()) as store:
         for user in {user for user, _, _ in events}:
             stored = [alphabet.decode_one(one.code) for one in store.releases(user)]
             assert stored == [json.loads(told[user, seq][0])["value"] for seq in range(150)]
-            assert store.account(user).releases == 150
+            assert store.standing(user).releases == 150
     files = b"".join(path.read_bytes() for path in place.folder.glob("state.db*"))
     assert b"zq-" not in files + (place.folder / "log").read_bytes()
     assert "user 1" not in (place.folder / "log").read_text()

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.calls import BUDGETS, POLICIES, InRoster, InStore, Seen, scripted, setting_of, worst, worst_of_all
+from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, Seen, scripted, setting_of, worst, worst_of_all
+from reference_streams import Rows
 from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
@@ -23,12 +24,10 @@ from seqveil.interfaces.flow.release import release_file
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
 from seqveil.interfaces.mqtt.messages import Event, Refusal
 from seqveil.interfaces.service.writer import Job, Outcome, Writer
-from seqveil.interfaces.spark.bucket import Bucket, Memory
+from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
 from seqveil.release.accounting import Budget
-from seqveil.release.fleet import Fleet
-from seqveil.release.roster import Roster
-from seqveil.release.store import REFUSED, Store, StoreError
 from seqveil.release.stream import Setting
+from seqveil.release.streams import REFUSED, StoreError, Streams
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 WAYS = list(itertools.product(POLICIES, BUDGETS))
@@ -68,17 +67,17 @@ class InWriter(InStore):
 
 
 class InBucket:
-    """Spark's bucket on a shelf in memory: a micro-batch is a call."""
+    """Spark's bucket in memory: a micro-batch is a call."""
 
     def __init__(self, setting):
         self._setting = setting
 
     def begin(self):
-        self._shelf = Memory()
+        self._shelf = KeptInMemory()
 
     def call(self, seqs, raw):
-        bucket = Bucket(self._setting, SeededCoins(0), self._shelf)
-        _, made = bucket.release(["ann"] * len(raw), np.array(seqs), np.array(raw))
+        streams = bucket(self._setting, SeededCoins(0), self._shelf, ["ann"])
+        made = streams.release(["ann"] * len(raw), raw, list(seqs))
         return Seen(tuple(made.codes.tolist()), False)
 
     def ledger(self):
@@ -136,8 +135,8 @@ class InState:
         return Seen(tuple(rows), refused)
 
     def ledger(self):
-        with Store.open(self._at / "state.db", self._setting) as store:
-            account = store.account("ann")
+        with Streams.open(self._at / "state.db", self._setting) as store:
+            account = store.standing("ann")
             return 0.0 if account is None else account.leakage
 
 
@@ -147,10 +146,10 @@ def sound(found):
 
 @pytest.mark.parametrize(("policy", "budget"), WAYS)
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
-def test_calls_to_a_roster_leak_what_the_ledger_says(policy, budget, length):
+def test_calls_to_streams_in_memory_leak_what_the_ledger_says(policy, budget, length):
     setting = setting_of(budget, policy)
     with scripted() as script:
-        sound(worst_of_all(InRoster(setting), script, setting, length))
+        sound(worst_of_all(InMemory(setting), script, setting, length))
 
 
 @pytest.mark.parametrize(("policy", "budget"), WAYS)
@@ -211,29 +210,28 @@ def test_a_refused_call_made_again_throws_no_coin_and_says_the_same(tmp_path, ba
     options = {"mechanism": "balanced"} if batch == 1 else {"mechanism": "tree", "batch": 2}
     setting, coins = Setting.of(STICKY, epsilon=1.0, budget=SPENT, **options), Counted()
     users, seqs = ["ann", "bob"] * 30, [k // 2 for k in range(60)]
-    with Store.open(tmp_path / "s.db", setting, coins=coins) as store:
-        release = store.release if batch == 1 else store.release_batches
+    with Streams.open(tmp_path / "s.db", setting, coins=coins) as store:
         raw = [0] * 60 if batch == 1 else [[0, 1]] * 60
         said = []
         for _ in range(3):
             with pytest.raises(BudgetSpent) as spent:
-                release(users, seqs, raw)
+                store.release(users, raw, seqs)
             made = spent.value.made
             told = made.codes.tolist() if batch == 1 else made.paths
             said.append((told, made.epsilons.tolist(), spent.value.places, coins.thrown))
         assert said[0] == said[1] == said[2]
-        events = [store.account(user).events for user in ("ann", "bob")]
+        events = [store.standing(user).events for user in ("ann", "bob")]
         assert spent.value.places == [k for k in range(60) if seqs[k] >= events[k % 2]]
         assert store.next_seqs(["ann", "bob"]).tolist() == events
 
 
 def test_an_event_given_up_for_one_that_is_refused_stays_open(tmp_path):
-    with Store.open(tmp_path / "s.db", Setting.of(STICKY, epsilon=1.0, budget=SPENT), gaps="skip") as store:
+    with Streams.open(tmp_path / "s.db", Setting.of(STICKY, epsilon=1.0, budget=SPENT), gaps="skip") as store:
         with pytest.raises(BudgetSpent):
-            store.release(["ann"] * 40, range(40), [0] * 40)
+            store.release(["ann"] * 40, [0] * 40, range(40))
         upcoming = store.next_seqs(["ann"])[0]
         with pytest.raises(BudgetSpent) as spent:
-            store.release(["ann"] * 3, [upcoming + 2, upcoming, upcoming + 2], [0] * 3)
+            store.release(["ann"] * 3, [0] * 3, [upcoming + 2, upcoming, upcoming + 2])
         assert spent.value.made.codes.tolist() == [REFUSED] * 3
         assert not spent.value.made.replayed.any()
         assert store.next_seqs(["ann"])[0] == upcoming
@@ -242,7 +240,7 @@ def test_an_event_given_up_for_one_that_is_refused_stays_open(tmp_path):
 def test_a_spent_budget_of_seconds_opens_again_and_forgets_nothing():
     """A refused event leaves the window as it was: an earlier time that comes later still finds all costs in it."""
     budget = Budget(per_window=1.5, seconds=10.0, when_spent="error")
-    fleet, row = Fleet(Setting.of(STICKY, "balanced", 1.0, budget=budget), users=2), np.array([0])
+    fleet, row = Rows(Setting.of(STICKY, "balanced", 1.0, budget=budget), users=2), np.array([0])
     for _ in range(40):
         try:
             fleet.release(row, np.array([0]), SeededCoins(1), np.array([100.0]))
@@ -261,15 +259,15 @@ def test_times_that_go_back_are_refused_before_a_coin_is_thrown(tmp_path):
     budget, coins = Budget(per_window=1.0, seconds=5.0), Counted()
     setting = Setting.of(STICKY, "balanced", 1.0, budget=budget)
     users, times = ["ann", "bob", "ann"], np.array([2.0, 1.0, 1.0])
-    with Store.open(tmp_path / "s.db", setting, coins=coins) as store:
+    with Streams.open(tmp_path / "s.db", setting, coins=coins) as store:
         for wrong in (times, np.array([0.0, np.nan, 1.0])):
             with pytest.raises(InputError, match="time"):
-                store.release(users, [0, 0, 1], [0, 0, 0], wrong)
-        assert store.accounts().users == []
-    roster = Roster(setting)
+                store.release(users, [0, 0, 0], [0, 0, 1], wrong)
+        assert store.standings().users == []
+    streams = Streams(setting, coins=coins)
     with pytest.raises(InputError, match="times"):
-        roster.release(users, np.zeros(3, int), coins, times)
-    assert (roster.accounts().users, coins.thrown) == ([], 0)
+        streams.release(users, np.zeros(3, int), times=times)
+    assert (streams.standings().users, coins.thrown) == ([], 0)
 
 
 @pytest.fixture
@@ -288,39 +286,39 @@ def broken_third_round(monkeypatch):
 
 def test_a_round_that_fails_takes_back_none_before_it(tmp_path, broken_third_round):
     setting = Setting.of(STICKY, "balanced", 1.0)
-    with Store.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
+    with Streams.open(tmp_path / "s.db", setting, coins=SeededCoins(1)) as store:
         with pytest.raises(GuaranteeError) as failed:
-            store.release(["ann"] * 4, range(4), [0] * 4)
+            store.release(["ann"] * 4, [0] * 4, range(4))
         made = failed.value.made.codes.tolist()
         assert made[2:] == [REFUSED] * 2
-        again = store.release(["ann"] * 4, range(4), [1] * 4)
+        again = store.release(["ann"] * 4, [1] * 4, range(4))
         assert again.codes[:2].tolist() == made[:2]
         assert again.replayed.tolist() == [True, True, False, False]
 
 
-def test_a_roster_keeps_the_rounds_before_one_that_fails(broken_third_round):
-    roster = Roster(Setting.of(STICKY, "balanced", 1.0))
+def test_streams_in_memory_keep_the_rounds_before_one_that_fails(broken_third_round):
+    streams = Streams(Setting.of(STICKY, "balanced", 1.0), coins=SeededCoins(1))
     with pytest.raises(GuaranteeError) as failed:
-        roster.release(["ann"] * 4, np.zeros(4, int), SeededCoins(1))
-    codes, epsilons = failed.value.made
-    assert codes[2:].tolist() == [REFUSED] * 2
-    assert epsilons.tolist() == [1.0, 1.0, 0.0, 0.0]
-    assert roster.accounts().events.tolist() == [2]
+        streams.release(["ann"] * 4, np.zeros(4, int))
+    made = failed.value.made
+    assert made.codes[2:].tolist() == [REFUSED] * 2
+    assert made.epsilons.tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert streams.standings().events.tolist() == [2]
 
 
 def test_a_failed_transaction_is_read_again(tmp_path):
     """The disk's failures depend on no draw: they may undo one, and the live states are then those of the file."""
-    with Store.open(tmp_path / "s.db", Setting.of(STICKY, "balanced", 1.0)) as store:
+    with Streams.open(tmp_path / "s.db", Setting.of(STICKY, "balanced", 1.0)) as store:
         store.release(["ann"], [0], [0])
         with pytest.raises(StoreError):
-            store.release(["ann"], [1], [0], positions={"x": object()})
+            store.release(["ann"], [0], [1], positions={"x": object()})
         assert store.next_seqs(["ann"]).tolist() == [1]
-        assert not store.release(["ann"], [1], [0]).replayed[0]
+        assert not store.release(["ann"], [0], [1]).replayed[0]
 
 
 def test_spark_refuses_the_policy_error():
     with pytest.raises(InputError, match='use when_spent="stop"'):
-        Bucket(Setting.of(STICKY, epsilon=1.0, budget=SPENT), KeyedCoins(bytes(32)), Memory())
+        bucket(Setting.of(STICKY, epsilon=1.0, budget=SPENT), KeyedCoins(bytes(32)), KeptInMemory(), [])
 
 
 def test_a_cold_start_keeps_what_it_released_beside_a_refused_user():
@@ -365,7 +363,7 @@ def test_a_file_with_a_state_ends_before_the_first_row_refused(files, capfd, mor
         said.append(capfd.readouterr().err.splitlines()[-1])
         budget = Budget(total=2.0, when_spent="error")
         kind = {"mechanism": "auto", "batch": 3} if more else {}
-        with Store.open(state, Setting.of(STICKY, epsilon=1.0, budget=budget, **kind)) as store:
+        with Streams.open(state, Setting.of(STICKY, epsilon=1.0, budget=budget, **kind)) as store:
             seen.append((out.read_text(), [store.releases(user) for user in ("ann", "bob", "carl")]))
     assert said[0] == said[1] == said[2]
     assert "the output ends before it" in said[0]
@@ -377,8 +375,8 @@ def test_a_file_with_a_state_ends_before_the_first_row_refused(files, capfd, mor
 
 
 @pytest.mark.parametrize("rows", [[2, -1], [3], [0, 0], [0.0, 1.0]])
-def test_a_fleet_takes_rows_that_are_there_each_once(rows):
-    fleet = Fleet(Setting.of(STICKY, epsilon=1.0), users=3)
+def test_a_state_takes_rows_that_are_there_each_once(rows):
+    fleet = Rows(Setting.of(STICKY, epsilon=1.0), users=3)
     with pytest.raises(InputError):
         fleet.release(np.array(rows), np.zeros(len(rows), int), SeededCoins(1))
     assert fleet.state.steps.tolist() == [0, 0, 0]
@@ -391,16 +389,16 @@ WRONG = {"float": np.array([1.9]), "bool": np.array([True]), "text": np.array(["
 def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     plain, tree = Setting.of(STICKY, epsilon=1.0), Setting.of(STICKY, "tree", 1.0, batch=2)
     coins = Counted()
-    with Store.open(tmp_path / "s.db", plain, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
-        store.release(["ann"], [0], codes)
-    with Store.open(tmp_path / "t.db", tree, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
-        store.release_batches(["ann"], [0], [codes])
+    with Streams.open(tmp_path / "s.db", plain, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
+        store.release(["ann"], codes, [0])
+    with Streams.open(tmp_path / "t.db", tree, coins=coins) as store, pytest.raises(InputError, match="whole numbers"):
+        store.release(["ann"], [codes], [0])
     with pytest.raises(InputError, match="whole numbers"):
-        Roster(plain).release(["ann"], codes, coins)
+        Streams(plain, coins=coins).release(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
-        Fleet(plain, users=1).release(np.array([0]), codes, coins)
+        Rows(plain, users=1).release(np.array([0]), codes, coins)
     with pytest.raises(InputError, match="whole numbers"):
         ColdStart(2, 1.0, seed=1).release_codes(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
-        Bucket(plain, coins, Memory()).release(["ann"], np.array([0]), codes)
+        bucket(plain, coins, KeptInMemory(), ["ann"]).release(["ann"], codes, [0])
     assert coins.thrown == 0

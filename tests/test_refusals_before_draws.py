@@ -6,7 +6,7 @@ from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.flow.release import guarantee, release_file
-from seqveil.release.store import Store
+from seqveil.release.streams import Streams
 
 STICKY = MarkovModel([0.1, 0.9], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -73,11 +73,11 @@ def test_refused_tries_leave_no_trace_in_the_window():
 
 def test_a_store_refuses_wrong_times_before_it_draws_however_little_memory_it_has(tmp_path):
     setting = Setting.of(STICKY, "optimal", 1.0, budget=Budget(per_window=2.0, seconds=60.0))
-    with Store.open(tmp_path / "s.db", setting, memory=1) as store:
+    with Streams.open(tmp_path / "s.db", setting, memory=1) as store:
         store.release(["bob"], [0], [0], [50.0])
         with pytest.raises(InputError):
-            store.release(["ann", "bob"], [0, 1], [0, 0], [100.0, 40.0])
-        assert store.account("ann") is None or store.account("ann").events == 0
+            store.release(["ann", "bob"], [0, 0], [0, 1], [100.0, 40.0])
+        assert store.standing("ann") is None or store.standing("ann").events == 0
 
 
 def test_the_guarantee_says_what_a_window_counts():

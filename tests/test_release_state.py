@@ -17,8 +17,8 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow.appending import Appended
 from seqveil.interfaces.flow.durable import release_durably
 from seqveil.release.accounting import Budget
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -130,11 +130,10 @@ def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch)
 @pytest.mark.parametrize("kind", ["plain", "batched"])
 def test_a_crash_within_a_transaction_draws_nothing(made, tmp_path, kind, monkeypatch):
     setting = setting_of(made, kind)
-    name = "release_batches" if kind == "batched" else "release"
-    real, out, state = getattr(Store, name), tmp_path / "out.csv", tmp_path / "s.db"
+    real, out, state = Streams.release, tmp_path / "out.csv", tmp_path / "s.db"
     for count in (1, 2, 3, 2):
 
-        def dying(self, users, seqs, codes, times, positions, count=count):
+        def dying(self, users, codes, seqs, times, positions, count=count):
             dying.count += 1
 
             def note(made):
@@ -143,13 +142,13 @@ def test_a_crash_within_a_transaction_draws_nothing(made, tmp_path, kind, monkey
                     raise Crash
                 return found
 
-            return real(self, users, seqs, codes, times, note if callable(positions) else positions)
+            return real(self, users, codes, seqs, times, note if callable(positions) else positions)
 
         dying.count = 0
-        monkeypatch.setattr(Store, name, dying)
+        monkeypatch.setattr(Streams, "release", dying)
         with pytest.raises(Crash):
             release_durably(made / "data.csv", setting, out, state, key=KEY, group=30)
-    monkeypatch.setattr(Store, name, real)
+    monkeypatch.setattr(Streams, "release", real)
     release_durably(made / "data.csv", setting, out, state, key=KEY, group=30)
     release_durably(made / "data.csv", setting, tmp_path / "whole.csv", tmp_path / "w.db", key=KEY, group=30)
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
@@ -266,7 +265,7 @@ def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
     code, said = seqveil(*run, "-e", 2)
     assert code == 2
     assert "another epsilon" in said
-    with Store.open(state, Setting.of(MarkovModel.load(made / "m"), epsilon=1.0)):
+    with Streams.open(state, Setting.of(MarkovModel.load(made / "m"), epsilon=1.0)):
         code, said = seqveil(*run, "-e", 1)
     assert code == 2
     assert "another process has this state file open" in said
@@ -296,8 +295,8 @@ def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
         release_durably(made / "data.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=200)
     monkeypatch.undo()
     release_durably(made / "data.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=50)
-    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
-        store.account("u1")
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+        store.standing("u1")
         crashed += [path.read_bytes() for path in tmp_path.iterdir()]
     assert len(crashed) >= 3
     raw = [line.split(",")[2].encode() for line in (made / "data.csv").read_text().splitlines()[1:]]

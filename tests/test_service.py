@@ -28,8 +28,8 @@ from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.wording import Wording
 from seqveil.receive.decode import decode_paths
 from seqveil.release.accounting import Budget
-from seqveil.release.store import Store
 from seqveil.release.stream import UNKNOWN, Setting
+from seqveil.release.streams import Streams
 from served import KEY, WORDS, Process, ask, running, words_model, words_setting
 
 
@@ -49,9 +49,9 @@ def test_what_is_answered_is_what_a_store_with_this_key_releases(service, tmp_pa
     events = [event(*each) for each in zip(users, seqs, raw, strict=True)]
     first = service.ask("POST", "/v1/release", events[0]).json["releases"]  # the form of one event
     rest = service.release(*events[1:]).json["releases"]
-    with Store.open(tmp_path / "s.db", words_setting(), key=KEY) as twin:
-        made = twin.release(users, seqs, [WORDS.index(value) for value in raw])
-        ledger = twin.account("twin 0")
+    with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as twin:
+        made = twin.release(users, [WORDS.index(value) for value in raw], seqs)
+        ledger = twin.standing("twin 0")
     assert [row["value"] for row in first + rest] == [WORDS[code] for code in made.codes]
     assert [row["epsilon"] for row in first + rest] == made.epsilons.tolist()
     assert {row["status"] for row in first + rest} == {"released"}
@@ -195,8 +195,8 @@ def test_requests_at_once_share_transactions_and_fail_alone(service):
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(work, [bodies[k::16] for k in range(16)]))
     assert sorted(status for part in found for status in part) == [200] * 60 + [409] * 20
-    assert all(service.store.account(f"crowd {k}").events == 2 for k in range(60))
-    assert all(service.store.account(f"bad {k}") is None for k in range(20))
+    assert all(service.store.standing(f"crowd {k}").events == 2 for k in range(60))
+    assert all(service.store.standing(f"bad {k}") is None for k in range(20))
     assert service.app.state.service.writer.transactions - before < 60
 
 
@@ -218,7 +218,7 @@ def test_metrics_count_and_health_is_told(service):
 def test_a_full_disk_is_503_and_passes(tmp_path):
     with running(tmp_path, words_setting()) as service:
         service.release(event("ann", 0))
-        sql = service.store._database.sql
+        sql = service.store._store.sql
         (pages,) = sql.execute("PRAGMA page_count").fetchone()
         sql.execute(f"PRAGMA max_page_count = {pages}")
         answer = service.release(*(event(f"{'long' * 50} {k}", 0) for k in range(500)))
@@ -322,7 +322,7 @@ def test_long_text_among_numbers_takes_no_memory():
 
 
 def test_an_application_is_of_its_store(tmp_path):
-    with Store.open(tmp_path / "s.db", words_setting()) as store, pytest.raises(InputError, match="another setting"):
+    with Streams.open(tmp_path / "s.db", words_setting()) as store, pytest.raises(InputError, match="another setting"):
         create_app(store, words_setting(budget=3.0), ServeConfig(no_auth=True))
 
 
@@ -419,7 +419,7 @@ def test_what_was_accepted_is_finished_before_the_end(tmp_path):
     assert process.end() == 0
     for thread in threads:
         thread.join()
-    with Store.open(tmp_path / "state.db", words_setting()) as store:
+    with Streams.open(tmp_path / "state.db", words_setting()) as store:
         stored = {(u, s.seq): WORDS[s.code] for u in {a[0] for a in answers} for s in store.releases(u)}
     assert {(user, seq): value for user, seq, value in answers} == stored
     assert not (tmp_path / "state.db-wal").exists()

@@ -85,7 +85,7 @@ def test_a_device_writes_and_reads_its_own_stream_alone(service):
     assert service.release(event("ann", 1), token=own).status == 200
     answer = service.release(event("ann", 2), event("bob", 1), token=own)
     assert (answer.status, answer.reason, answer.json["position"]) == (403, "forbidden", 1)
-    assert service.store.account("ann").events == 2
+    assert service.store.standing("ann").events == 2
     for user in ("bob", "anna", "an", "Ann", "ann%00", "nobody", "ann%2F..%2Fbob"):
         for what in ("account", "releases"):
             assert service.ask("GET", f"/v1/users/{user}/{what}", token=own).status in (400, 403)
@@ -153,7 +153,7 @@ def test_without_tokens_only_this_machine_is_answered(tmp_path):
             assert answer.status == 403
         form = {"Content-Type": "text/plain"}  # what a page in a browser can send without asking
         assert service.release(event("ann", 1), headers=form).status == 415
-        assert service.store.account("ann").events == 1
+        assert service.store.standing("ann").events == 1
 
 
 UNSAFE = {

@@ -8,8 +8,8 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import BudgetSpent
 from seqveil.release.accounting import Budget
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 THREADS = 8
@@ -81,11 +81,11 @@ def test_threads_that_push_fill_whole_batches():
 
 
 def test_threads_may_share_a_store(tmp_path):
-    with Store.open(tmp_path / "s.db", Setting.of(MODEL, "balanced", 1.0)) as store:
-        together(lambda: store.release([f"u{threading.get_ident()}"], [0], [1]), 5)
-        made = together(lambda: int(store.release(["ann"], [0], [1]).codes[0]), 5)
+    with Streams.open(tmp_path / "s.db", Setting.of(MODEL, "balanced", 1.0)) as store:
+        together(lambda: store.release([f"u{threading.get_ident()}"], [1], [0]), 5)
+        made = together(lambda: int(store.release(["ann"], [1], [0]).codes[0]), 5)
         assert len(set(made)) == 1
-        assert store.account("ann").releases == 1
+        assert store.standing("ann").releases == 1
 
 
 def test_a_refused_push_can_be_pushed_again():

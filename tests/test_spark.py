@@ -24,8 +24,8 @@ from seqveil.interfaces.spark.guard import told
 from seqveil.interfaces.spark.ledger import standings
 from seqveil.interfaces.spark.reading import read
 from seqveil.release.accounting import Budget
-from seqveil.release.store import Store
 from seqveil.release.stream import UNKNOWN
+from seqveil.release.streams import Streams
 from seqveil.spark import Columns, account, fit, release, session_conf, total
 
 KEY = sparks.KEY
@@ -41,9 +41,9 @@ def spark():
 
 def by_store(frame, setting, folder, ask=()):
     """The releases of the embedded store, and the accounts of some users."""
-    with Store.open(folder / "store.db", setting, key=KEY) as store:
-        made = store.release(frame["user"].to_list(), frame["seq"].to_numpy(), frame["value"].to_numpy())
-        ledger = [store.account(user) for user in ask]
+    with Streams.open(folder / "store.db", setting, key=KEY) as store:
+        made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+        ledger = [store.standing(user) for user in ask]
     columns = [pl.Series("value", made.codes), pl.Series("epsilon", made.epsilons)]
     return frame.with_columns(*columns).filter(pl.col("value") >= 0).sort("user", "seq"), ledger
 
@@ -58,8 +58,8 @@ def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tm
     want, _ = by_store(frame, setting, tmp_path)
     assert got.equals(want.select(got.columns))
     checkpoint = str(tmp_path / "checkpoint")
-    with Store.open(tmp_path / "store.db", setting, key=KEY) as store:
-        accounts = store.accounts()
+    with Streams.open(tmp_path / "store.db", setting, key=KEY) as store:
+        accounts = store.standings()
     rows = {row.user: row for row in account(spark, checkpoint).collect()}
     assert len(rows) == len(accounts.users) == 10_000
     for user, *figures in zip(
@@ -166,12 +166,12 @@ def test_a_stream_goes_on_where_a_value_is_unknown(spark, tmp_path):
             query = writer.option("checkpointLocation", str(place / "c")).trigger(availableNow=True).start()
             query.awaitTermination()
         got = pl.from_arrow(spark.read.parquet(str(place / "out")).toArrow()).sort("seq")
-        with Store.open(place / "s.db", setting, key=KEY) as store:
+        with Streams.open(place / "s.db", setting, key=KEY) as store:
             if setting.in_batches:
-                made = np.concatenate(store.release_batches(["ann"] * 2, [0, 1], [codes[:3], codes[3:]]).codes)
+                made = np.concatenate(store.release(["ann"] * 2, [codes[:3], codes[3:]], [0, 1]).symbols)
             else:
-                made = store.release(["ann"] * 6, range(6), [*codes, UNKNOWN]).codes
-            assert total(spark, str(place / "c")).by_composition == store.account("ann").by_composition
+                made = store.release(["ann"] * 6, [*codes, UNKNOWN], range(6)).codes
+            assert total(spark, str(place / "c")).by_composition == store.standing("ann").by_composition
         assert got["seq"].to_list() == list(range(len(made)))
         assert got["value"].to_list() == model.alphabet.decode(made)
         files = [path for path in place.rglob("*") if path.is_file()]
@@ -377,8 +377,8 @@ def test_an_interrupted_release_goes_on(spark, run, small, tmp_path):
     frame[1200:].write_parquet(tmp_path / "in" / "more.parquet")
     assert run(*args)[0] == 0
     setting, key = Setting.of(sparks.model(), "balanced", 1.0), (tmp_path / "key").read_bytes()
-    with Store.open(tmp_path / "store.db", setting, key=key) as store:
-        made = store.release(frame["user"].to_list(), frame["seq"].to_numpy(), frame["value"].to_numpy())
+    with Streams.open(tmp_path / "store.db", setting, key=key) as store:
+        made = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
     want = frame.with_columns(value=pl.Series(made.codes)).sort("user", "seq")
     got = sparks.released(spark, tmp_path)
     assert got.select("user", "seq", "value").equals(want)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 import sparks
-from seqveil.release.store import Store
+from seqveil.release.streams import Streams
 from seqveil.spark import account
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]
@@ -32,9 +32,9 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kills")
     frame = sparks.events(24_000, 1500, seed=8)
     sparks.write(frame, folder / "in", FILES)
-    with Store.open(folder / "store.db", sparks.killed_setting(), key=sparks.KEY) as store:
-        done = store.release(frame["user"].to_list(), frame["seq"].to_numpy(), frame["value"].to_numpy())
-        accounts = store.accounts()
+    with Streams.open(folder / "store.db", sparks.killed_setting(), key=sparks.KEY) as store:
+        done = store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+        accounts = store.standings()
     columns = [pl.Series("value", done.codes), pl.Series("epsilon", done.epsilons)]
     return folder / "in", frame.with_columns(*columns).sort("user", "seq"), accounts
 

@@ -20,16 +20,16 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
-from seqveil.interfaces.spark.bucket import Bucket, Kept, Memory  # noqa: E402
+from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, bucket  # noqa: E402
 from seqveil.interfaces.spark.conf import needs_spark  # noqa: E402
 from seqveil.interfaces.spark.guard import Refused, guarded, translated  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
 from seqveil.interfaces.spark.waiting import Seal  # noqa: E402
 from seqveil.release.accounting import Budget, Schedule  # noqa: E402
-from seqveil.release.store import OutOfOrder, Store  # noqa: E402
-from seqveil.release.store.live import units  # noqa: E402
+from seqveil.release.store.packing import units  # noqa: E402
 from seqveil.release.stream import Setting  # noqa: E402
+from seqveil.release.streams import OutOfOrder, Streams  # noqa: E402
 
 KEY = bytes(range(32))
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
@@ -97,9 +97,9 @@ def by_store(setting, events):
     """The released rows and accounts by the store."""
     users, seqs, codes = ([event[k] for event in events] for k in range(3))
     timed = setting.budget.seconds is not None
-    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "s.db"), setting, key=KEY) as store:
-        made = store.release(users, seqs, codes, [float(seq) for seq in seqs] if timed else None)
-        ledger = {user: store.account(user) for user in users}
+    with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "s.db"), setting, key=KEY) as store:
+        made = store.release(users, codes, seqs, [float(seq) for seq in seqs] if timed else None)
+        ledger = {user: store.standing(user) for user in users}
     rows = pd.DataFrame({"user": users, "seq": seqs, "value": made.codes, "epsilon": made.epsilons})
     return rows[rows["value"] >= 0].sort_values(["user", "seq"]).reset_index(drop=True), ledger
 
@@ -151,8 +151,8 @@ def test_gaps_are_refused_or_given_up():
     assert len(feed(tester, [("ann", 1, 1)])) == 0  # too late
     assert kept_by(tester)["ann"].events == 3
     with tempfile.TemporaryDirectory() as folder:
-        with Store.open(Path(folder, "s"), SETTINGS["plain"], key=KEY, gaps="skip") as store:
-            made = store.release(["ann", "ann"], [2, 3], [1, 0])
+        with Streams.open(Path(folder, "s"), SETTINGS["plain"], key=KEY, gaps="skip") as store:
+            made = store.release(["ann", "ann"], [1, 0], [2, 3])
         got = feed(tester, [("ann", 3, 0)])
         assert got["value"].tolist() == made.codes[1:].tolist()
 
@@ -172,18 +172,18 @@ def test_batches_wait_sealed_and_come_out_as_those_of_the_store(kind, made):
     ends = [(user, count, None) for user, count in counts.items()]
     got = joined(feed(tester, part) for part in batch_events(events, cuts, ends))
     timed = setting.budget.seconds is not None
-    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "s.db"), setting, key=KEY) as store:
+    with tempfile.TemporaryDirectory() as folder, Streams.open(Path(folder, "s.db"), setting, key=KEY) as store:
         want = []
         for user in sorted(counts):
             codes = [code for name, _, code in events if name == user]
             parts = [codes[at : at + setting.batch] for at in range(0, len(codes), setting.batch)]
             times = [float(min((k + 1) * setting.batch, len(codes)) - 1) for k in range(len(parts))]
-            made = store.release_batches([user] * len(parts), range(len(parts)), parts, times if timed else None)
-            for k, (path, told) in enumerate(zip(made.paths, made.codes, strict=True)):
+            made = store.release([user] * len(parts), parts, range(len(parts)), times if timed else None)
+            for k, (path, told) in enumerate(zip(made.paths, made.symbols, strict=True)):
                 want += (
                     [(user, k * setting.batch + j, code, k) for j, code in enumerate(told)] if path is not None else []
                 )
-            kept, account = kept_by(tester)[user], store.account(user)
+            kept, account = kept_by(tester)[user], store.standing(user)
             assert (kept.events, kept.releases, kept.symbols) == (account.events, account.releases, len(codes))
             assert kept.waiting == b""
     shown = list(got[["user", "seq", "value", "batch"]].itertuples(index=False, name=None)) if len(got) else []
@@ -347,7 +347,7 @@ def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     frames = [rows.iloc[at : at + 4] for at in range(0, len(rows), 4)]
     got = joined(release_sorted(job, iter(frames)))
     assert got["seq"].tolist() == rows["seq"].tolist()  # the order column comes back as it was
-    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), Memory(), end=True)])
+    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), KeptInMemory(), end=True)])
     assert got["value"].tolist() == whole["value"].tolist()
     with pytest.raises(Refused, match=r"DataError: .*the same order"):
         list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
@@ -356,12 +356,12 @@ def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
 def test_more_users_than_fit_are_released_in_groups(monkeypatch):
     setting = SETTINGS["plain"]
     events = [(f"u{k % 11}", k // 11, k % 3) for k in range(60)]
-    bucket = Bucket(setting, KeyedCoins(KEY), Memory())
-    bucket._room = 3
     users, seqs, codes = [e[0] for e in events], np.array([e[1] for e in events]), np.array([e[2] for e in events])
-    fresh, made = bucket.release(users, seqs, codes)
-    _, alone = Bucket(setting, KeyedCoins(KEY), Memory()).release(users, seqs, codes)
-    assert fresh.tolist() == list(range(60))
+    streams = bucket(setting, KeyedCoins(KEY), KeptInMemory(), users)
+    streams._live.room = 3
+    made = streams.release(users, codes, seqs)
+    alone = bucket(setting, KeyedCoins(KEY), KeptInMemory(), users).release(users, codes, seqs)
+    assert not made.replayed.any()
     assert made.codes.tolist() == alone.codes.tolist()
 
 
@@ -381,11 +381,11 @@ def test_values_come_out_in_their_own_kind():
     setting = Setting.of(model, "optimal", 1.0)
     job = Job(setting, grid, KEY, ("who", "when", "x", "y"))
     rows = pd.DataFrame({"user": ["a", "b"], "seq": [0, 0], "v0": [0.2, 2.9], "v1": [0.5, 0.1]})
-    out = job.release(rows, Memory())
+    out = job.release(rows, KeptInMemory())
     assert list(out.columns) == ["who", "when", "x", "y", "epsilon"]
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
     job = Job(
         Setting.of(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed)), mixed, KEY, ("u", "s", "v")
     )
-    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], Memory())["v"]) <= {1, 2.5, 4}
+    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptInMemory())["v"]) <= {1, 2.5, 4}

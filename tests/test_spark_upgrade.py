@@ -34,7 +34,7 @@ from seqveil.interfaces.spark.operator import Release  # noqa: E402
 from seqveil.interfaces.spark.replay import MOVED, carry, refuse_unmovable, streams  # noqa: E402
 from seqveil.receive import upgrade as embedded  # noqa: E402
 from seqveil.release.accounting import Budget  # noqa: E402
-from seqveil.release.store import Store  # noqa: E402
+from seqveil.release.streams import Streams  # noqa: E402
 from seqveil.spark import Query, carried, evidence_of, move, total  # noqa: E402
 
 KEY = sparks.KEY
@@ -50,8 +50,8 @@ CHAIN = [FIRST, SECOND, THIRD]
 def by_store(path, setting, events):
     """Released rows (user, seq, value) of these events (user, seq, code)."""
     users, seqs, codes = ([event[k] for event in events] for k in range(3))
-    with Store.open(path, setting, key=KEY, gaps="skip") as store:
-        made = store.release(users, seqs, codes)
+    with Streams.open(path, setting, key=KEY, gaps="skip") as store:
+        made = store.release(users, codes, seqs)
     return list(zip(users, seqs, made.codes.tolist(), made.epsilons.tolist(), strict=True))
 
 

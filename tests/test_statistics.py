@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil import Fleet, MarkovModel, Setting
+from reference_streams import Rows
+from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
@@ -23,7 +24,7 @@ TRUTH = MarkovModel([0.2, 0.5, 0.3], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.
 
 
 def release(setting, raw, seed):
-    fleet, coins, rows = Fleet(setting, len(raw)), SeededCoins(seed), np.arange(len(raw))
+    fleet, coins, rows = Rows(setting, len(raw)), SeededCoins(seed), np.arange(len(raw))
     return np.stack([fleet.release(rows, raw[:, t], coins).codes for t in range(raw.shape[1])], axis=1)
 
 

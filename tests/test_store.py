@@ -20,10 +20,11 @@ from seqveil.core import filtering
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
-from seqveil.release import batches, roster, stream
+from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget
-from seqveil.release.store import GAP, NOTHING, OutOfOrder, Store, StoreBusy, StoreError, database, live
-from seqveil.release.store.live import nats, units
+from seqveil.release.store import database, packing
+from seqveil.release.store.packing import nats, units
+from seqveil.release.streams import GAP, NOTHING, OutOfOrder, StoreBusy, StoreError, Streams
 
 KEY = bytes(range(32))
 
@@ -89,7 +90,7 @@ class Twin:
 
 
 def ledger(store, user):
-    found = store.account(user)
+    found = store.standing(user)
     figures = (found.by_composition, found.most, found.least, found.ldp)
     return (found.events, found.releases, *(round(figure * 2**32) for figure in figures))
 
@@ -112,10 +113,10 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.crashes, self.clock, self.kept, self.store = 0, 0.0, [], None
-        self.limits = database.SETTLE_EVENTS, roster.SMALL, live.SMALL, database.CHUNK
+        self.limits = database.SETTLE_EVENTS, packing.SMALL, database.CHUNK
         database.CHUNK = 4
         if self.large:
-            live.SMALL = 0
+            packing.SMALL = 0
 
     @initialize(kind=st.sampled_from(list(SETTINGS)), gaps=st.sampled_from(["refuse", "skip"]), zeros=st.booleans())
     def begin(self, kind, gaps, zeros):
@@ -131,13 +132,14 @@ class Machine(RuleBasedStateMachine):
     def reopen(self):
         self.path.parent.mkdir(exist_ok=True)
         # room for one or two large states, so that users are put aside and come back
-        self.store = Store.open(self.path, self.setting, key=KEY, gaps=self.gaps, memory=150 if self.large else 1 << 20)
+        self.store = Streams.open(
+            self.path, self.setting, key=KEY, gaps=self.gaps, memory=150 if self.large else 1 << 20
+        )
 
     def call(self, events, positions):
         users, seqs, raw, times = zip(*events, strict=True) if events else ((), (), (), ())
         timed = list(times) if self.setting.budget.seconds is not None else None
-        make = self.store.release_batches if self.batched else self.store.release
-        return make(list(users), list(seqs), list(raw), timed, positions)
+        return self.store.release(list(users), list(raw), list(seqs), timed, positions)
 
     def check(self, made, expected):
         codes = made.paths if self.batched else made.codes.tolist()
@@ -174,8 +176,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def settle(self):
-        with self.store._database.transaction():
-            self.store._database.settle()
+        with self.store._store.transaction():
+            self.store._store.settle()
 
     @rule()
     def close(self):
@@ -228,7 +230,7 @@ class Machine(RuleBasedStateMachine):
                 assert made == told[2:]
                 assert [s.seq for s in kept] == list(range(2, len(told)))
             self.store.close()
-        database.SETTLE_EVENTS, roster.SMALL, live.SMALL, database.CHUNK = self.limits
+        database.SETTLE_EVENTS, packing.SMALL, database.CHUNK = self.limits
         shutil.rmtree(self.folder)
 
 
@@ -256,93 +258,93 @@ def test_a_user_is_released_as_in_a_fleet_of_its_own_whatever_the_groups(tmp_pat
     codes = rng.integers(0, 4, 400)
     found = []
     for size, memory in ((400, 1 << 20), (7, 1 << 20), (50, 3000)):
-        with Store.open(tmp_path / f"{size}.db", setting, key=KEY, memory=memory) as store:
+        with Streams.open(tmp_path / f"{size}.db", setting, key=KEY, memory=memory) as store:
             parts = [
-                store.release(users[at : at + size], seqs[at : at + size], codes[at : at + size]).codes
+                store.release(users[at : at + size], codes[at : at + size], seqs[at : at + size]).codes
                 for at in range(0, 400, size)
             ]
-            accounts = store.accounts()
+            accounts = store.standings()
             found.append((np.concatenate(parts).tolist(), accounts.users, accounts.most.tolist()))
             assert len(store._live) <= max(4, store._live.room)
     assert found[0] == found[1] == found[2]
 
 
 def test_a_repeated_event_is_given_back_whatever_comes_with_it(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store:
-        first = store.release(["ann"] * 200, range(200), np.arange(200) % 4)
-        before = store.account("ann")
+    with Streams.open(tmp_path / "s.db", plain()) as store:
+        first = store.release(["ann"] * 200, np.arange(200) % 4, range(200))
+        before = store.standing("ann")
         for _ in range(2):
-            again = store.release(["ann"] * 200, range(200), np.arange(1, 201) % 4)
+            again = store.release(["ann"] * 200, np.arange(1, 201) % 4, range(200))
             assert again.codes.tolist() == first.codes.tolist()
             assert again.replayed.all()
-            assert store.account("ann") == before
+            assert store.standing("ann") == before
             store.close()
-            store = Store.open(tmp_path / "s.db", plain())
-        twice = store.release(["ann"] * 3, [200, 200, 201], [0, 1, 2])
+            store = Streams.open(tmp_path / "s.db", plain())
+        twice = store.release(["ann"] * 3, [0, 1, 2], [200, 200, 201])
         assert twice.codes[0] == twice.codes[1]
         assert twice.replayed.tolist() == [False, True, False]
         store.close()
 
 
 def test_a_gap_is_refused_whole(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store:
+    with Streams.open(tmp_path / "s.db", plain()) as store:
         store.release(["ann"], [0], [0])
         with pytest.raises(OutOfOrder, match="event 1 has sequence number 3, and 2 is next") as caught:
-            store.release(["ann", "ann"], [1, 3], [0, 0])
+            store.release(["ann", "ann"], [0, 0], [1, 3])
         assert caught.value.position == 1
-        assert store.account("ann").events == 1
+        assert store.standing("ann").events == 1
         with pytest.raises(OutOfOrder, match="0 is next"):
-            store.release(["bob"], [1], [0])
-        assert store.account("bob") is None
+            store.release(["bob"], [0], [1])
+        assert store.standing("bob") is None
 
 
 def test_a_gap_may_be_skipped_and_what_comes_late_is_told_so(tmp_path):
-    with Store.open(tmp_path / "s.db", plain(), gaps="skip") as store:
-        made = store.release(["ann", "ann", "ann"], [2, 1, 3], [0, 1, 2])
+    with Streams.open(tmp_path / "s.db", plain(), gaps="skip") as store:
+        made = store.release(["ann", "ann", "ann"], [0, 1, 2], [2, 1, 3])
         assert made.codes[1] == GAP
         assert made.replayed.tolist() == [False, True, False]
         assert [s.code for s in store.releases("ann")][:2] == [GAP, GAP]
-        assert store.account("ann").releases == 2
+        assert store.standing("ann").releases == 2
         assert store.release(["ann"], [0], [0]).codes.tolist() == [GAP]
         with pytest.raises(OutOfOrder, match="at most 10000"):
-            store.release(["ann"], [20_000], [0])
+            store.release(["ann"], [0], [20_000])
 
 
 def test_what_was_released_around_gaps_is_given_back_before_and_after_settling(tmp_path):
-    with Store.open(tmp_path / "s.db", plain(), key=KEY, gaps="skip") as store:
-        made = {seq: store.release(["ann"], [seq], [seq % 4]).codes[0] for seq in (0, 3, 4, 9, 10)}
+    with Streams.open(tmp_path / "s.db", plain(), key=KEY, gaps="skip") as store:
+        made = {seq: store.release(["ann"], [seq % 4], [seq]).codes[0] for seq in (0, 3, 4, 9, 10)}
         expected = [made.get(seq, GAP) for seq in range(11)]
-        assert [store.release(["ann"], [seq], [0]).codes[0] for seq in range(11)] == expected
-        assert store.release(["ann"] * 11, range(11), [0] * 11).codes.tolist() == expected
+        assert [store.release(["ann"], [0], [seq]).codes[0] for seq in range(11)] == expected
+        assert store.release(["ann"] * 11, [0] * 11, range(11)).codes.tolist() == expected
         store.close()
-        store = Store.open(tmp_path / "s.db", plain(), key=KEY)
-        assert [store.release(["ann"], [seq], [0]).codes[0] for seq in reversed(range(11))] == expected[::-1]
+        store = Streams.open(tmp_path / "s.db", plain(), key=KEY)
+        assert [store.release(["ann"], [0], [seq]).codes[0] for seq in reversed(range(11))] == expected[::-1]
         store.close()
 
 
 def test_a_budget_that_runs_out_in_a_call_leaves_the_rest_of_it_released(tmp_path):
     setting = plain(budget=Budget(total=2.0, when_spent="error"))
-    call = ["bob"] + ["ann"] * 40, [0, *range(1, 41)], [0] * 41
-    with Store.open(tmp_path / "s.db", setting) as store:
+    call = ["bob"] + ["ann"] * 40, [0] * 41, [0, *range(1, 41)]
+    with Streams.open(tmp_path / "s.db", setting) as store:
         store.release(["ann"], [0], [0])
         with pytest.raises(BudgetSpent, match="refused, the others are released") as first:
             store.release(*call, positions={"source": 7})
-        made, events = first.value.made, store.account("ann").events
+        made, events = first.value.made, store.standing("ann").events
         assert made.codes[0] >= 0
         assert first.value.places == np.flatnonzero(made.refused).tolist() == list(range(events, 41))
         assert (made.epsilons[events:] == 0).all()
-        assert store.account("ann").budget_left < 1e-6
+        assert store.standing("ann").budget_left < 1e-6
         assert store.position("source") is None
-    with Store.open(tmp_path / "s.db", setting) as store:
+    with Streams.open(tmp_path / "s.db", setting) as store:
         with pytest.raises(BudgetSpent) as again:
             store.release(*call)
         assert again.value.made.codes.tolist() == made.codes.tolist()
         assert again.value.made.replayed.tolist() == [True] * events + [False] * (41 - events)
-        assert store.accounts().users == ["ann", "bob"]
+        assert store.standings().users == ["ann", "bob"]
 
 
 def test_positions_that_cannot_be_made_take_no_release_back(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store:
+    with Streams.open(tmp_path / "s.db", plain()) as store:
         seen = []
 
         def fail(made):
@@ -350,19 +352,19 @@ def test_positions_that_cannot_be_made_take_no_release_back(tmp_path):
             raise RuntimeError
 
         with pytest.raises(RuntimeError):
-            store.release(["ann"] * 3, range(3), [0, 1, 2], positions=fail)
-        again = store.release(["ann"] * 3, range(3), [0, 1, 2])
+            store.release(["ann"] * 3, [0, 1, 2], range(3), positions=fail)
+        again = store.release(["ann"] * 3, [0, 1, 2], range(3))
         assert (again.codes.tolist(), again.replayed.tolist()) == (seen, [True] * 3)
 
 
 def test_the_clock_may_not_go_back(tmp_path):
     setting = plain(budget=Budget(per_window=2.0, seconds=10.0))
-    with Store.open(tmp_path / "s.db", setting) as store:
+    with Streams.open(tmp_path / "s.db", setting) as store:
         store.release(["ann"], [0], [0], [100.0])
         for times in (None, [99.0], [np.nan]):
             with pytest.raises(InputError, match="time"):
-                store.release(["ann"], [1], [0], times)
-        assert store.release(["ann"], [1], [0], [100.0]).codes[0] >= 0
+                store.release(["ann"], [0], [1], times)
+        assert store.release(["ann"], [0], [1], [100.0]).codes[0] >= 0
 
 
 BAD = {
@@ -380,78 +382,78 @@ BAD = {
 
 @pytest.mark.parametrize("call", BAD.values(), ids=BAD.keys())
 def test_bad_events_are_refused_and_leave_nothing(tmp_path, call):
-    with Store.open(tmp_path / "s.db", plain()) as store:
+    with Streams.open(tmp_path / "s.db", plain()) as store:
         with pytest.raises(InputError):
-            store.release(*call)
-        assert store.accounts().users == []
+            store.release(call[0], call[2], call[1], *call[3:])
+        assert store.standings().users == []
         assert store.release(["a"], [0], [0]).codes.size == 1
 
 
 def test_each_setting_has_its_own_call(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store, pytest.raises(InputError, match="use release"):
-        store.release_batches(["a"], [0], [[0]])
+    with Streams.open(tmp_path / "s.db", plain()) as store, pytest.raises(InputError, match="whole numbers"):
+        store.release(["a"], [[0]], [0])
     setting = stream.Setting.of(chain(), "tree", 1.0, batch=2)
-    with Store.open(tmp_path / "b.db", setting) as store:
-        with pytest.raises(InputError, match="release_batches"):
+    with Streams.open(tmp_path / "b.db", setting) as store:
+        with pytest.raises(InputError, match="event 0: expected a batch of 1 to 2"):
             store.release(["a"], [0], [0])
         with pytest.raises(InputError, match="event 1: expected a batch of 1 to 2"):
-            store.release_batches(["a", "a"], [0, 1], [[0, 1], [0, 1, 2]])
-        assert store.account("a") is None
+            store.release(["a", "a"], [[0, 1], [0, 1, 2]], [0, 1])
+        assert store.standing("a") is None
     with pytest.raises(StoreError, match="closed"):
-        store.release_batches(["a"], [0], [[0, 1]])
+        store.release(["a"], [[0, 1]], [0])
 
 
 def test_another_model_or_setting_is_refused_in_one_line(tmp_path):
     path = tmp_path / "s.db"
-    Store.open(path, plain()).close()
+    Streams.open(path, plain()).close()
     with pytest.raises(ModelError, match="another model"):
-        Store.open(path, stream.Setting.of(chain(9), "balanced", 0.8))
+        Streams.open(path, stream.Setting.of(chain(9), "balanced", 0.8))
     for other, named in ((plain(budget=3.0), "budget"), (stream.Setting.of(chain(), "optimal", 0.8), "mechanism")):
         with pytest.raises(InputError, match=f"another {named}") as caught:
-            Store.open(path, other)
+            Streams.open(path, other)
         assert "\n" not in str(caught.value)
     costs = np.ones((4, 4)) - np.eye(4)
     first = stream.Setting.of(chain(), "optimal", 0.8, costs)
-    Store.open(tmp_path / "c.db", first).close()
+    Streams.open(tmp_path / "c.db", first).close()
     with pytest.raises(InputError, match="another costs"):
-        Store.open(tmp_path / "c.db", stream.Setting.of(chain(), "optimal", 0.8, 2 * costs))
+        Streams.open(tmp_path / "c.db", stream.Setting.of(chain(), "optimal", 0.8, 2 * costs))
 
 
 def test_a_seed_marks_the_file_for_good(tmp_path):
-    with Store.open(tmp_path / "s.db", plain(), coins=SeededCoins(1)) as store:
+    with Streams.open(tmp_path / "s.db", plain(), coins=SeededCoins(1)) as store:
         store.release(["ann"], [0], [0])
-        assert not store.account("ann").private
-    with Store.open(tmp_path / "s.db", plain()) as store:
-        assert not store.account("ann").private
-    Store.open(tmp_path / "p.db", plain()).close()
+        assert not store.standing("ann").private
+    with Streams.open(tmp_path / "s.db", plain()) as store:
+        assert not store.standing("ann").private
+    Streams.open(tmp_path / "p.db", plain()).close()
     with pytest.raises(InputError, match="a seed cannot go on"):
-        Store.open(tmp_path / "p.db", plain(), coins=KeyedCoins.seeded(1))
+        Streams.open(tmp_path / "p.db", plain(), coins=KeyedCoins.seeded(1))
     with pytest.raises(InputError, match="not both"):
-        Store.open(tmp_path / "p.db", plain(), coins=SeededCoins(1), key=KEY)
+        Streams.open(tmp_path / "p.db", plain(), coins=SeededCoins(1), key=KEY)
     with pytest.raises(InputError, match="gaps"):
-        Store.open(tmp_path / "p.db", plain(), gaps="ignore")
+        Streams.open(tmp_path / "p.db", plain(), gaps="ignore")
 
 
 def test_a_second_writer_is_refused(tmp_path):
     path = tmp_path / "s.db"
-    with Store.open(path, plain()) as store:
+    with Streams.open(path, plain()) as store:
         store.release(["ann"], [0], [0])
         with pytest.raises(StoreBusy, match="another process has this state file open"):
-            Store.open(path, plain())
+            Streams.open(path, plain())
         look = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('SELECT * FROM users')"
         other = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
         assert "locked" in other.stderr
-        store.release(["ann"], [1], [0])
-    with Store.open(path, plain()) as store:
-        assert store.account("ann").events == 2
+        store.release(["ann"], [0], [1])
+    with Streams.open(path, plain()) as store:
+        assert store.standing("ann").events == 2
 
 
 def test_a_copy_can_be_taken_while_it_is_open(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store:
-        first = store.release(["ann"] * 3, range(3), [0, 1, 2])
+    with Streams.open(tmp_path / "s.db", plain()) as store:
+        first = store.release(["ann"] * 3, [0, 1, 2], range(3))
         store.backup(tmp_path / "copy.db")
-        store.release(["ann"], [3], [0])
-    with Store.open(tmp_path / "copy.db", plain()) as store:
+        store.release(["ann"], [0], [3])
+    with Streams.open(tmp_path / "copy.db", plain()) as store:
         assert [s.code for s in store.releases("ann")] == first.codes.tolist()
         assert store.next_seqs(["ann", "bob"]).tolist() == [3, 0]
 
@@ -460,32 +462,32 @@ def test_what_is_no_state_file_is_refused(tmp_path):
     text, other, newer = tmp_path / "t.db", tmp_path / "o.db", tmp_path / "n.db"
     text.write_text("user,value\n" * 500)
     with pytest.raises(StoreError, match="no state file"):
-        Store.open(text, plain())
+        Streams.open(text, plain())
     with sqlite3.connect(other) as sql:
         sql.execute("CREATE TABLE mine (x)")
     sql.close()
     with pytest.raises(DataError, match="not a state file"):
-        Store.open(other, plain())
-    Store.open(newer, plain()).close()
+        Streams.open(other, plain())
+    Streams.open(newer, plain()).close()
     with sqlite3.connect(newer) as sql:
         sql.execute("PRAGMA user_version = 99")
     sql.close()
     with pytest.raises(DataError, match="newer seqveil"):
-        Store.open(newer, plain())
+        Streams.open(newer, plain())
     with pytest.raises(StoreError, match="cannot be opened"):
-        Store.open(tmp_path / "none" / "s.db", plain())
+        Streams.open(tmp_path / "none" / "s.db", plain())
 
 
 def test_an_older_version_is_brought_forward(tmp_path, monkeypatch):
     path, now = tmp_path / "s.db", database.VERSION
-    with Store.open(path, plain()) as store:
+    with Streams.open(path, plain()) as store:
         store.release(["ann"], [0], [0])
     monkeypatch.setattr(database, "VERSION", now + 2)
     steps = {now: "CREATE TABLE first (x)", now + 1: "CREATE TABLE second (x)"}
     for version, statement in steps.items():
         monkeypatch.setitem(database.MIGRATIONS, version, lambda sql, _, statement=statement: sql.execute(statement))
-    with Store.open(path, plain()) as store:
-        assert store.account("ann").events == 1
+    with Streams.open(path, plain()) as store:
+        assert store.standing("ann").events == 1
     with sqlite3.connect(path) as sql:
         assert sql.execute("PRAGMA user_version").fetchone() == (now + 2,)
         assert {"first", "second"} <= {row[0] for row in sql.execute("SELECT name FROM sqlite_master")}
@@ -493,20 +495,20 @@ def test_an_older_version_is_brought_forward(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store:
+    with Streams.open(tmp_path / "s.db", plain()) as store:
         store.release(["ann"], [0], [0])
-        (pages,) = store._database.sql.execute("PRAGMA page_count").fetchone()
-        store._database.sql.execute(f"PRAGMA max_page_count = {pages + 2}")
+        (pages,) = store._store.sql.execute("PRAGMA page_count").fetchone()
+        store._store.sql.execute(f"PRAGMA max_page_count = {pages + 2}")
         names = [f"user {k}" for k in range(2000)]
         with pytest.raises(StoreError, match="the disk is full, so nothing was released"):
-            store.release(["ann", *names], [1] + [0] * 2000, [0] * 2001, positions={"source": 1})
-        assert store.account("ann").events == 1
-        assert store.account("user 0") is None
+            store.release(["ann", *names], [0] * 2001, [1] + [0] * 2000, positions={"source": 1})
+        assert store.standing("ann").events == 1
+        assert store.standing("user 0") is None
         assert store.position("source") is None
-        store._database.sql.execute("PRAGMA max_page_count = 1000000")
-        store.release(["ann", *names], [1] + [0] * 2000, [0] * 2001, positions={"source": 1})
-    with Store.open(tmp_path / "s.db", plain()) as store:
-        assert len(store.accounts().users) == 2001
+        store._store.sql.execute("PRAGMA max_page_count = 1000000")
+        store.release(["ann", *names], [0] * 2001, [1] + [0] * 2000, positions={"source": 1})
+    with Streams.open(tmp_path / "s.db", plain()) as store:
+        assert len(store.standings().users) == 2001
         assert store.position("source") == 1
 
 
@@ -520,10 +522,10 @@ def test_a_ledger_is_never_below_the_truth():
 
 def test_an_unsound_mechanism_is_told_without_bound(tmp_path):
     model = MarkovModel([1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
-    with Store.open(tmp_path / "s.db", stream.Setting.of(model, "crr", 1.0), key=KEY) as store:
-        store.release(["ann"] * 30, range(30), [1] * 30)
-        assert store.account("ann").leakage == np.inf
-        assert store.accounts().leakage.tolist() == [np.inf]
+    with Streams.open(tmp_path / "s.db", stream.Setting.of(model, "crr", 1.0), key=KEY) as store:
+        store.release(["ann"] * 30, [1] * 30, range(30))
+        assert store.standing("ann").leakage == np.inf
+        assert store.standings().leakage.tolist() == [np.inf]
 
 
 def test_large_states_are_not_written(tmp_path):
@@ -531,33 +533,33 @@ def test_large_states_are_not_written(tmp_path):
     rows = rng.dirichlet(np.ones(700), 700)
     setting = stream.Setting.of(MarkovModel(rows[0], rows), "balanced", 1.0)
     users = [f"u{k}" for k in range(30)]
-    with Store.open(tmp_path / "s.db", setting, key=KEY, memory=1) as store:
+    with Streams.open(tmp_path / "s.db", setting, key=KEY, memory=1) as store:
         for t in range(3):
-            store.release(users, [t] * 30, rng.integers(0, 700, 30))
+            store.release(users, rng.integers(0, 700, 30), [t] * 30)
         assert store._live.room == 1
-        kept = store.accounts()
+        kept = store.standings()
     assert (tmp_path / "s.db").stat().st_size < 30 * 2000 + 50_000
-    twin = roster.Roster(setting)
-    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
+    twin = Streams(setting)
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         for user in users:
             twin.observe([user] * 3, np.array([s.code for s in store.releases(user)]))
-    assert (units(twin.accounts().most) == units(kept.most)).all()
+    assert (units(twin.standings().most) == units(kept.most)).all()
 
 
 def test_no_raw_symbol_is_written(tmp_path):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
     setting = stream.Setting.of(chain(2, 6), "balanced", 0.5, budget=Budget(total=1e-7))
     with (
-        Store.open(tmp_path / "one.db", setting, key=KEY) as one,
-        Store.open(tmp_path / "two.db", setting, key=KEY) as two,
+        Streams.open(tmp_path / "one.db", setting, key=KEY) as one,
+        Streams.open(tmp_path / "two.db", setting, key=KEY) as two,
     ):
-        one.release(["ann"] * 50, range(50), [3] * 50)
-        two.release(["ann"] * 50, range(50), [5] * 50)
+        one.release(["ann"] * 50, [3] * 50, range(50))
+        two.release(["ann"] * 50, [5] * 50, range(50))
     assert (tmp_path / "one.db").read_bytes() == (tmp_path / "two.db").read_bytes()
 
 
 def test_what_is_shown_of_a_store_holds_no_data(tmp_path):
-    with Store.open(tmp_path / "s.db", plain()) as store:
+    with Streams.open(tmp_path / "s.db", plain()) as store:
         store.release(["zq-secret"], [0], [0])
         assert "zq-secret" not in repr(store)
     described = json.loads(plain().signature)

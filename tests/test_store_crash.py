@@ -14,9 +14,9 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
 from seqveil.release import stream
-from seqveil.release.roster import Roster
-from seqveil.release.store import Store, StoreError, database
-from seqveil.release.store.live import units
+from seqveil.release.store import database
+from seqveil.release.store.packing import units
+from seqveil.release.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 EVENTS, USERS, GROUP = 4000, 100, 20
@@ -39,10 +39,10 @@ def all_events():
 def work(path, answers, key):
     """Release from where the file stands; answer each group only after it was released."""
     events = all_events()
-    with Store.open(path, setting_of(), key=key) as store, open(answers, "ab", buffering=0) as out:
+    with Streams.open(path, setting_of(), key=key) as store, open(answers, "ab", buffering=0) as out:
         for at in range(store.position("events") or 0, EVENTS, GROUP):
             users, seqs, codes = zip(*events[at : at + GROUP], strict=True)
-            made = store.release(users, seqs, codes, positions={"events": at + GROUP})
+            made = store.release(users, codes, seqs, positions={"events": at + GROUP})
             out.write(b"".join(b"%d %d\n" % (at + k, code) for k, code in enumerate(made.codes.tolist())))
 
 
@@ -74,22 +74,22 @@ def test_twelve_kills_lose_nothing_and_double_nothing(tmp_path, key, monkeypatch
         kill_one(path, answers, key, chance.randrange(15), chance.uniform(0.0, 0.01))
     work(path, answers, key)
     events, setting = all_events(), setting_of()
-    with Store.open(path, setting, key=key) as store:
+    with Streams.open(path, setting, key=key) as store:
         told = {user: store.releases(user) for user in {user for user, _, _ in events}}
-        accounts = store.accounts()
+        accounts = store.standings()
     assert sum(map(len, told.values())) == EVENTS
     answered = [line.split() for line in answers.read_bytes().splitlines()]
     for number, code in ((int(a[0]), int(a[1])) for a in answered if len(a) == 2):
         user, seq, _ = events[number]
         assert told[user][seq].code == code
     # the accounts are what the releases imply, by a receiver's replay
-    receiver = Roster(setting)
+    receiver = Streams(setting)
     receiver.observe(accounts.users, np.array([told[user][0].code for user in accounts.users]))
     for user in accounts.users:
         receiver.observe([user] * (len(told[user]) - 1), np.array([s.code for s in told[user][1:]], np.int64))
-    implied = receiver.accounts()
+    implied = receiver.standings()
     assert implied.events.tolist() == accounts.events.tolist()
-    for name in ("spent", "most"):
+    for name in ("by_composition", "most"):
         assert (units(getattr(implied, name)) == units(getattr(accounts, name))).all()
     assert (units(-implied.least) == units(-accounts.least)).all()
     if key is not None:  # and, with a key, what a run without any kill releases
@@ -108,18 +108,18 @@ def test_a_file_that_may_not_grow_undoes_the_call(tmp_path):
 import resource, sys
 sys.path[:0] = {sys.path!r}
 import test_store_crash as t
-from seqveil.release.store import Store, StoreError
-store = Store.open({str(tmp_path / "s.db")!r}, t.setting_of())
+from seqveil.release.streams import StoreError, Streams
+store = Streams.open({str(tmp_path / "s.db")!r}, t.setting_of())
 store.release(["ann"], [0], [0])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 names = [f"user {{k}}" for k in range(3000)]
 try:
-    store.release(["ann", *names], [1] + [0] * 3000, [0] * 3001)
+    store.release(["ann", *names], [0] * 3001, [1] + [0] * 3000)
 except StoreError as error:
     print(error)
-print(store.account("ann").events, store.account("user 0"))
+print(store.standing("ann").events, store.standing("user 0"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(store.release(["ann"], [1], [0]).replayed[0])
+print(store.release(["ann"], [0], [1]).replayed[0])
 store.close()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -127,16 +127,16 @@ store.close()
     first, second, third = done.stdout.splitlines()
     assert "nothing was released" in first
     assert (second, third) == ("1 None", "False")
-    with Store.open(tmp_path / "s.db", setting_of()) as store:
-        assert store.accounts().users == ["ann"]
-        assert store.account("ann").events == 2
+    with Streams.open(tmp_path / "s.db", setting_of()) as store:
+        assert store.standings().users == ["ann"]
+        assert store.standing("ann").events == 2
 
 
 def test_a_damaged_file_is_refused_in_one_line(tmp_path):
     path = tmp_path / "s.db"
-    with Store.open(path, setting_of()) as store:
+    with Streams.open(path, setting_of()) as store:
         store.release([f"user {k}" for k in range(2000)], [0] * 2000, [0] * 2000)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 3])
-    with pytest.raises(StoreError, match=r"s\.db: .*(damaged|disk)"), Store.open(path, setting_of()) as store:
-        store.accounts()
+    with pytest.raises(StoreError, match=r"s\.db: .*(damaged|disk)"), Streams.open(path, setting_of()) as store:
+        store.standings()

@@ -14,12 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil.client import Event, _body
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import seconds
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.client import Event, _body
 from seqveil.interfaces.files import Chunk
 from seqveil.interfaces.files.order import order_key
 from seqveil.interfaces.flow import rows

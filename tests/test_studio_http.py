@@ -131,7 +131,7 @@ def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(
     logs.begin("debug", said)
     with running(tmp_path, words_setting(), max_body=50_000) as service:
         service.release({"user": "zq-ann", "seq": 0, "value": "home"})
-        before = service.store.account("zq-ann")
+        before = service.store.standing("zq-ann")
         assert service.ask("GET", "/", token=None).status == 200
         for path in ("begin", "source", "load", "show", "curve"):
             method, body = ("GET", None) if path == "begin" else ("POST", {"source": "clicks"})
@@ -152,8 +152,8 @@ def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(
         large = service.ask("POST", "/v1/page/load", {"csv": "x" * 60_000}, token=own)
         assert (large.status, large.reason) == (413, "too-large")
         assert service.ask("POST", "/v1/page/show", b"{", token=own).reason == "malformed"
-        assert service.store.account("zq-ann") == before
-        assert service.store.account("zq-bob") is None
+        assert service.store.standing("zq-ann") == before
+        assert service.store.standing("zq-bob") is None
         document = service.ask("GET", "/openapi.json").json
         assert not any("page" in path or path == "/" for path in document["paths"])
     text = said.getvalue()
@@ -194,7 +194,7 @@ def test_the_operator_sees_counts_and_no_names(tmp_path, budget):
         assert found["health"] == "ok"
         assert sum(found["spread"]["counts"]) == 6
         assert found["spread"]["budget"] == budget
-        leakages = service.store.accounts().leakage
+        leakages = service.store.standings().leakage
         below = sum(leakages <= found["spread"]["edges"][2] * (1 + 1e-9))
         assert sum(found["spread"]["counts"][:3]) == below
         assert budget is None or found["spread"]["counts"][-1] == 0

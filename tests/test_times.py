@@ -21,8 +21,8 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow import audit_file, release_file
 from seqveil.interfaces.mqtt.messages import Payloads, Refusal
 from seqveil.release import batches, stream
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
 NOW = 1_700_000_000
@@ -166,15 +166,15 @@ def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
     setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())
     for reopened in (False, True):
         path = tmp_path / f"{reopened}.db"
-        store = Store.open(path, setting)
+        store = Streams.open(path, setting)
         store.release(["ann", "bob"], [0, 0], [0, 0], [1.0, 5.0])
-        store.release(["ann"], [1], [0], [1e9])  # everything before has left the window
+        store.release(["ann"], [0], [1], [1e9])  # everything before has left the window
         if reopened:
             store.close()
-            store = Store.open(path, setting)
+            store = Streams.open(path, setting)
         with pytest.raises(InputError, match="never to go back"):
-            store.release(["ann"], [2], [0], [1e9 - 1e-6])
-        store.release(["ann", "bob"], [2, 1], [0, 0], [1e9, 5.0])
+            store.release(["ann"], [0], [2], [1e9 - 1e-6])
+        store.release(["ann", "bob"], [0, 0], [2, 1], [1e9, 5.0])
         store.close()
 
 

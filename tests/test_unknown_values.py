@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import reference_batches as twin
 import reference_streams as ref
 import seqveil as sv
+from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core import fast, filtering
 from seqveil.core.alphabet import Alphabet, Bins, Grid, from_json
@@ -25,9 +26,8 @@ from seqveil.interfaces.flow.appending import Appended
 from seqveil.interfaces.flow.durable import release_durably
 from seqveil.interfaces.flow.release import release_file
 from seqveil.release import batches, stream
-from seqveil.release.fleet import Fleet
-from seqveil.release.store import Store
 from seqveil.release.stream import UNKNOWN, Setting, State
+from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -116,7 +116,7 @@ def test_many_users_at_once_are_as_one_by_one_and_only_unknown_values_throw_a_co
     setting = words_setting("optimal", 1.3)
     codes = np.array([0, UNKNOWN, 2, UNKNOWN, 1])
     coins, users = KeyedCoins(KEY), ["ann", "bob", "cid", "dan", "eve"]
-    fleet = Fleet(setting, 5)
+    fleet = Rows(setting, 5)
     together = fleet.release(np.arange(5), codes, coins.of(users, [0] * 5))
     for k, user in enumerate(users):
         alone, _ = stream.step(setting, State.start(setting), codes[[k]], coins.of([user], [0]))
@@ -138,7 +138,7 @@ def test_the_compiled_path_gives_the_same(monkeypatch):
     codes = np.where(rng.random((4, 50)) < 0.3, UNKNOWN, rng.integers(0, 5, (4, 50)))
 
     def released():
-        fleet, coins = Fleet(setting, 50), SeededCoins(1)
+        fleet, coins = Rows(setting, 50), SeededCoins(1)
         return [fleet.release(np.arange(50), each, coins).codes.tolist() for each in codes]
 
     compiled = released()
@@ -402,12 +402,12 @@ def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):
 def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     setting = words_setting("optimal", 0.9)
     codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
-    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
-        made = store.release(["ann"] * 6, range(6), codes)
-        account = store.account("ann")
-    with Store.open(tmp_path / "again.db", setting, key=KEY) as store:  # one by one, with a repeat
-        again = [int(store.release(["ann"], [k], [code]).codes[0]) for k, code in enumerate(codes)]
-        repeated = store.release(["ann"], [1], [2])
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+        made = store.release(["ann"] * 6, codes, range(6))
+        account = store.standing("ann")
+    with Streams.open(tmp_path / "again.db", setting, key=KEY) as store:  # one by one, with a repeat
+        again = [int(store.release(["ann"], [code], [k]).codes[0]) for k, code in enumerate(codes)]
+        repeated = store.release(["ann"], [2], [1])
         assert (int(repeated.codes[0]), bool(repeated.replayed[0])) == (again[1], True)
     assert again == made.codes.tolist()
     state = State.start(setting)
@@ -417,8 +417,8 @@ def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     assert account.leakage == pytest.approx(state.account.worst[0], abs=1e-8)
     assert (made.epsilons == 0.9).all()
     for code in (-1, -3, 3):
-        with pytest.raises(InputError, match="event 0"), Store.open(tmp_path / "no.db", setting) as store:
-            store.release(["ann"], [0], [code])
+        with pytest.raises(InputError, match="event 0"), Streams.open(tmp_path / "no.db", setting) as store:
+            store.release(["ann"], [code], [0])
 
 
 # the service
@@ -565,7 +565,7 @@ def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on
 
     def told(state):
         wire = Wire([*messages, messages[1]], Broker("nowhere", 1, "bridge"))
-        with Store.open(state, words_setting(), key=KEY, gaps=gaps) as store:
+        with Streams.open(state, words_setting(), key=KEY, gaps=gaps) as store:
             bridge = Bridge(store, wire, topics, on_refused=on_refused, log=lambda *line: log.append(line))
             wire.put(Stop())
             assert bridge.run().unknown == 3
@@ -606,12 +606,12 @@ def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
         assert {row.value for row in rows} <= set(WORDS)
         assert [row.epsilon for row in rows] == ([2.0, 0, 0, 0, 0] if setting.in_batches else [1.0] * 5)
         codes = [0, UNKNOWN, 2, UNKNOWN, 1]
-        with Store.open(tmp_path / f"{setting.batch}.db", setting, key=KEY) as store:
+        with Streams.open(tmp_path / f"{setting.batch}.db", setting, key=KEY) as store:
             if setting.in_batches:
-                made = store.release_batches(["ann"], [0], [codes]).codes[0]
+                made = store.release(["ann"], [codes], [0]).symbols[0]
             else:
-                made = store.release(["ann"] * 5, range(5), codes).codes
-            assert store.account("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
+                made = store.release(["ann"] * 5, codes, range(5)).codes
+            assert store.standing("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
         assert [row.value for row in rows] == [WORDS[code] for code in made]
     assert "1 values outside the alphabet were hidden" in caplog.text
     assert SECRET not in caplog.text

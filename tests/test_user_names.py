@@ -17,12 +17,10 @@ from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.flow import release_file
-from seqveil.interfaces.flow.batched import Streams
 from seqveil.interfaces.flow.durable import release_durably
-from seqveil.interfaces.spark.bucket import Bucket, Memory
-from seqveil.release.roster import Roster
-from seqveil.release.store import Store, StoreError
+from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
 from seqveil.release.stream import Setting
+from seqveil.release.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 FILES = Path(__file__).parent / "files"
@@ -33,23 +31,23 @@ WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
 @pytest.mark.parametrize("seven", WHOLE.values(), ids=WHOLE)
 def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
     setting = Setting.of(MODEL, "optimal", 1.0, budget=1.0)
-    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
-        first = store.release([seven], [0], [1])
-        again = store.release(["7"], [0], [2])
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+        first = store.release([seven], [1], [0])
+        again = store.release(["7"], [2], [0])
         assert again.replayed.tolist() == [True]
         assert again.codes.tolist() == first.codes.tolist()
-        store.release(["7", seven] * 20, range(1, 41), [1] * 40)
-        assert store.account(seven) == store.account("7")
-        assert store.account("7").leakage <= 1.0 + 2.0**-31
+        store.release(["7", seven] * 20, [1] * 40, range(1, 41))
+        assert store.standing(seven) == store.standing("7")
+        assert store.standing("7").leakage <= 1.0 + 2.0**-31
         assert store.next_seqs([seven, "7"]).tolist() == [41, 41]
         assert len(store.releases(seven)) == len(store.releases("7")) == 41
-        assert store.accounts().users == ["7"]
+        assert store.standings().users == ["7"]
 
 
 @pytest.mark.parametrize("wrong", [True, 7.0, None, b"7", ("7",)])
 def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
     with pytest.raises(InputError, match="event 0: expected a user that is text or a whole number"):
-        Store.open(tmp_path / "s.db", Setting.of(MODEL)).release([wrong], [0], [0])
+        Streams.open(tmp_path / "s.db", Setting.of(MODEL)).release([wrong], [0], [0])
 
 
 def test_numbers_of_a_parquet_file_and_text_over_http_have_one_account(tmp_path):
@@ -78,22 +76,19 @@ def test_a_released_file_keeps_the_type_of_its_users(tmp_path, batch):
 
 def test_accounts_in_memory_follow_the_same_rule():
     setting = Setting.of(MODEL, "optimal", 1.0)
-    roster = Roster(setting)
-    roster.release([7, "7", np.int32(7)], np.array([0, 1, 2]), SeededCoins(1))
-    assert (roster.accounts().users, roster.accounts().events.tolist()) == (["7"], [3])
+    streams = Streams(setting, coins=SeededCoins(1))
+    streams.release([7, "7", np.int32(7)], np.array([0, 1, 2]))
+    assert (streams.standings().users, streams.standings().events.tolist()) == (["7"], [3])
     cold = ColdStart(3, 1.0, seed=1)
     cold.release_many([7, "7"], [0, 1])
-    assert (cold.accounts().users, cold.accounts().spent.tolist()) == (["7"], [2.0])
-    streams = Streams(Setting.of(MODEL, "tree", 1.0, batch=2))
-    streams.keep(7, streams.state("7"))
-    assert streams.accounts().users == ["7"]
+    assert (cold.accounts().users, cold.accounts().by_composition.tolist()) == (["7"], [2.0])
 
 
 def test_coins_and_spark_know_the_same_user_by_both():
     coins, setting = KeyedCoins(KEY), Setting.of(MODEL, "optimal", 1.0)
     assert coins.of([7], [3]).draw(1) == coins.of(["7"], [3]).draw(1)
     raw = np.array([0, 1, 2, 0])
-    told = [Bucket(setting, coins, Memory()).release([name] * 4, np.arange(4), raw)[1].codes for name in (7, "7")]
+    told = [bucket(setting, coins, KeptInMemory(), [name]).release([name] * 4, raw).codes for name in (7, "7")]
     assert told[0].tolist() == told[1].tolist()
     assert user_name("007") != user_name(7)
 
@@ -109,18 +104,18 @@ def old_file(folder, name):
 
 def test_an_older_file_keeps_the_ledger_of_a_user_who_was_a_number(tmp_path):
     path, setting = old_file(tmp_path, "state-1")
-    with Store.open(path, setting, key=KEY) as store:
-        assert store.account("7") == store.account(7)
-        assert store.account("7").events == 4
-        assert store.accounts().users == ["ann", "7", "bob"]
-        assert store.release([7], [3], [0], [30.0]).replayed.tolist() == [True]
-        assert store.release(["7"], [4], [0], [40.0]).replayed.tolist() == [False]
+    with Streams.open(path, setting, key=KEY) as store:
+        assert store.standing("7") == store.standing(7)
+        assert store.standing("7").events == 4
+        assert store.standings().users == ["ann", "7", "bob"]
+        assert store.release([7], [0], [3], [30.0]).replayed.tolist() == [True]
+        assert store.release(["7"], [0], [4], [40.0]).replayed.tolist() == [False]
 
 
 def test_an_older_file_with_a_user_by_number_and_by_text_is_refused_and_left_alone(tmp_path):
     path, setting = old_file(tmp_path, "state-1-twice")
     with pytest.raises(DataError, match=r"1 users are there twice.*begin a new state file") as refused:
-        Store.open(path, setting, key=KEY)
+        Streams.open(path, setting, key=KEY)
     assert "\n" not in str(refused.value)
     with closing(sqlite3.connect(path)) as sql:
         assert sql.execute("PRAGMA user_version").fetchone() == (1,)
@@ -146,7 +141,7 @@ def open_handed():
 @pytest.mark.usefixtures("open_handed")
 def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
     setting = Setting.of(MODEL)
-    with Store.open(tmp_path / "s.db", setting, key=KEY) as store:
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.release(["ann"], [0], [0])
         for name in ("new.db", "shared.db", "read only.db"):
             copy = tmp_path / name
@@ -159,13 +154,13 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
             assert {mode(path) for path in found} == {0o600}
             assert copy in found
     assert mode(tmp_path / "s.db") == 0o600
-    with Store.open(tmp_path / "new.db", setting, key=KEY) as store:
-        assert store.account("ann").events == 1
+    with Streams.open(tmp_path / "new.db", setting, key=KEY) as store:
+        assert store.standing("ann").events == 1
         assert {mode(path) for path in tmp_path.iterdir() if path.name.startswith("new.db")} == {0o600}
 
 
 def test_a_copy_that_cannot_be_made_is_refused_in_one_line(tmp_path):
-    with Store.open(tmp_path / "s.db", Setting.of(MODEL)) as store:
+    with Streams.open(tmp_path / "s.db", Setting.of(MODEL)) as store:
         with pytest.raises(StoreError, match="name another file") as refused:
             store.backup(tmp_path / "none" / "copy.db")
         assert "\n" not in str(refused.value)

@@ -29,9 +29,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.receive.decode import decode
 from seqveil.release import accounting
 from seqveil.release.accounting import Budget, Schedule, compose
-from seqveil.release.fleet import Fleet
 from seqveil.release.session import Session
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 __version__ = "0.2.0"
 
@@ -39,7 +39,6 @@ __all__ = [
     "Alphabet",
     "Bins",
     "Budget",
-    "Fleet",
     "Grid",
     "Kernel",
     "MarkovModel",
@@ -47,6 +46,7 @@ __all__ = [
     "SeqveilError",
     "Session",
     "Setting",
+    "Streams",
     "accounting",
     "checks",
     "coins",

@@ -23,8 +23,8 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.states import States
-from seqveil.release.fleet import Fleet, rounds
-from seqveil.release.stream import Setting
+from seqveil.release.state import State, rounds
+from seqveil.release.stream import Setting, observe
 
 Rows = NDArray[np.intp]
 SHARE = 0.3  # of a transition row that a fixed rival changes
@@ -80,7 +80,7 @@ class Drift:
         self.log_likelihood = 0.0
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
-        self._fleet = Fleet(setting)
+        self._state = State.start(setting, 0)
         self._index: dict[Hashable, int] = {}
         self._active = np.full(len(self._rivals), -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((len(self._rivals), 0))  # log of each user's bets, all put in at the start
@@ -96,15 +96,15 @@ class Drift:
         return self.e_value
 
     def _grow(self, users: int) -> None:
-        room = max(users, 2 * len(self._fleet)) if users > len(self._fleet) else 0
-        self._fleet.grow(room)
+        room = max(users, 2 * len(self._state)) if users > len(self._state) else 0
+        self._state = self._state.grown(self.setting, room)
         for rival in self._rivals:
             rival.grow(room)
         if room:
             self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
 
     def _take(self, rows: Rows, codes: Ints, times: Floats | None) -> None:
-        seen = self._fleet.observe(rows, codes, times)
+        seen, self._state = self._state.move(rows, lambda some: observe(self.setting, some, codes, times))
         columns = seen.columns / seen.columns.max(1, keepdims=True)
         mine = (seen.beliefs * columns).sum(1)
         self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[codes >= 0].sum())

@@ -24,7 +24,8 @@ from seqveil.core.kernel import DENOMINATOR, Floats, Ints, outward, slack
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
-from seqveil.release import batches, fleet, stream
+from seqveil.release import batches, stream
+from seqveil.release.state import check_rows, rounds
 
 Rows = NDArray[np.intp]
 
@@ -121,7 +122,7 @@ def observe_batch(
 
 
 class Shadow:
-    """Streams of many users, one row each or by name, weighed under another model; like `Fleet`.
+    """Streams of many users, one row each or by name, weighed under another model.
 
     >>> mine = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> truth = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]])
@@ -163,13 +164,13 @@ class Shadow:
         ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
         self.grow(len(self._index))
         costs = np.empty(ids.size)
-        for turn in fleet.rounds(ids):
+        for turn in rounds(ids):
             stamps = None if times is None else times[turn]
             costs[turn] = self.observe(ids[turn], codes[turn], stamps).costs
         return costs
 
     def _act(self, rows: Rows, act: Callable[[Shadowed], tuple[Weighed, Shadowed]]) -> Weighed:
-        fleet.check_rows(rows, len(self))
+        check_rows(rows, len(self))
         weighed, after = act(_take(self.state, rows))
         _put(self.state, rows, after)
         return weighed
@@ -210,11 +211,11 @@ def _weigh_batch(model: MarkovModel, states: Floats, sent: Sent, length: int) ->
 
 
 def _take(state: Shadowed, rows: Rows) -> Shadowed:
-    return Shadowed(fleet.take(state.own, rows), state.states[rows], state.account.take(rows))
+    return Shadowed(state.own.take(rows), state.states[rows], state.account.take(rows))
 
 
 def _put(state: Shadowed, rows: Rows, part: Shadowed) -> None:
-    fleet.put(state.own, rows, part.own)
+    state.own.put(rows, part.own)
     state.states[rows] = part.states
     for f in fields(Account):
         getattr(state.account, f.name)[rows] = getattr(part.account, f.name)
@@ -223,4 +224,4 @@ def _put(state: Shadowed, rows: Rows, part: Shadowed) -> None:
 def _join(first: Shadowed, second: Shadowed) -> Shadowed:
     both = [(getattr(first.account, f.name), getattr(second.account, f.name)) for f in fields(Account)]
     account = Account(*(np.concatenate(pair) for pair in both))
-    return Shadowed(fleet.join(first.own, second.own), np.concatenate([first.states, second.states]), account)
+    return Shadowed(first.own.join(second.own), np.concatenate([first.states, second.states]), account)

@@ -19,9 +19,8 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.receive.coldstart import Lanes, Version
 from seqveil.receive.learn import Evidence
-from seqveil.release import fleet
 from seqveil.release.store.database import Database
-from seqveil.release.store.live import Live, units
+from seqveil.release.store.packing import pack, small, units
 from seqveil.release.store.records import GAP, Stored, codec_of
 from seqveil.release.stream import Setting, State
 
@@ -106,7 +105,7 @@ def _check(settings: Sequence[Setting], new: Setting) -> None:
         raise InputError("a state file of batches, or with a window budget, cannot move on to another model")
     if any(each.budget != settings[0].budget for each in (*settings, new)):
         raise InputError("expected the same budget before and after; a model changes no promise")
-    if not new.mechanism.sound or not all(Live(each, 1).small for each in (*settings, new)):
+    if not new.mechanism.sound or not all(small(each) for each in (*settings, new)):
         raise InputError("expected a sound mechanism and a model whose state is small enough to be kept in the file")
 
 
@@ -130,7 +129,7 @@ def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgr
         lanes.switch(Version(version + 1, new, 0))
         state, users = lanes.state, users + ids.size
         after = max(after, float(state.account.worst.max(initial=0.0)))
-        _write(database, ids, state, new)
+        _write(database, ids, state)
         rows = zip(ids.tolist(), state.steps.tolist(), strict=True)
         sql.executemany(f"INSERT INTO switches VALUES (?, {version}, ?)", list(rows))
     return Upgraded(users, version, before, after)
@@ -180,10 +179,8 @@ def _play(lanes: Lanes, told: list[list[Stored]]) -> None:
             lanes.observe(rows[~gone], codes[~gone])
 
 
-def _write(database: Database, ids: Ints, state: State, new: Setting) -> None:
-    live = Live(new, 1)
-    live.state = fleet.take(state, np.arange(len(state)))
-    packed = live.pack(np.arange(len(state)))
+def _write(database: Database, ids: Ints, state: State) -> None:
+    packed = pack(state)
     width, account = len(packed) // max(1, len(state)), state.account
     figures = (units(account.most), -units(-account.least), units(state.ldp))
     ledger = zip(*(figure.tolist() for figure in figures), ids.tolist(), strict=True)

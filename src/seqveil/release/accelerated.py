@@ -1,4 +1,4 @@
-"""A fleet on an accelerator: millions of users a call, in torch, with the releases of `Fleet` to the last bit.
+"""A fleet on an accelerator: millions of users a call, in torch, with the releases of `Streams` to the last bit.
 
 The state of all users stays on the device; symbols and coins go in, releases come out. Off unless asked for, and for
 the one case that gains by it: `optimal` with wrong-symbol cost over a small alphabet and a chain in which anything can
@@ -34,7 +34,7 @@ ONE = float(DENOMINATOR)
 class DeviceFleet:
     """Streams of many users on one device; each call releases one symbol of every user.
 
-    *Guarantee*: as `Fleet`: every table is checked from its integers before anything is drawn from it, and coins come
+    *Guarantee*: as `Streams`: every table is checked from its integers before anything is drawn from it, and coins come
     from the caller. `chunk`: users whose tables are on the device at once; fewer take less of its memory.
 
     >>> from seqveil.core.coins import SeededCoins
@@ -53,7 +53,7 @@ class DeviceFleet:
         if not (plain and covered and 1 < model.n <= WIDEST and usable(setting.epsilon, model.n) > 0):
             raise InputError(
                 f"a device fleet does mechanism optimal with cost hamming over 2 to {WIDEST} symbols, a chain of full "
-                "support, no budget and no schedule; use Fleet for anything else"
+                "support, no budget and no schedule; use Streams for anything else"
             )
         self.setting, self.device, self._chunk = setting, device, chunk
         self._law = self._put(model.chain.toarray())
@@ -69,7 +69,7 @@ class DeviceFleet:
     def release(self, codes: Ints, coins: Coins) -> Ints:
         """The released codes of all users, for their codes in order."""
         if self._failed:
-            raise InputError("this fleet failed in the middle of an earlier call; go on from its releases with Fleet")
+            raise InputError("this fleet failed in the middle of an earlier call; go on from its releases with Streams")
         truth = gate(codes, self.setting.model.n, len(self))
         thrown = coins.draw(truth.size)
         out = np.full(truth.size, REFUSED, np.int64)
@@ -234,7 +234,7 @@ def _check(torch: Any, belief: Tensor, table: Tensor, bounds: tuple[float, ...])
     mean = (belief[:, None] * table.to(torch.float64)).sum(0)
     inside = (high <= ceiling * mean) & (low >= floor * mean) & (high <= ldp * low) & (mean > DROP * ONE)
     if not bool((inside | (high == 0)).all()):
-        raise GuaranteeError("a table is not well inside its bounds; nothing was released; use Fleet, which mends it")
+        raise GuaranteeError("a table is not well inside its bounds; nothing was released; use Streams, which mends it")
 
 
 def _running(values: Tensor) -> Tensor:
@@ -264,7 +264,7 @@ def _torch(device: str) -> Any:
     try:
         import torch
     except ImportError:
-        raise InputError("a device fleet needs torch; install the build for your device, or use Fleet") from None
+        raise InputError("a device fleet needs torch; install the build for your device, or use Streams") from None
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f'no device "{device}" is there; use device="cpu", or Fleet')
+        raise InputError(f'no device "{device}" is there; use device="cpu", or Streams')
     return torch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from seqveil.core.symbols import WITHHELD
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, guarded, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
+from seqveil.release.releases import Standing, left_of
 
 
 class _Unsaid(float):
@@ -29,26 +29,6 @@ class _Unsaid(float):
 
 
 _HALF = _Unsaid(0.5)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a stream stands: what was released, what it leaked, what is left. Public, and free of raw data.
-
-    `whole_sequence` says in words where nothing is promised about the whole sequence; `secrets` are the accounts of the
-    declared secrets.
-    """
-
-    releases: int
-    leakage: float
-    most: float
-    least: float
-    by_composition: float
-    ldp: float
-    budget_left: float | None
-    private: bool
-    whole_sequence: str = ""
-    secrets: tuple[Watch, ...] = ()
 
 
 class Session:
@@ -275,24 +255,18 @@ class Session:
         return self._setting.model.alphabet.decode(sent.codes)
 
     def standing(self) -> Standing:
-        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left."""
+        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left.
+
+        Its `releases` are the symbols released, those of batches one by one.
+        """
         with self._lock:
-            state, setting, released, secrets = self._state, self._setting, self._released, self.secrets
-        spent, leaked = float(state.spent[0]), float(state.account.worst[0])
-        left = None if setting.budget.total is None else max(0.0, setting.budget.total - leaked)
-        most, least = float(state.account.most[0]), float(state.account.least[0])
-        return Standing(
-            released,
-            leaked,
-            most,
-            least,
-            spent,
-            float(state.ldp[0]),
-            left,
-            self.private,
-            guarded.NO_BOUND if self._unbounded else "",
-            secrets,
-        )
+            state, released, secrets = self._state, self._released, self.secrets
+        account = state.account
+        leaked, most, least = float(account.worst[0]), float(account.most[0]), float(account.least[0])
+        spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
+        figures = released, leaked, most, least, spent, ldp, left, self.private
+        no_bound = guarded.NO_BOUND if self._unbounded else ""
+        return Standing(None, int(state.steps[0]), *figures, no_bound, secrets)
 
     @property
     def _unbounded(self) -> bool:

@@ -23,38 +23,16 @@ from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
 from seqveil.core.symbols import UNKNOWN as UNKNOWN
 from seqveil.release import accounting
-from seqveil.release.accounting import GONE, Window
+from seqveil.release.accounting import GONE
 from seqveil.release.setting import Setting as Setting
+from seqveil.release.state import ARRAYS
+from seqveil.release.state import State as State
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
 REFUSED = -3  # of an event that was not taken, because the budget is spent and the policy says error
 
 Part = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Public state of B streams, one row a user: what the releases so far imply."""
-
-    states: Floats  # (B, S) law of the next state of the chain, as `belief` keeps it
-    steps: Ints  # (B,) events so far, released or not
-    spent: Floats  # (B,) Σ of the ε used: what basic composition charges
-    saved: Floats  # (B,) ε put by, by a belief-driven schedule
-    account: Account
-    window: Window
-    ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
-
-    @classmethod
-    def start(cls, setting: Setting, users: int = 1) -> State:
-        model = setting.model
-        states = filtering.start(model, users)
-        steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
-        account, window = Account.start(model, users), Window.start(users)
-        return cls(states, steps, spent, saved, account, window, np.zeros(users))
-
-    def __len__(self) -> int:
-        return len(self.steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +308,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
 
 def _unmoved(before: State, after: State, rows: Mask) -> State:
     """The state after a step with these users as they were before it; their windows have not moved."""
-    for name in ("states", "steps", "spent", "saved", "ldp"):
+    for name in ARRAYS:
         getattr(after, name)[rows] = getattr(before, name)[rows]
     for f in fields(Account):
         getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from seqveil.evaluate import adversary
 from seqveil.evaluate.comparison.arena import Arena, together
 from seqveil.evaluate.comparison.contestants import Contestant
 from seqveil.evaluate.comparison.row import Row, Tally, clustered
-from seqveil.release.fleet import Fleet
+from seqveil.release.stream import State, step
 
 BELIEFS = 300  # realised beliefs that the converse is averaged over
 USERS = 200
@@ -77,10 +78,11 @@ def _realised(arena: Arena, contestant: Contestant, epsilon: float) -> tuple[Flo
     share = min(1.0, _sample(model.n, arena.distortion) / sum(len(codes) for codes in streams))
     beliefs, users = [], []
     for part in together(streams, max(model.size, model.n)):
-        fleet, names = Fleet(setting, len(part)), np.array(part)
+        state, names = State.start(setting, len(part)), np.array(part)
         for t in range(len(streams[part[0]])):
             rows = np.array([k for k, user in enumerate(part) if len(streams[user]) > t])
-            made = fleet.release(rows, np.array([streams[part[k]][t] for k in rows]), coins)
+            codes = np.array([streams[part[k]][t] for k in rows])
+            made, state = state.move(rows, partial(step, setting, codes=codes, coins=coins))
             kept = draw.random(rows.size) < share
             beliefs.append(made.beliefs[kept])
             users.append(names[rows[kept]])

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from seqveil.evaluate.comparison.arena import Arena, together
 from seqveil.evaluate.comparison.contestants import Contestant
 from seqveil.evaluate.comparison.row import Row, Status, Tally
 from seqveil.release import batches, stream
-from seqveil.release.fleet import Fleet
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
 
@@ -190,15 +190,16 @@ class _OneByOne(_Meter):
         made = (np.arange(shape[1]) < lengths[:, None]).astype(np.float64)
         truth[made > 0] = np.concatenate(streams)
         columns = np.ones((shape[1], shape[0], self.setting.model.n), np.int64)
-        fleet = Fleet(self.setting, shape[0])
+        state = stream.State.start(self.setting, shape[0])
         for t in range(shape[1]):
             rows = np.flatnonzero(lengths > t)
             began = time.process_time()
-            out = fleet.release(rows, truth[rows, t], self.coins)
+            step = partial(stream.step, self.setting, codes=truth[rows, t], coins=self.coins)
+            out, state = state.move(rows, step)
             self.seconds += time.process_time() - began
             released[rows, t], epsilons[rows, t], columns[t, rows] = out.codes, out.epsilons, out.columns
             self.progress(rows.size)
-        self._count(adversary.laws(self.setting.model, columns), truth, released, epsilons, fleet.state, made)
+        self._count(adversary.laws(self.setting.model, columns), truth, released, epsilons, state, made)
 
 
 class _Batched(_Meter):

@@ -182,12 +182,12 @@ def _run(
     from seqveil.core import fast
     from seqveil.core.coins import key_file
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
-    from seqveil.release.store import Store
+    from seqveil.release.streams import Streams
 
     fast.load()  # now rather than while somebody waits
     named = Topics(topics.raw, topics.released, topics.errors)
     secret = None if key is None else key_file(key, create=True)
-    with Store.open(state, setting, key=secret, gaps=policies.gaps) as store:  # type: ignore[arg-type]
+    with Streams.open(state, setting, key=secret, gaps=policies.gaps) as store:  # type: ignore[arg-type]
         link = Link(broker, named.subscription)
         refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
         working = Bridge(store, link, named, log=_log, **refusing)

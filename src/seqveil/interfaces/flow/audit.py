@@ -11,7 +11,6 @@ from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.flow import meta as side
-from seqveil.interfaces.flow.batched import Streams
 from seqveil.interfaces.flow.meta import Digest
 from seqveil.interfaces.flow.received import Batch, Received, receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
@@ -60,7 +59,7 @@ def _one_by_one(received: Received, memory: int, progress: Progress | None) -> t
 
 
 def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[BatchAudit, Digest]:
-    audit, digest = BatchAudit(received.setting, Streams(received.setting, memory)), Digest()
+    audit, digest = BatchAudit(received.setting, memory), Digest()
     for portion in received.portions(progress):
         for sealed in portion.sealed:
             try:

@@ -32,7 +32,7 @@ from seqveil.receive.audit import Report
 from seqveil.receive.audit.exact import ROUNDING, within_ldp
 from seqveil.receive.coldstart import ColdStart, Receiver, Versions
 from seqveil.receive.learn import Evidence
-from seqveil.release.roster import Accounts
+from seqveil.release.releases import Standings
 from seqveil.release.stream import REFUSED
 
 VERSION = "version"
@@ -144,7 +144,7 @@ def _account(start: ColdStart, held: int, seed: int | None) -> Released:
         held=held,
         stopped=0,
         leakage=float(accounts.leakage.max(initial=0.0)),
-        composition=float(accounts.spent.max(initial=0.0)),
+        composition=float(accounts.by_composition.max(initial=0.0)),
         ldp=float(accounts.ldp.max(initial=0.0)),
         private=seed is None,
         guarantee=(GUARANTEE if len(start.versions) > 1 else UNLEARNED).format(least=once, most=2 * once),
@@ -256,10 +256,10 @@ def _unchanged(meta: side.Meta | None, digest: side.Digest) -> bool | None:
 
 
 def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, Any]) -> Report:
-    accounts: Accounts = receiver.accounts()
+    accounts: Standings = receiver.accounts()
     leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
     more = np.array([middle.between.get(user, 0.0) for user in accounts.users])
-    bound, budget = accounts.spent + more, receiver.versions[0].setting.budget
+    bound, budget = accounts.by_composition + more, receiver.versions[0].setting.budget
     total = None if budget.total is None or len(receiver.versions) > 2 else bool(
         leaked[worst] <= budget.total * (1 + ROUNDING)
     )  # fmt: skip
@@ -271,7 +271,7 @@ def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, An
         most=float(accounts.most[worst]),
         least=float(accounts.least[worst]),
         worst_user=accounts.users[worst],
-        composition=float(accounts.spent.max()),
+        composition=float(accounts.by_composition.max()),
         worst_release=receiver.worst_release,
         worst_window=None,
         ldp=float(accounts.ldp.max()),

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,16 +25,18 @@ from seqveil.interfaces.files import Chunk, Columns, read
 from seqveil.interfaces.files.reading import format_of
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.appending import Appended
-from seqveil.interfaces.flow.batched import order_column
-from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Digest
+from seqveil.interfaces.flow.batched import Buffer, Waiting, batch_rows, gaps
+from seqveil.interfaces.flow.meta import EPSILON, EVENT, Digest
 from seqveil.interfaces.flow.received import Received
-from seqveil.interfaces.flow.release import SEEDED, Released, account_of, disk_full, gaps, refuse_overwriting
+from seqveil.interfaces.flow.release import SEEDED, Released, account_of, disk_full, refuse_overwriting
 from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, columns_for, seconds, times_read_as
 from seqveil.receive.audit.exact import ROUNDING
-from seqveil.release import batches
-from seqveil.release.roster import Accounts
-from seqveil.release.store import BatchReleases, Releases, Store
+from seqveil.release.releases import Releases, Standings
 from seqveil.release.stream import UNKNOWN, Setting
+from seqveil.release.streams import Streams
+
+if TYPE_CHECKING:
+    import polars as pl
 
 GROUP = 1000  # events of a transaction
 CHUNK_ROWS = 20_000  # rows read at a time
@@ -96,7 +98,7 @@ def release_durably(
     read(data, source.columns, format=format)  # refuses what is no file before anything is made
     coins = None if seed is None else KeyedCoins.seeded(seed, setting.signature.encode())
     target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
-    with Store.open(state, setting, key=key, coins=coins) as store, target:
+    with Streams.open(state, setting, key=key, coins=coins) as store, target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
         spent: BudgetSpent | None = None
         try:
@@ -104,7 +106,7 @@ def release_durably(
         except BudgetSpent as error:  # all that was drawn stands, so its side file does too
             spent = error
         order = run.order
-        account = replace(account_of(setting, run, seed), times=run.times)  # type: ignore[arg-type]
+        account = replace(account_of(setting, run.counted(), seed), times=run.times)
         if account.private and not store.private:  # an earlier run was seeded, and its rows are in the output
             account = replace(account, private=False, warnings=(*account.warnings, SEEDED))
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
@@ -116,15 +118,28 @@ def release_durably(
     return replace(account, unknown=run.unknown)
 
 
-def _across_versions(store: Store) -> dict[str, object]:
+def _across_versions(store: Streams) -> dict[str, object]:
     """For a state file that moved on to another model: no single one made all rows, so none is named."""
     return {} if store.versions is None else {"model": "several", "versions": store.versions}
+
+
+@dataclass
+class _Counts:
+    events: int
+    held: int
+    stopped: int
+    store: Streams
+    refused: int = 0
+    choices: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def standings(self) -> Standings:
+        return self.store.standings()
 
 
 class _Run(ABC):
     """One pass over the input; what an earlier one did is passed over."""
 
-    def __init__(self, store: Store, target: Appended, source: Source, alphabet: Symbols, group: int) -> None:
+    def __init__(self, store: Streams, target: Appended, source: Source, alphabet: Symbols, group: int) -> None:
         self.store, self.target, self.source, self.group = store, target, source, group
         self.setting = store.setting
         self.alphabet, self.table = alphabet, Table(alphabet, source.columns)
@@ -181,22 +196,10 @@ class _Run(ABC):
     def finish(self) -> None:
         """What is left to do at the end of the input."""
 
-    def accounts(self) -> Accounts:
-        return self.store.accounts()
-
-    @property
-    def events(self) -> int:
-        return self.position.rows
-
-    @property
-    def held(self) -> int:
-        return self.position.held
-
-    @property
-    def stopped(self) -> int:
-        return self.position.stopped
-
-    refused = 0  # a row that is refused ends the run
+    def counted(self) -> _Counts:
+        """What the account of the run is made of; a row that is refused ends it, so none is."""
+        now = self.position
+        return _Counts(now.rows, now.held, now.stopped, self.store)
 
     def note(self, rows: Rows, position: Position, seen: _Seen | None = None) -> dict[str, str | bytes]:
         """What is committed beside the releases of these rows: the text they add, and where that leaves the run.
@@ -235,10 +238,7 @@ class _Run(ABC):
 
     def _commit_position(self, position: Position) -> None:
         where = {WHERE: json.dumps(asdict(position))}
-        if self.setting.in_batches:
-            self.store.release_batches([], [], [], [], where)
-        else:
-            self.store.release([], [], [], [], where)
+        self.store.release([], [], [], [], where)
         self.position = position
 
     def _check_input(self) -> None:
@@ -260,7 +260,7 @@ class _OneByOne(_Run):
         self._following: dict[User, int] = {}
 
     def take(self, part: Chunk, codes: Ints, times: Floats | None, passed: bool) -> None:
-        users = _users(part)
+        users = names_of(part.users)
         seqs = np.empty(part.n, np.int64)
         for k, user in enumerate(users):
             seqs[k] = following = self._following.get(user, 0)
@@ -280,22 +280,10 @@ class _OneByOne(_Run):
             after = replace(after, held=now.held + held, stopped=now.stopped + stopped)
             return self.note(rows, after, self._seen_upto(count))
 
-        self.release(lambda: self.store.release(users, seqs, codes, times, note))
+        self.release(lambda: self.store.release(users, codes, seqs, times, note))
 
     def finish(self) -> None:
         """Nothing waits."""
-
-
-@dataclass
-class _Waiting:
-    """The rows of a user whose batch is not full. Raw symbols wait in memory alone."""
-
-    user: Any
-    seq: int
-    codes: list[int] = field(default_factory=list, repr=False)
-    order: list[Any] = field(default_factory=list, repr=False)
-    time: float | None = None  # of the last one
-    place: int = -1  # of the row that filled the batch, among those read with it
 
 
 class _Batches(_Run):
@@ -303,7 +291,7 @@ class _Batches(_Run):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._waiting: dict[User, _Waiting] = {}
+        self._buffer = Buffer(self.setting.batch)
         self._following: dict[User, int] = {}
         self._rows = 0
         self._like: Chunk | None = None
@@ -314,29 +302,25 @@ class _Batches(_Run):
                 f"{self.source.name}: has more rows than when its last, short batches went out; release them with a "
                 "new state file and output"
             )
-        self._like, full = part, []
-        order = None if part.order is None else part.order.to_physical().to_list()
-        shown = part.users.to_list()
-        for k, user in enumerate(_users(part)):
-            held = self._waiting.get(user)
-            if held is None:
-                held = self._waiting[user] = _Waiting(shown[k], self._following.get(user, 0))
-            held.codes.append(int(codes[k]))
-            if order is not None:
-                held.order.append(order[k])
-            held.time = None if times is None else float(times[k])
-            if len(held.codes) == self.setting.batch:
-                held.place = k
-                full.append((user, self._waiting.pop(user)))
-                self._following[user] = held.seq + 1
+        self._like = part
+        full = self._numbered(self._buffer.fill(part, codes, times, set()))
         before, self._rows = self._rows, self._rows + part.n
         if full and not passed:
             position = replace(self.position, rows=self._rows, drawn=self._rows)
             # a batch that is refused is not taken, nor the row that filled it
-            self._send(full, position, [replace(position, rows=before + held.place) for _, held in full])
+            self._send(full, position, [replace(position, rows=before + held.place) for held, _ in full])
+
+    def _numbered(self, full: Iterable[Waiting]) -> list[tuple[Waiting, int]]:
+        """These batches with the number of each in its user's stream."""
+        numbered = []
+        for held in full:
+            seq = self._following.get(held.user, 0)
+            self._following[held.user] = seq + 1
+            numbered.append((held, seq))
+        return numbered
 
     def finish(self) -> None:
-        left = list(self._waiting.items())
+        left = self._numbered(self._buffer.waiting.values())
         for at in range(self.position.flushed, len(left), self.group):
             some = left[at : at + self.group]
             position = replace(self.position, rows=self._rows, drawn=self._rows, flushed=at + len(some))
@@ -344,49 +328,30 @@ class _Batches(_Run):
         if self.position.rows < self._rows:
             self._commit_position(replace(self.position, rows=self._rows, seen=self.seen.hex()))
 
-    def _send(self, full: list[tuple[User, _Waiting]], position: Position, short: list[Position]) -> None:
+    def _send(self, full: list[tuple[Waiting, int]], position: Position, short: list[Position]) -> None:
         """Release these batches; `position` is where that leaves the run, `short` where each leaves it if refused."""
+        like, batches = self._like, [held for held, _ in full]
+        assert like is not None
 
-        def note(made: BatchReleases) -> dict[str, str | bytes]:
+        def note(made: Releases) -> dict[str, str | bytes]:
             refused = bool(made.refused.any())
             count = int(made.refused.argmax()) if refused else len(full)
-            told = [(held, path) for (_, held), path in zip(full[:count], made.paths[:count], strict=True)]
-            stopped = sum(len(held.codes) for held, path in told if path is None)
             quiet = int((made.leakages[:count] <= ROUNDING).sum())
-            rows = _batch_rows(self._like, [held for held, _ in told], made)
+            stopped = sum(len(held.codes) for held, code in zip(batches, made.codes[:count], strict=False) if code < 0)
+            rows = batch_rows(like, batches[:count], made)
             after = short[count] if refused else position
-            seen = self._seen_upto(full[count][1].place) if refused and full[count][1].place >= 0 else None
+            seen = self._seen_upto(batches[count].place) if refused and batches[count].place >= 0 else None
             return self.note(rows, replace(after, held=after.held + quiet, stopped=after.stopped + stopped), seen)
 
-        users, seqs, raw = [user for user, _ in full], [held.seq for _, held in full], [held.codes for _, held in full]
-        times = None if full[0][1].time is None else [held.time or 0.0 for _, held in full]
-        self.release(lambda: self.store.release_batches(users, seqs, raw, times, note))
+        users, seqs, raw = _names(like, batches), [seq for _, seq in full], [held.codes for held in batches]
+        times = None if batches[0].time is None else [held.time or 0.0 for held in batches]
+        self.release(lambda: self.store.release(users, raw, seqs, times, note))
 
 
-def _batch_rows(like: Chunk | None, full: list[_Waiting], made: BatchReleases) -> Rows:
-    """The rows of these batches, one after another, as `release_file` writes them."""
+def _names(like: Chunk, full: list[Waiting]) -> list[User]:
     import polars as pl
 
-    assert like is not None
-    users: list[Any] = []
-    order: list[Any] = []
-    codes: list[int] = []
-    epsilons: list[float] = []
-    numbers: list[int] = []
-    paths: list[str] = []
-    for held, path, told, epsilon in zip(full, made.paths, made.codes, made.epsilons.tolist(), strict=False):
-        if path is None:
-            continue
-        length = len(held.codes)
-        users += [held.user] * length
-        order += held.order
-        codes += told.tolist()
-        epsilons += [epsilon] + [0.0] * (length - 1)
-        numbers += [held.seq] * length
-        paths += [batches.encode_path(path)] + [SAME_PATH] * (length - 1)
-    more = {BATCH: np.array(numbers, np.int64), PATH: np.array(paths, np.str_)}
-    names = pl.Series(like.users.name, users, dtype=like.users.dtype)
-    return Rows(names, order_column(like, order), np.array(codes, np.int64), np.array(epsilons, np.float64), more)
+    return names_of(pl.Series([held.user for held in full], dtype=like.users.dtype))
 
 
 class _Seen:
@@ -420,12 +385,12 @@ def _cut(part: Chunk, codes: Ints, times: Floats | None, begin: int, end: int) -
     return some, codes[begin:end], None if times is None else times[begin:end]
 
 
-def _users(part: Chunk) -> list[User]:
+def names_of(users: pl.Series) -> list[User]:
     """Text and whole numbers as they are; anything else as text."""
     import polars as pl
 
-    plain = part.users.dtype == pl.String or part.users.dtype.is_integer()
-    return (part.users if plain else part.users.cast(pl.String)).to_list()
+    plain = users.dtype == pl.String or users.dtype.is_integer()
+    return (users if plain else users.cast(pl.String)).to_list()
 
 
 def _holds_rows(out: FilePath) -> bool:

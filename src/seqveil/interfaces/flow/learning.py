@@ -16,7 +16,7 @@ from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
 from seqveil.receive.coldstart import Lanes, Version, Versions
 from seqveil.receive.learn import Evidence, Learned, Region, learn, region
 from seqveil.receive.learn.region import LARGEST
-from seqveil.release import fleet
+from seqveil.release.state import rounds
 from seqveil.release.stream import Setting
 
 
@@ -80,7 +80,7 @@ def evidence_file(
         lanes.grow(len(index))
         whose.append(ids)
         try:
-            for turn in fleet.rounds(ids):
+            for turn in rounds(ids):
                 lanes.observe(ids[turn], batch.codes[turn])
         except DataError as error:
             rows = f"rows {batch.chunk.row(0)} to {batch.chunk.row(batch.chunk.n - 1)}"

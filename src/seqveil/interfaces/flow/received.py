@@ -15,8 +15,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import Chunk, Columns, read
 from seqveil.interfaces.flow import batched
 from seqveil.interfaces.flow import meta as side
+from seqveil.interfaces.flow.batched import gaps
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH, SAME_PATH
-from seqveil.interfaces.flow.release import gaps
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, columns_for, seconds
 from seqveil.release.batches import decode_path, encode_path
 from seqveil.release.stream import NOTHING, Setting

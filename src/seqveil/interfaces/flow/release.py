@@ -6,19 +6,16 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-
-from seqveil.core.coins import Coins, coins
-from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.coins import coins
+from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns, Writer
 from seqveil.interfaces.flow import batched
 from seqveil.interfaces.flow import meta as side
-from seqveil.interfaces.flow.batched import Batcher
-from seqveil.interfaces.flow.meta import BATCH, EPSILON, EVENT, PATH
+from seqveil.interfaces.flow.batched import Batcher, OneByOne
+from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH
 from seqveil.interfaces.flow.rows import (
     CHUNK_ROWS,
     Clock,
@@ -31,8 +28,8 @@ from seqveil.interfaces.flow.rows import (
     seconds,
     times_read_as,
 )
-from seqveil.release.roster import Accounts, Roster
-from seqveil.release.stream import NOTHING, REFUSED, UNKNOWN, Setting
+from seqveil.release.releases import Standings
+from seqveil.release.stream import UNKNOWN, Setting
 
 MEMORY = 1 << 30
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
@@ -103,7 +100,7 @@ def release_file(
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
     source = Source(data, columns_for(setting, columns), format, sort, pace)
     alphabet = _raw_alphabet(setting, on_unknown, out)
-    releaser = (Batcher if setting.in_batches else _OneByOne)(setting, coins(seed), memory)
+    releaser = (Batcher if setting.in_batches else OneByOne)(setting, coins(seed), memory)
     clock = Clock(setting)
     table, digest, order, unit, unknown = Table(alphabet, source.columns), side.Digest(), None, None, 0
     refuse_overwriting(data, out, meta, inputs)
@@ -124,8 +121,9 @@ def release_file(
             unknown += int((codes == UNKNOWN).sum())
             if releaser.failure is not None:
                 break
-        if isinstance(releaser, Batcher) and releaser.failure is None:
-            write(releaser.finish())
+        last = releaser.finish() if releaser.failure is None else None
+        if last is not None:
+            write(last)
         account = replace(account_of(setting, releaser, seed), times=unit)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
         side.save(facts | ({} if releaser.failure is None else {"unfinished": True}), out, meta)
@@ -153,70 +151,6 @@ def unless_refused(account: Released, setting: Setting) -> Released:
     )
 
 
-class _OneByOne:
-    """Releases each event as it comes."""
-
-    def __init__(self, setting: Setting, coins: Coins, memory: int) -> None:
-        self._roster, self._coins = Roster(setting, memory), coins
-        self._counter = _Counter() if gaps(setting) else None
-        self._spent: set[object] = set()  # users whose rows are taken no more
-        self._drawn = False
-        self.events = self.held = self.stopped = self.refused = 0
-        self.failure: SeqveilError | None = None  # why no more can be released; what was stands
-
-    def take(self, part: Chunk, codes: Ints, times: Floats | None) -> Rows:
-        users = part.users.to_list()
-        released, epsilons = self._release(users, codes, times)
-        made = np.flatnonzero(released >= 0)
-        more = {} if self._counter is None else {EVENT: self._counter.number(users)[made]}
-        self.events += part.n
-        self.held += int((epsilons[made] == 0).sum())
-        self.stopped += int((released == NOTHING).sum())
-        self.refused += int((released == REFUSED).sum())
-        order = None if part.order is None else part.order.gather(made)
-        return Rows(part.users.gather(made), order, released[made], epsilons[made], more)
-
-    def _release(self, users: list[object], codes: Ints, times: Floats | None) -> tuple[Ints, Floats]:
-        """Codes and ε of all rows; REFUSED from a user's first one that finds the budget spent."""
-        released, epsilons = np.full(codes.size, REFUSED, np.int64), np.zeros(codes.size)
-        left = np.array([k for k, user in enumerate(users) if user not in self._spent], np.intp)
-        try:
-            stamps = None if times is None else times[left]
-            made = self._roster.release([users[k] for k in left], codes[left], self._coins, stamps)
-        except SeqveilError as error:
-            made = error.made
-            if made is None or not (self._drawn or (made[0] != REFUSED).any() or isinstance(error, BudgetSpent)):
-                raise
-            if not isinstance(error, BudgetSpent):
-                self.failure = error
-        released[left], epsilons[left] = made
-        self._drawn = True
-        self._spent.update(users[k] for k in np.flatnonzero(released == REFUSED))
-        return released, epsilons
-
-    def accounts(self) -> Accounts:
-        return self._roster.accounts()
-
-
-def gaps(setting: Setting) -> bool:
-    """Whether events may go without a release, so that a receiver must be told of them."""
-    return setting.budget.limited and setting.budget.when_spent == "stop"
-
-
-class _Counter:
-    """How many events of its user came before each event."""
-
-    def __init__(self) -> None:
-        self._next: dict[object, int] = {}
-
-    def number(self, users: list[object]) -> Ints:
-        out = np.empty(len(users), np.int64)
-        for k, user in enumerate(users):
-            out[k] = self._next.get(user, 0)
-            self._next[user] = int(out[k]) + 1
-        return out
-
-
 def _order_name(chunk: Chunk) -> str | None:
     return None if chunk.order is None else chunk.order.name
 
@@ -227,13 +161,25 @@ def refuse_overwriting(data: FilePath, out: FilePath, meta: FilePath | None, inp
         raise InputError("the side file would replace another file of this release; choose another name for it")
 
 
-def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None) -> Released:
-    accounts = releaser.accounts()
-    composed, leaked = float(accounts.spent.max(initial=0.0)), float(accounts.leakage.max(initial=0.0))
+class Counted(Protocol):
+    """What an account is made of: counts, and where users stand."""
+
+    events: int
+    held: int
+    stopped: int
+    refused: int
+    choices: dict[str, dict[str, Any]]
+
+    def standings(self) -> Standings: ...
+
+
+def account_of(setting: Setting, releaser: Counted, seed: int | None) -> Released:
+    found = releaser.standings()
+    composed, leaked = float(found.by_composition.max(initial=0.0)), float(found.leakage.max(initial=0.0))
     warnings = []
     if not setting.mechanism.sound:
-        worst = int((accounts.leakage - accounts.spent).argmax())
-        nominal, true = accounts.spent[worst], accounts.leakage[worst]
+        worst = int((found.leakage - found.by_composition).argmax())
+        nominal, true = found.by_composition[worst], found.leakage[worst]
         warnings.append(
             f'mechanism "{setting.mechanism.name}" does not keep to its ε: the worst stream leaked {true:.4g}, '
             f"nominally {nominal:.4g}; use {'tree or auto' if setting.in_batches else 'optimal or balanced'} for a "
@@ -243,19 +189,19 @@ def account_of(setting: Setting, releaser: _OneByOne | Batcher, seed: int | None
         warnings.append(SEEDED)
     return Released(
         events=releaser.events,
-        users=len(accounts.users),
-        releases=int(accounts.releases.sum()),
+        users=len(found),
+        releases=int(found.releases.sum()),
         held=releaser.held,
         stopped=releaser.stopped,
         leakage=leaked,
         composition=composed,
-        ldp=float(accounts.ldp.max()),
+        ldp=float(found.ldp.max()),
         private=seed is None,
         guarantee=guarantee(setting),
         warnings=tuple(warnings),
         batch=setting.batch,
         exact=not setting.in_batches,
-        choices=releaser.choices if isinstance(releaser, Batcher) else {},
+        choices=releaser.choices,
         refused=releaser.refused,
     )
 

@@ -11,14 +11,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.symbols import OnUnknown
 from seqveil.interfaces.mqtt.link import Arrived, BrokerError, Changed, Confirmed, Failed, Happening, Link, Stop
 from seqveil.interfaces.mqtt.messages import Event, Payloads, Refusal, Topics
-from seqveil.release.store import OutOfOrder, Store, taken
 from seqveil.release.stream import UNKNOWN
+from seqveil.release.streams import OutOfOrder, Streams, taken
 
 GROUP = 1000  # events of a transaction, at most
 IDLE = 1.0  # seconds between looks at the network thread
@@ -74,7 +74,7 @@ class Bridge:
 
     def __init__(
         self,
-        store: Store,
+        store: Streams,
         link: Link,
         topics: Topics,
         *,
@@ -203,17 +203,15 @@ class Bridge:
         users, seqs = [event.user for event in events], [event.seq for event in events]
         times, write = [event.time for event in events], self._payloads
         out: list[bytes | Refusal] = []
-        if self._store.setting.in_batches:
-            symbols = [event.codes for event in events]
-            sent = taken(lambda: self._store.release_batches(users, seqs, symbols, times))
-            replayed, refused, epsilons = sent.replayed.tolist(), sent.refused.tolist(), sent.epsilons.tolist()
-            for k, seq in enumerate(seqs):
-                out.append(write.batch(seq, sent.codes[k].tolist(), epsilons[k], sent.paths[k]))
-        else:
-            raw = [event.codes[0] for event in events]
-            made = taken(lambda: self._store.release(users, seqs, raw, times))
-            replayed, refused, epsilons = made.replayed.tolist(), made.refused.tolist(), made.epsilons.tolist()
-            for k, seq in enumerate(seqs):
+        in_batches = self._store.setting.in_batches
+        raw: list[Any] = [event.codes if in_batches else event.codes[0] for event in events]
+        made = taken(lambda: self._store.release(users, raw, seqs, times))
+        replayed, refused, epsilons = made.replayed.tolist(), made.refused.tolist(), made.epsilons.tolist()
+        paths, symbols = (made.paths, made.symbols) if in_batches else ([], [])
+        for k, seq in enumerate(seqs):
+            if in_batches:
+                out.append(write.batch(seq, symbols[k].tolist(), epsilons[k], paths[k]))
+            else:
                 out.append(write.symbol(seq, int(made.codes[k]), epsilons[k]))
         self.counts.repeated += sum(replayed)
         self.counts.released += len(events) - sum(replayed) - sum(refused)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqveil.interfaces.service.writer import Outcome
-from seqveil.release.store import GAP, Stored, UserAccount
 from seqveil.release.stream import NOTHING
+from seqveil.release.streams import GAP, Standing, Stored
 
 _STATUS = {NOTHING: "withheld", GAP: "given-up"}
 
@@ -54,7 +54,7 @@ def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, shown: 
     return json.dumps({"user": user, "releases": rows, "next": following, "more": len(stored) > limit}).encode()
 
 
-def account_of(account: UserAccount) -> bytes:
+def account_of(account: Standing) -> bytes:
     """A user's ledger."""
     figures = {name: _bound(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")}
     counts = {"user": account.user, "events": account.events, "releases": account.releases}

@@ -20,15 +20,15 @@ from seqveil.interfaces.service.problems import Problem, invalid, refused
 from seqveil.interfaces.service.routes import routers
 from seqveil.interfaces.service.state import Facts, Service
 from seqveil.interfaces.service.writer import log
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def create_app(store: Store, setting: Setting, config: ServeConfig) -> FastAPI:
+def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
     """The service as an ASGI application over an open store, which stays the caller's to close.
 
     *Guarantee*: what is answered was committed and synced before. No value, user or token is logged, counted or told
@@ -37,7 +37,7 @@ def create_app(store: Store, setting: Setting, config: ServeConfig) -> FastAPI:
     >>> import tempfile
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> with tempfile.TemporaryDirectory() as folder, Store.open(f"{folder}/state.db", setting) as store:
+    >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
     ['/healthz', '/metrics', '/v1/model']
     """

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 
 from seqveil.core.kernel import Floats
-from seqveil.release.store import Store
+from seqveil.release.streams import Streams
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 NATS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -25,7 +25,7 @@ METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 class Metrics:
     """The metrics of one service, in a registry of their own."""
 
-    def __init__(self, store: Store, refresh: float) -> None:
+    def __init__(self, store: Streams, refresh: float) -> None:
         self.registry = CollectorRegistry()
         shared: Any = {"registry": self.registry}
         self.releases = Counter("seqveil_releases", "Events released and on the disk.", **shared)
@@ -99,7 +99,7 @@ def _buckets(histogram: Histogram, route: str) -> dict[str, float]:
 class _Standing(Collector):
     """How many users there are and how their leakage spreads, looked up at most every so many seconds."""
 
-    def __init__(self, store: Store, refresh: float) -> None:
+    def __init__(self, store: Streams, refresh: float) -> None:
         self._store, self._refresh = store, refresh
         self._lock = threading.Lock()
         self._looked, self._leakages = float("-inf"), np.zeros(0)
@@ -112,7 +112,7 @@ class _Standing(Collector):
         """Every user's leakage, and how many seconds ago it was looked up; a look of `least` seconds ago will do."""
         with self._lock:
             if time.monotonic() - self._looked >= max(self._refresh, least):
-                self._leakages, self._looked = self._store.accounts().leakage, time.monotonic()
+                self._leakages, self._looked = self._store.standings().leakage, time.monotonic()
             return self._leakages, time.monotonic() - self._looked
 
     def collect(self) -> Iterator[GaugeMetricFamily | GaugeHistogramMetricFamily]:

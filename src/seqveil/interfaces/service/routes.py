@@ -169,7 +169,7 @@ def _count(service: Service, facts: Facts, made: Outcome, unknown: list[int]) ->
 def account(request: Request, user: UserPath) -> Response:
     """A user's ledger: releases, leakage so far on both sides, what composition charges, budget left."""
     service = _of(request, user)
-    found = service.store.account(user)
+    found = service.store.standing(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
     return Response(account_of(found), media_type=JSON)
@@ -179,7 +179,7 @@ def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 
     """What was released of a user, for a receiver."""
     service = _of(request, user)
     stored = service.store.releases(user, since)
-    if not stored and service.store.account(user) is None:
+    if not stored and service.store.standing(user) is None:
         raise Problem("not-found", "nothing was released of this user")
     content = page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
     return Response(content, media_type=JSON)

@@ -18,8 +18,8 @@ from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.writer import log
 from seqveil.release import batches, stream
-from seqveil.release.store import Store
 from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 
 def serve(setting: Setting, config: ServeConfig) -> None:
@@ -29,7 +29,7 @@ def serve(setting: Setting, config: ServeConfig) -> None:
         raise InputError("expected --state FILE, where releases are kept")
     logs.begin(config.log_level)
     secret = None if config.key is None else key_file(config.key, create=True)
-    with Store.open(config.state, setting, key=secret, gaps=config.gaps) as store:
+    with Streams.open(config.state, setting, key=secret, gaps=config.gaps) as store:
         app = create_app(store, setting, config)
         _warm(setting)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms

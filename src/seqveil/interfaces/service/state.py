@@ -21,8 +21,8 @@ from seqveil.interfaces.service.metrics import Metrics
 from seqveil.interfaces.service.problems import Problem
 from seqveil.interfaces.service.wording import Wording
 from seqveil.interfaces.service.writer import Job, Outcome, Writer, log
-from seqveil.release.store import OutOfOrder, Store, StoreError
 from seqveil.release.stream import Setting
+from seqveil.release.streams import OutOfOrder, StoreError, Streams
 
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
@@ -49,7 +49,7 @@ class Spent(Problem):
 class Service:
     """Everything behind the endpoints."""
 
-    def __init__(self, store: Store, setting: Setting, config: ServeConfig) -> None:
+    def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqveil.core.times import Time
-from seqveil.release.store import BatchReleases, OutOfOrder, Releases, Store, StoreError, taken
 from seqveil.release.stream import budget_spent
+from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
 
 log = logging.getLogger("seqveil.service")
 PROBE = "service: last probe"
@@ -64,7 +64,7 @@ class Writer:
     Parameters: `most`, the events a transaction is filled up to; `linger`, the seconds it waits for more of them.
     """
 
-    def __init__(self, store: Store, most: int = 1000, linger: float = 0.002) -> None:
+    def __init__(self, store: Streams, most: int = 1000, linger: float = 0.002) -> None:
         self._store, self._most, self._linger = store, most, linger
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seqveil-writer", daemon=True)
@@ -162,11 +162,7 @@ class Writer:
         times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
         probes = {PROBE: self.transactions} if any(job.probe for job in jobs) else {}
         store = self._store
-        if store.setting.in_batches:
-            sent = taken(lambda: store.release_batches(users, seqs, raw, times, lambda made: probes))
-            self._share(jobs, _of_batches(sent))
-        else:
-            self._share(jobs, _of_symbols(taken(lambda: store.release(users, seqs, raw, times, lambda made: probes))))
+        self._share(jobs, _outcome(taken(lambda: store.release(users, raw, seqs, times, lambda made: probes))))
         self.transactions += 1
 
     def _share(self, jobs: Sequence[Job], made: Outcome) -> None:
@@ -198,10 +194,9 @@ def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
     return jobs[-1], place
 
 
-def _of_symbols(made: Releases) -> Outcome:
-    return Outcome(made.codes.tolist(), made.epsilons.tolist(), made.replayed.tolist(), [], [], made.refused.tolist())
-
-
-def _of_batches(made: BatchReleases) -> Outcome:
-    words = [codes.tolist() for codes in made.codes]
-    return Outcome([], made.epsilons.tolist(), made.replayed.tolist(), made.paths, words, made.refused.tolist())
+def _outcome(made: Releases) -> Outcome:
+    in_batches = made.sent is not None
+    codes: list[int] = [] if in_batches else made.codes.tolist()
+    words = [symbols.tolist() for symbols in made.symbols] if in_batches else []
+    paths = made.paths if in_batches else []
+    return Outcome(codes, made.epsilons.tolist(), made.replayed.tolist(), paths, words, made.refused.tolist())

@@ -1,35 +1,28 @@
-"""The users of one bucket: what is kept of each, and the release of their events by the store's own rules.
+"""The users of one bucket: what is kept of each between micro-batches, as a store of states.
 
-Nothing here knows Spark. A `Shelf` holds what is kept; Spark's state store is one, a dictionary another.
+Nothing here knows Spark. `KeptUsers` are in Spark's state store, or in a dictionary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.coins import KeyedCoins, User
+from seqveil.core.coins import Coins, KeyedCoins, User, user_name
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.release.store import BatchReleases, Releases, Stored
-from seqveil.release.store.database import CHUNK, Database, Entry, Row
-from seqveil.release.store.live import Live
-from seqveil.release.store.migrations import UNKNOWN
-from seqveil.release.store.plan import Gaps, plan_of
-from seqveil.release.store.play import BatchCall, SymbolCall
+from seqveil.release.calls import Gaps
+from seqveil.release.store import Position, Stored, packing
+from seqveil.release.store.database import CHUNK
+from seqveil.release.store.protocol import Entry, Row
 from seqveil.release.store.records import codec_of
-from seqveil.release.stream import Setting, raw_codes
+from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
 
 MEMORY = 1 << 28  # bytes that live states may take at once
-
-
-def refuse_error(setting: Setting) -> None:
-    """Refuse the policy "error": a micro-batch cannot keep what it has drawn and fail, and what is drawn must stand."""
-    if setting.budget.limited and setting.budget.when_spent == "error":
-        raise InputError('Spark cannot end in the middle of a batch of rows; use when_spent="stop" (--when-spent stop)')
 
 
 class Kept(NamedTuple):
@@ -40,12 +33,12 @@ class Kept(NamedTuple):
     spent: int
     most: int
     least: int
-    state: bytes  # exact, where it is small; else empty, and what was told is kept
+    state: bytes  # exact, where it is small; else empty, and the releases are kept
     symbols: int = 0  # taken so far, those that wait among them (batches only)
     waiting: bytes = b""  # the sealed symbols of a batch that is not full
 
 
-class Shelf(Protocol):
+class KeptUsers(Protocol):
     """Where what is kept of the users of a bucket lies."""
 
     def get(self, user: User) -> Kept | None: ...
@@ -54,8 +47,8 @@ class Shelf(Protocol):
     def tell(self, user: User, chunk: int, records: bytes) -> None: ...
 
 
-class Memory:
-    """A shelf in memory: for a frame that is released in one go."""
+class KeptInMemory:
+    """In memory: for a frame that is released in one go."""
 
     def __init__(self) -> None:
         self._kept: dict[User, Kept] = {}
@@ -74,121 +67,127 @@ class Memory:
         self._told[user, chunk] = records
 
 
-class Bucket:
-    """Releases events of the users on a shelf.
+def bucket(
+    setting: Setting, coins: Coins | KeyedCoins, kept_users: KeptUsers, users: Sequence[User], gaps: Gaps = "refuse"
+) -> Streams:
+    """The streams of these users of a bucket, named as they are kept.
 
-    *Guarantee*: each user's stream is released exactly as by a `Store` with the same setting and key, however its
-    events are cut into calls and whoever else is in the bucket. An event whose number was taken before is not drawn
-    again.
+    Refuses the policy "error": a micro-batch cannot keep what it has drawn and fail, and what is drawn must stand.
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> bucket = Bucket(setting, KeyedCoins(bytes(32)), Memory())
-    >>> fresh, made = bucket.release(["ann", "ann"], np.array([0, 1]), np.array([0, 0]))
-    >>> fresh.tolist(), bucket.release(["ann"], np.array([1]), np.array([1]))[0].tolist()
-    ([0, 1], [])
+    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptInMemory(), ["ann"])
+    >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
+    >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
+    [True]
+    """
+    refuse_error(setting)
+    return Streams(setting, SparkStore(setting, kept_users, users), coins, gaps=gaps, memory=MEMORY)
+
+
+def refuse_error(setting: Setting) -> None:
+    """Refuse the policy "error"."""
+    if setting.budget.limited and setting.budget.when_spent == "error":
+        raise InputError('Spark cannot end in the middle of a batch of rows; use when_spent="stop" (--when-spent stop)')
+
+
+class SparkStore:
+    """What Spark keeps as a store of states. Where a state is small the releases are not kept: Spark's output has them.
+
+    Spark drops what a failed try has kept; the next try has the same coins.
     """
 
-    def __init__(self, setting: Setting, coins: KeyedCoins, shelf: Shelf, gaps: Gaps = "refuse") -> None:
-        refuse_error(setting)
-        self._setting, self._coins, self._shelf, self._gaps = setting, coins, shelf, gaps
-        self._room = Live(setting, MEMORY).room
+    name, durable = "Spark's state store", True
 
-    def release(
-        self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None = None
-    ) -> tuple[NDArray[np.intp], Releases]:
-        """The places of the events that were new, and what all were released as; the others have no release here."""
-        raw = raw_codes(codes, self._setting.model.n)
-        made = Releases.none(raw.size)
-        call = SymbolCall(self._setting, users, seqs, times, raw, made)
-        fresh = [self._play(call, group) for group in self._groups(users)]
-        return np.sort(np.concatenate(fresh)) if fresh else np.zeros(0, np.intp), made
-
-    def release_batches(
-        self, users: list[User], numbers: Ints, codes: list[Ints], times: Floats | None = None
-    ) -> BatchReleases:
-        """What these batches were released as; each is the next one of its user."""
-        made = BatchReleases.none(len(codes))
-        call = BatchCall(self._setting, users, numbers, times, codes, made)
-        for group in self._groups(users):
-            self._play(call, group)
-        return made
-
-    def _groups(self, users: list[User]) -> Iterator[NDArray[np.intp]]:
-        """The events in groups whose users can be live together."""
-        number = {user: k // self._room for k, user in enumerate(dict.fromkeys(users))}
-        groups = np.array([number[user] for user in users], np.intp)
-        for group in range(int(groups.max(initial=-1)) + 1):
-            yield np.flatnonzero(groups == group)
-
-    def _play(self, call: SymbolCall | BatchCall, group: NDArray[np.intp]) -> NDArray[np.intp]:
-        rows, live = _Rows(self._setting, self._shelf), Live(self._setting, MEMORY)
-        slots = live.enter([call.names[k] for k in group.tolist()], cast(Database, rows))
-        plan = plan_of(slots, call.seqs[group], live.next_seqs(slots), self._gaps)
-        if plan.fresh.size:
-            played = call.play(plan, group, slots, live, self._coins)
-            if played.failure is not None:
-                raise played.failure  # the engine drops what this try has put on the shelf; the next has the same coins
-            if played.entry is not None:
-                rows.keep(played.entry, live.small)
-        return group[plan.fresh]
-
-
-class _Rows:
-    """A shelf as the store's live states see their database: users by number."""
-
-    def __init__(self, setting: Setting, shelf: Shelf) -> None:
-        self._codec, self._shelf = codec_of(setting), shelf
+    def __init__(self, setting: Setting, kept_users: KeptUsers, users: Sequence[User]) -> None:
+        self._codec, self._kept, self.keeps_releases = codec_of(setting), kept_users, not packing.small(setting)
+        self._shown = {user_name(user): user for user in users}  # a number is kept as one, and is text in a release
         self._names: list[User] = []
         self._before: dict[int, Kept] = {}
+
+    @property
+    def largest(self) -> float:
+        return packing.SMALL
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         found: list[Row | None] = []
         for name in names:
-            kept = self._shelf.get(name)
-            if kept is not None:
-                self._before[len(self._names)] = kept
-                found.append(Row(len(self._names), *kept[:5], UNKNOWN, kept.state))
-                self._names.append(name)
-            else:
+            kept = self._kept.get(self._shown.get(str(name), name))
+            if kept is None:
                 found.append(None)
+                continue
+            number = self._add(name)
+            self._before[number] = kept
+            spent, most, least = map(packing.nats, (kept.spent, kept.most, kept.least))
+            # the LDP figure is in the state, or follows from the releases: what Spark keeps has its shape for good
+            found.append(Row(number, kept.events, kept.releases, spent, most, least, np.nan, kept.state))
         return found
 
+    def _add(self, name: User) -> int:
+        self._names.append(self._shown.get(str(name), name))
+        return len(self._names) - 1
+
     def add(self, names: Sequence[User], room: int) -> list[int]:
-        first = len(self._names)
-        self._names += names
-        return list(range(first, len(self._names)))
+        return [self._add(name) for name in names]
 
-    def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
-        for chunk in range(-(-events // CHUNK)):
-            yield from self._codec.unpack(self._shelf.told(self._names[user], chunk), chunk * CHUNK)
-
-    def keep(self, entry: Entry, small: bool) -> None:
-        """Put what a call has left on the shelf."""
-        size = len(entry.states) // max(1, len(entry.touched))
-        for k, (user, events, releases, spent, most, least, _) in enumerate(entry.touched.tolist()):
-            # the LDP figure is in the state, or follows from what was told: what Spark keeps has its shape for good
+    def append(self, entry: Entry) -> None:
+        size = len(entry.states) // max(1, entry.ids.size)
+        ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)[:, :3]]).tolist()
+        if self.keeps_releases:
+            self._tell(entry)
+        for k, (user, events, releases, spent, most, least) in enumerate(ledgers):
             kept = Kept(events, releases, spent, most, least, entry.states[k * size : (k + 1) * size])
             before = self._before.get(user, kept)
-            self._shelf.put(self._names[user], kept._replace(symbols=before.symbols, waiting=before.waiting))
-        if not small:
-            self._tell(entry)
+            kept = self._before[user] = kept._replace(symbols=before.symbols, waiting=before.waiting)
+            self._kept.put(self._names[user], kept)
 
     def _tell(self, entry: Entry) -> None:
         """Keep the releases themselves, in chunks: a large state is computed from them again."""
         more: dict[int, list[bytes]] = {}
         counts: dict[int, int] = {}
         at = 0
-        for user, size, records in entry.events.tolist():
-            more.setdefault(user, []).append(entry.releases[at : at + size])
+        for user, size, records in entry.pieces.tolist():
+            more.setdefault(user, []).append(entry.records[at : at + size])
             counts[user] = counts.get(user, 0) + records
             at += size
         for user, pieces in more.items():
             name = self._names[user]
             chunk, filled = divmod(self._before[user].events if user in self._before else 0, CHUNK)
-            blob = (self._shelf.told(name, chunk) if filled else b"") + b"".join(pieces)
+            blob = (self._kept.told(name, chunk) if filled else b"") + b"".join(pieces)
             left = filled + counts[user]
             while left:
                 end = self._codec.cut(blob, min(CHUNK, left))
-                self._shelf.tell(name, chunk, blob[:end])
+                self._kept.tell(name, chunk, blob[:end])
                 blob, chunk, left = blob[end:], chunk + 1, left - min(CHUNK, left)
+
+    def put_aside(self, ids: Ints, states: bytes) -> None:
+        """Nothing: the states are here already."""
+
+    def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
+        if not self.keeps_releases:
+            raise InputError("a bucket of small states keeps no releases; read them from the query's output")
+        for chunk in range(since // CHUNK, -(-events // CHUNK)):
+            told = self._codec.unpack(self._kept.told(self._names[user], chunk), chunk * CHUNK)
+            yield from (stored for stored in told if stored.seq >= since)
+
+    def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
+        """Nothing: who sends an event again has its release in the query's output."""
+        return {}
+
+    def everyone(self) -> tuple[list[User], Ints, Floats]:
+        raise InputError("a bucket knows only the users it is asked for; read the ledger of the checkpoint")
+
+    def position(self, source: str) -> Position | None:
+        """None: Spark keeps how far its sources were read."""
+
+    def set_positions(self, positions: Mapping[str, Position]) -> None:
+        raise InputError("Spark keeps how far its sources were read; pass no positions")
+
+    def fact(self, name: str) -> str | None:
+        """None: the operator keeps what a checkpoint is for."""
+
+    def close(self) -> None:
+        """Nothing is open."""

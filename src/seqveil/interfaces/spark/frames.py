@@ -17,7 +17,7 @@ from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.bucket import refuse_error
 from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
-from seqveil.release.store.plan import Gaps
+from seqveil.release.calls import Gaps
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def release(
 ) -> DataFrame:
     """Release the rows of a frame, streaming or not: user, order, released value(s), ε; batches add batch and path.
 
-    *Guarantee*: the releases are those of `seqveil.store.Store` (and of `seqveil release --state --key`) for the same
+    *Guarantee*: the releases are those of `seqveil.Streams.open` (and of `seqveil release --state --key`) for the same
     setting, key, user and sequence number, to the last bit. Tasks may be run again, on other machines: an event has the
     same coins wherever it is drawn, and in a stream an event that was released is never drawn again.
 

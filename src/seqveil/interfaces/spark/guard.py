@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 from seqveil.core import errors
 from seqveil.core.errors import DataError, SeqveilError
-from seqveil.release.store import OutOfOrder, StoreError
+from seqveil.release.calls import OutOfOrder
+from seqveil.release.store import StoreError
 
 MARK = "seqveil refused: "
 _SAID = re.compile(re.escape(MARK) + r"(\w+): ([^\n]*)")

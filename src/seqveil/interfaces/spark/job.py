@@ -22,11 +22,12 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.symbols import Symbols
 from seqveil.core.times import seconds
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
-from seqveil.interfaces.spark.bucket import Bucket, Kept, Memory, Shelf
+from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, KeptUsers, bucket
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.waiting import END, Filled, Seal, collect
 from seqveil.release import batches
-from seqveil.release.store.plan import Gaps
+from seqveil.release.calls import Gaps
+from seqveil.release.releases import Releases
 from seqveil.release.stream import UNKNOWN, Setting
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Job:
         mark = hashlib.blake2b(key=self._secret, digest_size=8, person=b"seqveil-mark").hexdigest()
         return json.dumps({"setting": self.setting.to_dict(costs=True), "buckets": self.buckets, "key": mark})
 
-    def release(self, rows: pd.DataFrame, shelf: Shelf, end: bool = False) -> pd.DataFrame:
+    def release(self, rows: pd.DataFrame, kept_users: KeptUsers, end: bool = False) -> pd.DataFrame:
         """The released rows of these; `end`: short batches go out too."""
         _refuse_holes(rows, (USER, SEQ, TIME))
         codes = self._coded(rows, end)
@@ -93,10 +94,9 @@ class Job:
             raise DataError("a sequence number is below 0; number each user's events from 0")
         times = seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
         if self.setting.in_batches:
-            return self._in_batches(users, seqs, codes, times, shelf, end)
-        bucket = Bucket(self.setting, self.coins, shelf, self.gaps)
-        fresh, made = bucket.release(users, seqs, codes, times)
-        at = fresh[made.codes[fresh] >= 0]
+            return self._in_batches(users, seqs, codes, times, kept_users, end)
+        made = bucket(self.setting, self.coins, kept_users, users, self.gaps).release(users, codes, seqs, times)
+        at = np.flatnonzero(~made.replayed & (made.codes >= 0))
         shown = rows[USER].to_numpy()[at]
         return self._frame(shown, seqs[at], made.codes[at], {EPSILON: made.epsilons[at]})
 
@@ -121,30 +121,32 @@ class Job:
         return codes
 
     def _in_batches(
-        self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, shelf: Shelf, end: bool
+        self, users: list[User], seqs: Ints, codes: Ints, times: Floats | None, kept_users: KeptUsers, end: bool
     ) -> pd.DataFrame:
         stamps: Iterable[float | None] = [None] * len(users) if times is None else times.tolist()
         events = zip(users, seqs.tolist(), codes.tolist(), stamps, strict=True)
-        filled, waiting = collect(self.setting.batch, self.seal, shelf.get, iter(events), end)
+        filled, waiting = collect(self.setting.batch, self.seal, kept_users.get, iter(events), end)
         numbers, at = np.array(filled.numbers, np.int64), None if times is None else np.array(filled.times)
-        made = Bucket(self.setting, self.coins, shelf).release_batches(filled.users, numbers, filled.codes, at)
+        streams = bucket(self.setting, self.coins, kept_users, filled.users)
+        made = streams.release(filled.users, filled.codes, numbers, at)
         for user, (symbols, sealed) in waiting.items():
-            kept = shelf.get(user) or Kept(0, 0, 0, 0, 0, b"")
-            shelf.put(user, kept._replace(symbols=symbols, waiting=sealed))
+            kept = kept_users.get(user) or Kept(0, 0, 0, 0, 0, b"")
+            kept_users.put(user, kept._replace(symbols=symbols, waiting=sealed))
         return self._batch_frame(filled, made)
 
-    def _batch_frame(self, filled: Filled, made: Any) -> pd.DataFrame:
+    def _batch_frame(self, filled: Filled, made: Releases) -> pd.DataFrame:
         """One row a symbol; the first one of a batch has its ε and path, which tell all."""
-        sent = [k for k, path in enumerate(made.paths) if path is not None]
+        told, symbols = made.paths, made.symbols
+        sent = [k for k, path in enumerate(told) if path is not None]
         sizes = [filled.codes[k].size for k in sent]
-        joined = [made.codes[k] for k in sent]
+        joined = [symbols[k] for k in sent]
         codes = np.concatenate(joined) if sent else np.zeros(0, np.int64)
         seqs = [filled.firsts[k] + j for k, size in zip(sent, sizes, strict=True) for j in range(size)]
         epsilons = [e for k, size in zip(sent, sizes, strict=True) for e in [made.epsilons[k]] + [0.0] * (size - 1)]
         paths = [
             text
             for k, size in zip(sent, sizes, strict=True)
-            for text in [batches.encode_path(made.paths[k])] + [SAME_PATH] * (size - 1)
+            for text in [batches.encode_path(told[k] or ())] + [SAME_PATH] * (size - 1)
         ]
         users = np.repeat(np.array([filled.users[k] for k in sent], object), sizes)
         numbers = np.repeat(np.array([filled.numbers[k] for k in sent], np.int64), sizes)
@@ -234,7 +236,7 @@ def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
         raise DataError("two events of a user have the same order, so which comes first is not known; number them")
     starts = np.flatnonzero(new)
     seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    released = job.release(rows.assign(**{SEQ: seqs}), Memory(), end=True)
+    released = job.release(rows.assign(**{SEQ: seqs}), KeptInMemory(), end=True)
     user, name = job.names[:2]
     first = dict(zip(users[starts].tolist(), starts.tolist(), strict=True))
     at = np.array([first[u] for u in released[user].tolist()], np.intp) + released[name].to_numpy().astype(np.intp)

@@ -10,7 +10,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError
 from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.guard import told
-from seqveil.release.store.live import nats
+from seqveil.release.store.packing import nats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

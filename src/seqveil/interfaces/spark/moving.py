@@ -22,7 +22,7 @@ from seqveil.interfaces.spark.ledger import account, facts_of
 from seqveil.interfaces.spark.places import facts_in, joined, make_folder, names_in, resolved, write_facts
 from seqveil.interfaces.spark.replay import BEFORE, MOVED
 from seqveil.receive.learn import Evidence
-from seqveil.release.store.live import nats
+from seqveil.release.store.packing import nats
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:

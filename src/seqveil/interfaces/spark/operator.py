@@ -14,7 +14,7 @@ from seqveil.interfaces.spark.bucket import Kept
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.job import Job
 from seqveil.release.setting import refuse_other
-from seqveil.release.store.live import Live
+from seqveil.release.store.packing import small
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ class Release(StatefulProcessor):
         self._users = handle.getMapState(USERS, StructType([name]), KEPT)
         self._facts = handle.getValueState(FACTS, StructType([StructField("facts", StringType())]))
         self._told = None
-        if not Live(self._job.setting, 0).small:
+        if not small(self._job.setting):
             place = StructType([name, StructField("chunk", LongType())])
             self._told = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
 
@@ -52,9 +52,9 @@ class Release(StatefulProcessor):
 
         with guarded():
             self._agree()
-            shelf = _StateShelf(self._users, self._told)
-            released = self._job.release(pd.concat(list(rows), ignore_index=True), shelf)
-            shelf.save()
+            users = _InStateStore(self._users, self._told)
+            released = self._job.release(pd.concat(list(rows), ignore_index=True), users)
+            users.save()
         yield released
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
@@ -83,8 +83,8 @@ def _parts(facts: str) -> dict[str, Any]:
     return told.pop("setting") | {name: value for name, value in told.items() if name != "before"}
 
 
-class _StateShelf:
-    """Spark's state store as a shelf: each user is asked for once, and written once by `save`."""
+class _InStateStore:
+    """Users kept in Spark's state store: each is asked for once, and written once by `save`."""
 
     def __init__(self, users: Any, told: Any) -> None:
         self._users, self._told = users, told

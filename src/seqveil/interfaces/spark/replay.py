@@ -19,8 +19,8 @@ from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.job import SEQ, USER, whole_users
 from seqveil.receive.coldstart import Lanes, Version
 from seqveil.receive.learn import Evidence
-from seqveil.release.store.live import Live, units
-from seqveil.release.store.plan import MOST_SKIPPED
+from seqveil.release.calls import MOST_SKIPPED
+from seqveil.release.store.packing import pack, small, units
 from seqveil.release.store.records import GAP
 from seqveil.release.stream import Setting
 
@@ -54,7 +54,7 @@ def refuse_unmovable(settings: Sequence[Setting], new: Setting) -> None:
         raise InputError("expected the same budget before and after; a model changes no promise")
     if new.budget.when_spent == "stop":
         raise InputError("events that a spent budget left out are not in the output; only hold and error can move on")
-    if not new.mechanism.sound or not all(Live(each, 1).small for each in every):
+    if not new.mechanism.sound or not all(small(each) for each in every):
         raise InputError("expected a sound mechanism and a model whose state is small enough to be kept as it is")
 
 
@@ -133,9 +133,7 @@ def carry(settings: Sequence[Setting], new: Setting, told: Streams) -> pd.DataFr
     before = units(np.maximum(lanes.state.account.worst, 0.0))
     lanes.switch(Version(len(settings) + 1, new, 0))
     state, everyone = lanes.state, np.arange(len(told.users))
-    live = Live(new, 1)
-    live.state = state
-    packed = live.pack(everyone)
+    packed = pack(state)
     width = len(packed) // max(1, everyone.size)
     moves = np.column_stack([told.moved, told.lengths])
     columns = {

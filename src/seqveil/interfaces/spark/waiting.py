@@ -19,7 +19,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Ints
 from seqveil.interfaces.spark.bucket import Kept
-from seqveil.release.store import OutOfOrder
+from seqveil.release.calls import OutOfOrder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305

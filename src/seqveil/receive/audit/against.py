@@ -17,7 +17,8 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.receive import reweigh as shadow
 from seqveil.receive.audit.exact import ROUNDING
-from seqveil.release import batches, fleet
+from seqveil.release import batches
+from seqveil.release.state import rounds
 from seqveil.release.stream import NOTHING, Setting
 
 WEIGHED = ("tree", "tree_ldp")  # batched mechanisms whose paths another chain can weigh
@@ -101,7 +102,7 @@ class Against:
         mine = np.flatnonzero((everyone >= self._first) & (everyone < self._first + self._count))
         ids = everyone[mine] - self._first
         self._grow(min(len(self._index) - self._first, self._count))
-        for turn in fleet.rounds(ids):
+        for turn in rounds(ids):
             events = mine[turn]
             self._observe(ids[turn], codes[events], None if times is None else times[events])
         self._releases += int((codes[mine] != NOTHING).sum())

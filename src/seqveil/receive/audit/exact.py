@@ -6,17 +6,15 @@ import math
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import Sent
-from seqveil.release import batches
 from seqveil.release.accounting import Budget, Composition, compose
-from seqveil.release.roster import Accounts, Roster
-from seqveil.release.stream import NOTHING, Released, Setting, State, allowance
+from seqveil.release.releases import Releases, Standings
+from seqveil.release.store import Memory
+from seqveil.release.stream import NOTHING, Setting
+from seqveil.release.streams import Streams
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
 
@@ -58,7 +56,7 @@ class Report:
         return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
 
 
-def within_ldp(budget: Budget, accounts: Accounts) -> bool | None:
+def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
     """Whether every stream kept to the budget that needs no model; None where there is none."""
     if budget.ldp_total is None:
         return None
@@ -100,10 +98,10 @@ class _Tally:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
-    def _report(self, accounts: Accounts, delta: float, unchanged: bool | None) -> Report:
+    def _report(self, accounts: Standings, delta: float, unchanged: bool | None) -> Report:
         setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
         worst = int(leaked.argmax())
-        spent = float(accounts.spent.max())
+        spent = float(accounts.by_composition.max())
         window = None if budget.per_window is None else self._worst_window
         return Report(
             users=len(accounts.users),
@@ -118,7 +116,7 @@ class _Tally:
             worst_window=window,
             ldp=float(accounts.ldp.max()),
             each_release=self._within,
-            each_stream=bool((leaked <= accounts.spent + ROUNDING * (1 + accounts.spent)).all()),
+            each_stream=bool((leaked <= accounts.by_composition + ROUNDING * (1 + accounts.by_composition)).all()),
             total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
             window=None
             if window is None or budget.per_window is None
@@ -132,7 +130,7 @@ class _Tally:
             ldp_total=within_ldp(budget, accounts),
         )
 
-    def _composed(self, accounts: Accounts, delta: float) -> Composition | None:
+    def _composed(self, accounts: Standings, delta: float) -> Composition | None:
         setting = self.setting
         if setting.budget.limited or setting.schedule.threshold is not None or not setting.mechanism.sound:
             return None
@@ -162,7 +160,7 @@ class Audit(_Tally):
 
     def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
         super().__init__(setting)
-        self._roster = _Watched(setting, memory)
+        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory)
 
     def take(
         self,
@@ -175,32 +173,18 @@ class Audit(_Tally):
 
         `epsilons` are those the file claims, NaN where it claims none.
         """
-        _, used = self._roster.observe(users, codes, times)
-        costs = self._roster.costs
-        made = codes != NOTHING
+        seen = self._streams.observe(users, codes, times)  # type: ignore[arg-type]  # in memory any name will do
+        used, made = seen.epsilons, codes != NOTHING
         self._releases += int(made.sum())
         self._held += int((used[made] == 0).sum())
-        self._count(users, costs, used, times)
+        self._count(users, seen.leakages, used, times)
         if epsilons is not None:
             self._compare(epsilons, used)
         return used
 
     def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
-        return self._report(self._roster.accounts(), delta, unchanged)
-
-
-class Streams(Protocol):
-    """Keeps the public state of every user by name."""
-
-    def state(self, user: Hashable) -> State: ...
-    def keep(self, user: Hashable, state: State, made: bool = True) -> None: ...
-    def accounts(self) -> Accounts: ...
-
-
-def told_nothing(sent: Sent) -> bool:
-    """Whether the batch was the same whatever the truth is: its ε bought no cell, or there was none."""
-    return max(sent.most, -sent.least) <= ROUNDING
+        return self._report(self._streams.standings(), delta, unchanged)
 
 
 class BatchAudit(_Tally):
@@ -212,11 +196,10 @@ class BatchAudit(_Tally):
     *Guarantee*: as for `Audit`: nothing private is used, nothing that the release claims is believed.
 
     >>> from seqveil import MarkovModel, Session
-    >>> from seqveil.interfaces.flow.batched import Streams
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
     >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
-    >>> audit = BatchAudit(session.setting, Streams(session.setting))
+    >>> audit = BatchAudit(session.setting)
     >>> [audit.take("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
     [2.0, 2.0]
     >>> report = audit.report()
@@ -224,9 +207,9 @@ class BatchAudit(_Tally):
     (True, 2, 4.0, True)
     """
 
-    def __init__(self, setting: Setting, streams: Streams) -> None:
+    def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
         super().__init__(setting)
-        self._streams = streams
+        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory)
 
     def take(
         self,
@@ -240,43 +223,27 @@ class BatchAudit(_Tally):
 
         `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
         """
-        setting, state = self.setting, self._streams.state(user)
-        stamps = None if time is None else np.array([time])
-        used = allowance(setting, state, stamps)[0]
-        sent, after = batches.observe(setting, state, path, codes.size, time)
-        assert sent is not None  # `observe` refuses a path where the budget allows none
-        self._streams.keep(user, after)
+        seen, stamps = self._observe(user, path, codes.size, time)
+        used = seen.epsilons
         self._releases += 1
-        self._held += told_nothing(sent)
-        self._count([user], np.array([max(sent.most, -sent.least)]), used, stamps)
-        self._values = bool((sent.codes == codes).all()) and self._values is not False
+        self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is
+        self._count([user], seen.leakages, used, stamps)
+        self._values = bool((seen.symbols[0] == codes).all()) and self._values is not False
         if epsilons is not None:
             self._compare(epsilons, np.concatenate([used, np.zeros(codes.size - 1)]))
         return float(used[0])
 
     def skip(self, user: Hashable, time: float | None = None) -> None:
         """Account for a user's next batch, a full one, that went without a release."""
-        state = self._streams.state(user)
-        _, after = batches.observe(self.setting, state, None, self.setting.batch, time)
-        self._streams.keep(user, after, made=False)
-        self._count([user], np.zeros(1), np.zeros(1), None if time is None else np.array([time]))
+        _, stamps = self._observe(user, None, self.setting.batch, time)
+        self._count([user], np.zeros(1), np.zeros(1), stamps)
+
+    def _observe(
+        self, user: Hashable, path: tuple[int, ...] | None, size: int, time: float | None
+    ) -> tuple[Releases, Floats | None]:
+        stamps = None if time is None else np.array([time])
+        return self._streams.observe([user], [path], stamps, [size]), stamps  # type: ignore[list-item]
 
     def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
-        return self._report(self._streams.accounts(), delta, unchanged)
-
-
-class _Watched(Roster):
-    """A roster that keeps what each release of the last call moved the belief in a symbol by, at most."""
-
-    costs: Floats
-
-    def observe(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> tuple[Ints, Floats]:
-        self.costs = np.zeros(len(codes))
-
-        def play(rows: NDArray[np.intp], events: NDArray[np.intp]) -> Released:
-            made = self._live.observe(rows, codes[events], None if times is None else times[events])
-            self.costs[events] = made.costs
-            return made
-
-        return self._play(users, play, times)
+        return self._report(self._streams.standings(), delta, unchanged)

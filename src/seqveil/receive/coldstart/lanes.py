@@ -23,14 +23,14 @@ from seqveil.core.model import MarkovModel
 from seqveil.receive.coldstart.versions import Version
 from seqveil.receive.learn import Evidence
 from seqveil.receive.learn.evidence import BELIEF_FREE
-from seqveil.release import fleet, stream
+from seqveil.release import stream
 from seqveil.release.stream import Released, State
 
 Rows = NDArray[np.intp]
 
 
 class Lanes:
-    """One row a user under the version in force; like `Fleet`, with `switch`.
+    """One row a user under the version in force.
 
     >>> from seqveil.core.alphabet import Alphabet
     >>> from seqveil.core.coins import SeededCoins
@@ -43,39 +43,35 @@ class Lanes:
 
     def __init__(self, version: Version) -> None:
         self.version = version
-        self.fleet = fleet.Fleet(version.setting)
+        self.state = State.start(version.setting, 0)
         self._log: _Log | None = _Log(version.setting.model.n)
 
     def __len__(self) -> int:
-        return len(self.fleet)
-
-    @property
-    def state(self) -> State:
-        return self.fleet.state
+        return len(self.state)
 
     def grow(self, users: int) -> None:
         """Make room for rows 0..users-1."""
-        self.fleet.grow(users)
+        self.state = self.state.grown(self.version.setting, users)
 
     def release(self, rows: Rows, codes: Ints, coins: Coins) -> Released:
         """Release one symbol for each of the rows named; no row twice. Rows refused have the code REFUSED."""
-        return self._noted(rows, lambda: self.fleet.attempt(rows, codes, coins))
+        return self._noted(rows, lambda part: stream.step(self.version.setting, part, codes, coins))
 
     def observe(self, rows: Rows, codes: Ints) -> Released:
         """Take in one release for each of the rows named, as a receiver does."""
-        return self._noted(rows, lambda: self.fleet.observe(rows, codes))
+        return self._noted(rows, lambda part: stream.observe(self.version.setting, part, codes))
 
     def skip(self, rows: Rows) -> None:
         """Pass over an event of each of these rows that nobody released: the belief moves on, nothing is charged."""
-        part = fleet.take(self.state, rows)
+        part = self.state.take(rows)
         model = self.version.setting.model
         moved = replace(part, states=filtering.predict(model, part.states), account=part.account.skip(model))
-        fleet.put(self.state, rows, replace(moved, steps=part.steps + 1))
+        self.state.put(rows, replace(moved, steps=part.steps + 1))
         if self._log is not None:
             self._log.skip(rows)
 
-    def _noted(self, rows: Rows, act: Callable[[], Released]) -> Released:
-        made = act()
+    def _noted(self, rows: Rows, act: Callable[[State], tuple[Released, State]]) -> Released:
+        made, self.state = self.state.move(rows, act)
         if self.version.number == 0:
             self._charge_for_every_chain()
         if self._log is not None:
@@ -88,7 +84,7 @@ class Lanes:
         state = self.state
         most, least = state.spent.copy(), -state.spent
         account = Account(most, least, most[:, None].copy(), least[:, None].copy())
-        self.fleet.state = replace(state, account=account)
+        self.state = replace(state, account=account)
 
     def switch(self, version: Version) -> None:
         """Put the next version in force: belief and account of every user as its chain sees all releases so far."""
@@ -97,10 +93,7 @@ class Lanes:
         if version.number != self.version.number + 1:
             raise InputError(f"expected version {self.version.number + 1}, got {version.number}")
         states, account = self._log.weigh(version.setting.model, len(self))
-        old = self.state
-        fresh = fleet.Fleet(version.setting)
-        fresh.state = replace(old, states=states, account=account)
-        self.version, self.fleet = version, fresh
+        self.version, self.state = version, replace(self.state, states=states, account=account)
 
     def evidence(self) -> Evidence:
         """All releases so far as what can be learned from: columns and whose they are, nothing else."""

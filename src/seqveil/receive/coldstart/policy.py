@@ -21,9 +21,9 @@ from seqveil.receive.coldstart.lanes import Lanes
 from seqveil.receive.coldstart.versions import Version, Versions, first_version, next_version
 from seqveil.receive.learn import Chain, Evidence, Learned, learn
 from seqveil.receive.learn.learner import LARGEST
-from seqveil.release import fleet
 from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.roster import Accounts
+from seqveil.release.releases import Standings
+from seqveil.release.state import rounds
 from seqveil.release.stream import REFUSED, Mask, Released, budget_spent, raw_codes
 
 Act = Callable[[NDArray[np.intp], NDArray[np.intp]], Released]
@@ -76,7 +76,7 @@ class _Users:
     def play(self, ids: NDArray[np.intp], act: Act, refused: Mask, codes: Ints, epsilons: Floats) -> Floats:
         """Fill in codes and ε, round by round; the cost of each. `refused` are users whose events are taken no more."""
         costs = np.zeros(ids.size)
-        for turn in fleet.rounds(ids):
+        for turn in rounds(ids):
             left = turn[~refused[ids[turn]]]
             if not left.size:
                 break
@@ -88,12 +88,12 @@ class _Users:
         self.worst_release = max(self.worst_release, float(costs.max(initial=0.0)))
         return costs
 
-    def accounts(self) -> Accounts:
+    def accounts(self) -> Standings:
         """Where every user stands, exactly, under the version in force."""
         state = self.lanes.state
         steps, account = state.steps.copy(), state.account
         figures = (state.spent, account.most, account.least, state.ldp)
-        return Accounts(list(self._index), steps, steps, *(figure.copy() for figure in figures))
+        return Standings(list(self._index), steps, steps, *(figure.copy() for figure in figures))
 
 
 class ColdStart:
@@ -230,7 +230,7 @@ class ColdStart:
         self._chain = learned.chain
         return version
 
-    def accounts(self) -> Accounts:
+    def accounts(self) -> Standings:
         """Where every user stands, exactly, under the version in force."""
         return self._users.accounts()
 
@@ -303,7 +303,7 @@ class Receiver:
         number = self.lanes.version.number + 1
         return 1 << 62 if number >= len(self.versions) else self.versions[number].after - self.events
 
-    def accounts(self) -> Accounts:
+    def accounts(self) -> Standings:
         return self._users.accounts()
 
 

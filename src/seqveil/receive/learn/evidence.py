@@ -173,12 +173,12 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
 
 def _observed(setting: stream.Setting, users: Ints, codes: Ints, times: Floats | None) -> tuple[Floats, Ints, Ints]:
     """From an observer's replay: a row of its own for every event, in the order of the steps, as blocks are read."""
-    from seqveil.release import fleet
-
-    watched, columns = fleet.Fleet(setting, int(users.max()) + 1), []
+    state, columns = stream.State.start(setting, int(users.max()) + 1), []
     turns = list(Layout.of(users).steps())
     for turn in turns:
-        seen = watched.observe(users[turn], codes[turn], None if times is None else times[turn])
+        stamps = None if times is None else times[turn]
+        seen, after = stream.observe(setting, state.take(users[turn]), codes[turn], stamps)
+        state.put(users[turn], after)
         columns.append(seen.columns)
     index = np.empty(codes.size, np.int64)
     index[np.concatenate(turns)] = np.arange(codes.size)

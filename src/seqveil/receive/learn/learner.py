@@ -94,12 +94,12 @@ def learn(
     what the held-out gain is measured against (no context by default, the present model for a successor).
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
-    >>> from seqveil import Fleet, Setting
+    >>> from seqveil import Setting, Streams
     >>> from seqveil.core.coins import SeededCoins
     >>> none = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
     >>> setting = Setting.of(none, "randomized_response", epsilon=1.0)
-    >>> fleet, coins, raw = Fleet(setting, 500), SeededCoins(2), truth.sample(40, users=500, seed=1)
-    >>> released = np.stack([fleet.release(np.arange(500), x, coins).codes for x in raw.T], axis=1)
+    >>> streams, raw = Streams(setting, coins=SeededCoins(2)), truth.sample(40, users=500, seed=1)
+    >>> released = np.stack([streams.release(range(500), x).codes for x in raw.T], axis=1)
     >>> learned = learn(Evidence.of(setting, released))
     >>> learned.model.chain.toarray().round(1).tolist(), learned.held_out.earned
     ([[0.9, 0.1], [0.2, 0.8]], True)

@@ -12,11 +12,13 @@ estimate counts, sums of v_{t-1}(a)·v_t(b) count transitions, and their varianc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
-from seqveil.release import fleet, stream
+from seqveil.release import stream
+from seqveil.release.state import State, rounds
 
 WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
 WIDEST = 256  # symbols up to which tables are inverted
@@ -50,10 +52,12 @@ def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats 
     """
     if setting.model.n > WIDEST or setting.in_batches or (codes < 0).any():
         return None
-    live = fleet.Fleet(setting, int(users.max()) + 1)
+    state = State.start(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))
-    for turn in fleet.rounds(users.astype(np.intp)):
-        seen = live.observe(users[turn].astype(np.intp), codes[turn], None if times is None else times[turn])
+    for turn in rounds(users.astype(np.intp)):
+        stamps = None if times is None else times[turn]
+        look = partial(stream.observe, setting, codes=codes[turn], times=stamps)
+        seen, state = state.move(users[turn].astype(np.intp), look)
         if not (seen.epsilons > 0).all():
             return None
         found = _invert(setting, seen)

@@ -8,18 +8,21 @@ to time, and at the latest when a user's own row is asked for, `settle` moves th
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqveil.core.coins import User
-from seqveil.core.errors import DataError, SeqveilError
-from seqveil.core.kernel import Ints
-from seqveil.release.store.migrations import LDP_COLUMN, MIGRATIONS
+from seqveil.core.errors import DataError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.release.store import packing
+from seqveil.release.store.migrations import LDP_COLUMN, MIGRATIONS, UNKNOWN
+from seqveil.release.store.packing import nats
+from seqveil.release.store.protocol import Entry, Position, Row, StoreBusy, StoreError
 from seqveil.release.store.records import Codec, Stored
 
 APPLICATION, VERSION = 0x5E91E11, 2
@@ -29,8 +32,6 @@ SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through it
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
-
-Position = str | bytes | int
 
 SCHEMA = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -47,38 +48,14 @@ SCHEMA = (
 )
 
 
-class StoreError(SeqveilError):
-    """The state file cannot be used or written now; what was committed before stands, nothing else happened."""
-
-
-class StoreBusy(StoreError):
-    """Another process has the state file open."""
-
-
-class Row(NamedTuple):
-    """Where a user stands, in integers, and the exact state where it is small."""
-
-    id: int
-    events: int
-    releases: int
-    spent: int
-    most: int
-    least: int
-    ldp: int  # UNKNOWN where it was not kept
-    state: bytes
-
-
-class Entry(NamedTuple):
-    """What one group of events adds to the log."""
-
-    touched: Ints  # (K, 7) the ledger of each user touched
-    states: bytes  # K states of one size
-    events: Ints  # (E, 3) user, bytes and number of records of each piece of `releases`
-    releases: bytes
-
-
 class Database:
     """One open state file; every method but the readers runs inside `transaction`."""
+
+    durable = keeps_releases = True
+
+    @property
+    def largest(self) -> float:
+        return packing.SMALL
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec) -> None:
         self.name, self._codec = os.path.basename(path), codec
@@ -206,9 +183,15 @@ class Database:
     # the log
 
     def append(self, entry: Entry) -> None:
-        parts = (entry.touched.tobytes(), entry.states, entry.events.tobytes(), entry.releases)
+        if self.full:
+            self.settle()
+        touched = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).astype("<i8", copy=False)
+        parts = (touched.tobytes(), entry.states, entry.pieces.tobytes(), entry.records)
         self.sql.execute("INSERT INTO log (touched, states, events, releases) VALUES (?, ?, ?, ?)", parts)
-        self._count(entry.touched[:, 0], len(entry.events), sum(map(len, parts)))
+        self._count(entry.ids, len(entry.pieces), sum(map(len, parts)))
+
+    def put_aside(self, ids: Ints, states: bytes) -> None:
+        """Nothing: the states are here already."""
 
     def _count(self, ids: Ints, events: int, size: int) -> None:
         self._unsettled.update(ids.tolist())
@@ -267,7 +250,7 @@ class Database:
         """Where these users stand, the log included; None for a new one."""
         ask = f"SELECT {', '.join(LEDGER)}, state FROM users WHERE name = ?"
         rows = [self.sql.execute(ask, (name,)).fetchone() for name in names]
-        found = [None if row is None else Row(*row) for row in rows]
+        found = [None if row is None else _row(row[:-1], row[-1]) for row in rows]
         waiting = {row.id for row in found if row is not None and row.id in self._unsettled}
         if len(waiting) > FEW:
             self.settle()
@@ -277,7 +260,7 @@ class Database:
             table = _table(touched, len(LEDGER))
             width = len(states) // len(table)
             for k in np.flatnonzero(np.isin(table[:, 0], list(waiting))).tolist():
-                row = Row._make([*table[k].tolist(), states[k * width : (k + 1) * width]])
+                row = _row(table[k].tolist(), states[k * width : (k + 1) * width])
                 latest[row.id] = row
             waiting -= latest.keys()
             if not waiting:
@@ -355,10 +338,22 @@ class Database:
         begin = self._codec.cut(blob, seq % CHUNK)
         return next(self._codec.unpack(blob[begin : begin + self._codec.cut(blob[begin:], 1)], seq))
 
-    def everyone(self) -> list[tuple[Any, ...]]:
-        """Name and ledger of every user, in the order they came."""
+    def everyone(self) -> tuple[list[User], Ints, Floats]:
+        """Name, counts and figures of every user, in the order they came."""
         self.settle()
-        return self.sql.execute(f"SELECT name, {', '.join(LEDGER[1:])} FROM users ORDER BY id").fetchall()
+        rows = self.sql.execute(f"SELECT name, {', '.join(LEDGER[1:])} FROM users ORDER BY id").fetchall()
+        counts = np.array([row[1:3] for row in rows], np.int64).reshape(-1, 2)
+        figures = [[*map(nats, row[3:6]), _ldp(row[6])] for row in rows]
+        return [row[0] for row in rows], counts, np.array(figures, np.float64).reshape(-1, 4)
+
+
+def _row(ledger: Sequence[int], state: bytes) -> Row:
+    user, events, releases, spent, most, least, ldp = ledger
+    return Row(user, events, releases, nats(spent), nats(most), nats(least), _ldp(ldp), state)
+
+
+def _ldp(kept: int) -> float:
+    return math.nan if kept == UNKNOWN else nats(kept)
 
 
 def _table(blob: bytes, width: int) -> Ints:

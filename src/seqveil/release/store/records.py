@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import Sent
 from seqveil.release import batches
+from seqveil.release.releases import Path, Releases
 from seqveil.release.stream import NOTHING, Setting
 
+Places = NDArray[np.intp]
 GAP = -2  # the code of an event whose place was given up, because a later one came first
 
 
@@ -28,7 +30,7 @@ class Stored(NamedTuple):
     code: int  # of a single symbol; NOTHING or GAP where nothing was released; 0 for a batch that was sent
     epsilon: float
     time: float | None
-    path: tuple[int, ...] | None  # of a batch
+    path: Path | None  # what was published; None where nothing was released
     codes: tuple[int, ...]  # the one symbol, or the reproduction of a batch; empty where nothing was released
     events: int = 1  # symbols that it stands for: the size of the batch
 
@@ -39,6 +41,16 @@ class Stored(NamedTuple):
 
 class Codec(Protocol):
     """How releases of a setting are written."""
+
+    def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        """The records of the releases at these places, one after another, and the size of each.
+
+        Parameters:
+            made: the releases of a call.
+            at: which of them.
+            times: when those were made, under a budget per seconds.
+            lengths: how many symbols each of them stands for, where they are batches.
+        """
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         """The releases in a blob, whose first one has this sequence number."""
@@ -63,7 +75,9 @@ class SymbolCodec:
 
     >>> from seqveil.core.model import MarkovModel
     >>> codec = SymbolCodec(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
-    >>> blob = codec.pack(np.array([1, NOTHING]), np.array([1.0, 0.0]), None)
+    >>> made = Releases.none(np.arange(2))
+    >>> made.codes[:], made.epsilons[:] = [1, NOTHING], [1.0, 0.0]
+    >>> blob, _ = codec.pack(made, np.arange(2), None, [])
     >>> len(blob), [(s.seq, s.code, s.epsilon) for s in codec.unpack(blob, 5)]
     (18, [(5, 1, 1.0), (6, -1, 0.0)])
     """
@@ -74,7 +88,10 @@ class SymbolCodec:
         self._type = np.dtype(fields + [("time", "<f8")] * self._timed)
         self.size = self._type.itemsize
 
-    def pack(self, codes: Ints, epsilons: Floats, times: Floats | None) -> bytes:
+    def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        return self._pack(made.codes[at], made.epsilons[at], times), np.full(at.size, self.size)
+
+    def _pack(self, codes: Ints, epsilons: Floats, times: Floats | None) -> bytes:
         table = np.empty(codes.size, self._type)
         table["code"], table["epsilon"] = codes, epsilons
         if self._timed:
@@ -85,13 +102,14 @@ class SymbolCodec:
         table = np.frombuffer(blob, self._type)
         times = table["time"].tolist() if self._timed else [None] * len(table)
         for k, (code, epsilon) in enumerate(zip(table["code"].tolist(), table["epsilon"].tolist(), strict=True)):
-            yield Stored(first + k, code, epsilon, times[k], None, (code,) if code >= 0 else ())
+            path = (code,) if code >= 0 else ()
+            yield Stored(first + k, code, epsilon, times[k], path or None, path)
 
     def cut(self, blob: bytes, count: int) -> int:
         return count * self.size
 
     def gaps(self, count: int) -> bytes:
-        return self.pack(np.full(count, GAP, np.int64), np.zeros(count), None)
+        return self._pack(np.full(count, GAP, np.int64), np.zeros(count), None)
 
 
 class BatchCodec:
@@ -104,13 +122,21 @@ class BatchCodec:
         self._type = np.dtype(_code_type(setting.model.n))
         self._batch = setting.batch
 
-    def pack_one(self, sent: Sent | None, events: int, epsilon: float, time: float | None) -> bytes:
+    def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        assert made.sent is not None
+        sent = [made.sent[k] for k in at.tolist()]
+        stamps = [math.nan] * at.size if times is None else times.tolist()
+        told = zip(sent, lengths, made.epsilons[at].tolist(), stamps, strict=True)
+        records = [self._pack_one(*each) for each in told]
+        return b"".join(records), np.array([len(record) for record in records], np.int64)
+
+    def _pack_one(self, sent: tuple[Path, Ints] | None, events: int, epsilon: float, stamp: float) -> bytes:
         """One batch of so many events; None: nothing was sent."""
-        stamp = math.nan if time is None else time
         if sent is None:
             return self._head.pack(epsilon, stamp, NOTHING, events)
-        text = batches.encode_path(sent.path).encode()
-        return self._head.pack(epsilon, stamp, len(text), events) + sent.codes.astype(self._type).tobytes() + text
+        path, codes = sent
+        text = batches.encode_path(path).encode()
+        return self._head.pack(epsilon, stamp, len(text), events) + codes.astype(self._type).tobytes() + text
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         at, seq = 0, first

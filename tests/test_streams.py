@@ -1,5 +1,6 @@
-"""Fleets and rosters: every user exactly as in a session of its own, whoever else is there or was put aside."""
+"""States and streams: every user exactly as in a session of its own, whoever else is there or was put aside."""
 
+import sys
 from dataclasses import fields
 
 import numpy as np
@@ -8,23 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_streams as ref
+from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
-from seqveil.release import roster, stream
+from seqveil.release import stream
 from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.fleet import ARRAYS, Fleet, rounds, take
-from seqveil.release.roster import Roster
 from seqveil.release.session import Session
+from seqveil.release.state import ARRAYS, rounds
+from seqveil.release.store import packing
+from seqveil.release.streams import Streams
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 
 
 def rows_of(state, row):
     """One user's state as plain lists; empty places of a window are dropped."""
-    part = take(state, np.array([row]))
+    part = state.take(np.array([row]))
     held = np.isfinite(part.window.stamps[0])
     return (
         [getattr(part, name).tolist() for name in ARRAYS]
@@ -44,7 +47,7 @@ def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
     rng = np.random.default_rng(2)
     coins = rng.integers(0, 2**62, (length, users))
     raw = model.sample(length, users, seed=3)
-    fleet = Fleet(stream.Setting.of(model, name, 0.8), users)
+    fleet = Rows(stream.Setting.of(model, name, 0.8), users)
     sessions = [Session(model, name, 0.8) for _ in range(users)]
     for t in range(length):
         present = np.flatnonzero(rng.random(users) < 0.8) if t else np.arange(users)
@@ -73,7 +76,7 @@ def test_a_row_evolves_as_a_session_under_every_budget(name, options):
     model, users, length, coin = chain(4), 6, 9, ref.OneCoin()
     rng = np.random.default_rng(5)
     raw = model.sample(length, users, seed=6)
-    fleet = Fleet(stream.Setting.of(model, name, 0.8, **options), users)
+    fleet = Rows(stream.Setting.of(model, name, 0.8, **options), users)
     sessions = [Session(model, name, 0.8, **options) for _ in range(users)]
     for t in range(length):
         present = np.flatnonzero(rng.random(users) < 0.7)
@@ -87,33 +90,30 @@ def test_a_row_evolves_as_a_session_under_every_budget(name, options):
         assert rows_of(fleet.state, user) == rows_of(sessions[user]._state, 0)
 
 
-def test_a_fleet_grows_and_starts_anew():
+def test_a_state_grows():
     model = chain(7)
     setting = stream.Setting.of(model, epsilon=1.0, budget=Budget(per_window=2.0, releases=3))
-    fleet = Fleet(setting, 2)
+    fleet = Rows(setting, 2)
     fleet.release(np.array([0, 1]), np.array([0, 1]), SeededCoins(1))
     kept = rows_of(fleet.state, 1)
-    fleet.grow(5)
-    fleet.grow(3)
-    assert len(fleet) == 5
+    fleet.state = fleet.state.grown(setting, 5).grown(setting, 3)
+    assert len(fleet.state) == 5
     fresh = rows_of(stream.State.start(setting), 0)
     assert rows_of(fleet.state, 1) == kept != fresh
     assert all(rows_of(fleet.state, row) == fresh for row in (2, 3, 4))
     fleet.release(np.array([4, 1]), np.array([3, 2]), SeededCoins(2))
     assert fleet.state.steps.tolist() == [1, 2, 0, 0, 1]
-    fleet.reset(np.array([1]))
-    assert rows_of(fleet.state, 1) == fresh
 
 
 def test_a_user_comes_once_a_call():
-    fleet = Fleet(stream.Setting.of(chain()), 3)
+    fleet = Rows(stream.Setting.of(chain()), 3)
     with pytest.raises(InputError, match="at most once"):
         fleet.release(np.array([1, 1]), np.array([0, 0]), SeededCoins(1))
 
 
 def test_an_observer_reaches_the_same_state():
     setting = stream.Setting.of(chain(8), "balanced", 0.9, budget=Budget(total=1.5, when_spent="stop"))
-    sender, receiver, coins = Fleet(setting, 4), Fleet(setting, 4), SeededCoins(3)
+    sender, receiver, coins = Rows(setting, 4), Rows(setting, 4), SeededCoins(3)
     for t in range(8):
         made = sender.release(np.arange(4), np.full(4, t % 4), coins)
         receiver.observe(np.arange(4), made.codes)
@@ -140,10 +140,9 @@ def events_of(count, users, n, seed):
 
 
 def figures(made):
-    accounts = made.accounts()
-    return [accounts.users] + [
-        getattr(accounts, name).tolist() for name in ("events", "releases", "spent", "most", "least", "leakage")
-    ]
+    accounts = made.standings()
+    names = ("events", "releases", "by_composition", "most", "least", "leakage")
+    return [accounts.users] + [getattr(accounts, name).tolist() for name in names]
 
 
 SETTINGS = {
@@ -157,22 +156,21 @@ SETTINGS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("zeros", [False, True])
-def test_a_roster_that_puts_users_aside_gives_the_same_accounts(options, zeros, monkeypatch):
+def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, monkeypatch):
     setting = stream.Setting.of(chain(9, zeros=zeros), "balanced", 0.6, **options)
     names, codes, times = events_of(60, 6, 4, seed=10)
-    roomy = Roster(setting)
-    monkeypatch.setattr(roster, "SMALL", 0)
-    tight = Roster(setting, memory=1)
-    assert roomy._capacity is None
-    assert tight._capacity == 1
+    roomy = Streams(setting, coins=SeededCoins(11))
+    monkeypatch.setattr(packing, "SMALL", 0)
+    tight = Streams(setting, coins=SeededCoins(11), memory=1)
+    assert roomy._live.room == sys.maxsize
+    assert tight._live.room == 1
     timed = "budget" in options and options["budget"].seconds is not None
-    one, other = SeededCoins(11), SeededCoins(11)
     for k in range(60):  # one event a call, so that both throw the same coins
         stamp = times[[k]] if timed else None
-        first = roomy.release(names[k : k + 1], codes[[k]], one, stamp)
-        second = tight.release(names[k : k + 1], codes[[k]], other, stamp)
-        assert [a.tolist() for a in first] == [a.tolist() for a in second]
-    assert len(tight._slot) == 1
+        first = roomy.release(names[k : k + 1], codes[[k]], times=stamp)
+        second = tight.release(names[k : k + 1], codes[[k]], times=stamp)
+        assert (first.codes[0], first.epsilons[0]) == (second.codes[0], second.epsilons[0])
+    assert len(tight._live) == 1
     assert figures(roomy) == figures(tight)
 
 
@@ -180,12 +178,11 @@ def test_a_large_alphabet_is_put_aside_too():
     rng = np.random.default_rng(12)
     rows = rng.dirichlet(np.ones(700), 700)
     setting = stream.Setting.of(MarkovModel(rows[0], rows), "balanced", 1.0)
-    roomy, tight = Roster(setting), Roster(setting, memory=1)
+    roomy, tight = Streams(setting, coins=SeededCoins(14)), Streams(setting, memory=1)
     names, codes, _ = events_of(12, 3, 700, seed=13)
-    coins = SeededCoins(14)
-    released, _ = roomy.release(names, codes, coins)
-    assert tight._capacity == 1
-    tight.observe(names, released)
+    released = roomy.release(names, codes)
+    assert tight._live.room == 1
+    tight.observe(names, released.codes)
     assert figures(roomy) == figures(tight)
 
 
@@ -193,34 +190,36 @@ def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
     """A receiver may take releases in chunks of any size, with users coming and going."""
     setting = stream.Setting.of(chain(15), "optimal", 0.7, budget=Budget(total=2.0))
     names, codes, _ = events_of(50, 7, 4, seed=16)
-    sender = Roster(setting)
-    released, epsilons = sender.release(names, codes, SeededCoins(17))
+    sender = Streams(setting, coins=SeededCoins(17))
+    made = sender.release(names, codes)
+    released, epsilons = made.codes, made.epsilons
     for small, memory, size in [(4096, 1 << 30, 1), (0, 1, 50), (0, 300, 7), (0, 1 << 20, 13)]:
-        monkeypatch.setattr(roster, "SMALL", small)
-        receiver = Roster(setting, memory=memory)
+        monkeypatch.setattr(packing, "SMALL", small)
+        receiver = Streams(setting, memory=memory)
         for at in range(0, 50, size):
-            seen, spent = receiver.observe(names[at : at + size], released[at : at + size])
-            assert seen.tolist() == released[at : at + size].tolist()
-            assert spent.tolist() == epsilons[at : at + size].tolist()
+            seen = receiver.observe(names[at : at + size], released[at : at + size])
+            assert seen.codes.tolist() == released[at : at + size].tolist()
+            assert seen.epsilons.tolist() == epsilons[at : at + size].tolist()
         assert figures(receiver) == figures(sender)
 
 
 def test_what_a_chunk_released_before_a_budget_was_spent_stands():
     """A later event of ann finds the budget spent; those before it, and bob's, are told and charged."""
     setting = stream.Setting.of(chain(18), "balanced", 1.0, budget=Budget(total=0.7, when_spent="error"))
-    roster = Roster(setting)
+    streams = Streams(setting, coins=SeededCoins(1))
     with pytest.raises(BudgetSpent) as spent:
-        roster.release(["ann"] * 40 + ["bob"], np.arange(41) % 4, SeededCoins(1))
-    codes, epsilons = spent.value.made
+        streams.release(["ann"] * 40 + ["bob"], np.arange(41) % 4)
+    codes, epsilons = spent.value.made.codes, spent.value.made.epsilons
     made = 40 - np.count_nonzero(codes == stream.REFUSED)
     assert (codes[:made] >= 0).all()
     assert codes[40] >= 0
     assert spent.value.places == list(range(made, 40))
     assert epsilons[0] == 0.7
-    accounts = roster.accounts()
+    accounts = streams.standings()
     assert (accounts.users, accounts.events.tolist()) == (["ann", "bob"], [made, 1])
+    streams._coins = NoCoins()
     with pytest.raises(BudgetSpent):
-        roster.release(["ann"], np.array([0]), NoCoins())
+        streams.release(["ann"], np.array([0]))
 
 
 class NoCoins:
@@ -231,14 +230,13 @@ class NoCoins:
 
 
 def test_an_empty_chunk_is_nothing():
-    codes, epsilons = Roster(stream.Setting.of(chain())).release([], np.zeros(0, np.int64), SeededCoins(1))
-    assert codes.size == epsilons.size == 0
+    assert len(Streams(stream.Setting.of(chain())).release([], np.zeros(0, np.int64))) == 0
 
 
 @pytest.mark.parametrize("code", [-1, 4])
 def test_a_code_outside_the_alphabet_is_refused(code):
     """-1 must not be taken for the last symbol."""
-    fleet = Fleet(stream.Setting.of(chain(), "randomized_response"), 1)
+    fleet = Rows(stream.Setting.of(chain(), "randomized_response"), 1)
     with pytest.raises(InputError):
         fleet.release(np.array([0]), np.array([code]), SeededCoins(1))
     assert fleet.state.steps.tolist() == [0]

@@ -1,0 +1,205 @@
+"""The users at work: their states in arrays, one row each, as many as fit; the others wait in the store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.coins import User
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Ints
+from seqveil.release import batches, stream
+from seqveil.release.state import Made, State
+from seqveil.release.store import packing
+from seqveil.release.store.protocol import Entry, Row, StateStore
+from seqveil.release.store.records import GAP, Stored
+from seqveil.release.stream import Setting
+
+BESIDE = 600  # bytes a live user takes beside its state
+Slots = NDArray[np.intp]
+
+
+class Live:
+    """Live states of users by name. What is here and what a durable store says are the same, or the user is forgotten.
+
+    Parameters:
+        setting: of all users.
+        store: where they wait.
+        memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
+        level: the largest LDP level of the mechanisms so far, for states without an LDP figure.
+    """
+
+    def __init__(self, setting: Setting, store: StateStore, memory: int, level: float) -> None:
+        self._setting, self._store, self._level = setting, store, level
+        width, small = packing.width(setting), packing.small(setting)
+        self._kept = width <= store.largest  # as it is; else users come back by replay
+        self._bytes = 40 + width if self._kept else 0  # of a packed state, without a window
+        self._spare = small  # whether several may be put aside at a time
+        self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
+        if small and not store.durable:
+            self.room = sys.maxsize
+        self.state = packing.start(setting, 0)
+        self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
+        self._names: list[User] = []  # of each slot that was ever taken
+        self._slot: dict[User, int] = {}
+        self._free: list[int] = []
+        self._now = 0
+
+    def __len__(self) -> int:
+        return len(self._slot)
+
+    def enter(self, names: Sequence[User]) -> Slots:
+        """The slots of these users, made live where they are not; at most `room` different ones."""
+        self._now += 1
+        slots = [self._slot.get(name, -1) for name in names]
+        if -1 in slots:
+            known = np.array([slot for slot in slots if slot >= 0], np.intp)
+            self._used[known] = self._now  # not to be put aside now
+            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at < 0)))
+            slots = [self._slot[name] for name in names]
+        found = np.array(slots, np.intp)
+        self._used[found] = self._now
+        return found
+
+    def undo(self, names: Sequence[User]) -> None:
+        """After a call that failed: what is here may be ahead of a durable store, which is then read again."""
+        self._forget(names if self._store.durable else [n for n in names if self._store.find([n])[0] is None])
+
+    def _forget(self, names: Sequence[User]) -> None:
+        for name in names:
+            slot = self._slot.pop(name, None)
+            if slot is not None:
+                self._free.append(slot)
+
+    def _admit(self, names: list[User]) -> None:
+        for name in names:
+            _check_name(name)
+        rows = self._store.find(names)
+        new = [name for name, row in zip(names, rows, strict=True) if row is None]
+        ids = iter(self._store.add(new, self._bytes)) if new else iter(())
+        slots = self._claim(names)
+        self.state.put(slots, packing.start(self._setting, len(names)))
+        back: list[tuple[int, Row]] = []
+        for slot, row in zip(slots.tolist(), rows, strict=True):
+            self._ids[slot] = next(ids) if row is None else row.id
+            self._released[slot] = 0 if row is None else row.releases
+            if row is not None and row.events:
+                back.append((slot, row))
+        if self._kept:
+            self._unpack(back)
+        else:
+            for slot, row in back:
+                self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
+
+    def _claim(self, names: list[User]) -> Slots:
+        """Free slots for these users, others put aside where there is no room."""
+        missing = len(names) - len(self._free)
+        size = len(self._names)
+        if missing > 0 and size < self.room:
+            more = min(self.room - size, max(missing, size, 64))
+            self.state = self.state.join(packing.start(self._setting, more))
+            nothing = np.zeros(more, np.int64)
+            self._ids, self._released, self._used = (
+                np.concatenate([a, nothing]) for a in (self._ids, self._released, self._used)
+            )
+            self._free += range(size + more - 1, size - 1, -1)
+            self._names += [""] * more
+        if len(self._free) < len(names):
+            self._put_aside(len(names) - len(self._free))
+        slots = [self._free.pop() for _ in names]
+        for name, slot in zip(names, slots, strict=True):
+            self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
+        return np.array(slots, np.intp)
+
+    def _put_aside(self, lacking: int) -> None:
+        """Make room: those who were here longest ago leave."""
+        taken = np.array(list(self._slot.values()), np.intp)
+        idle = taken[self._used[taken] < self._now]
+        idle = idle[np.argsort(self._used[idle], kind="stable")]
+        leaving = idle[: max(lacking, self.room // 8 if self._spare else 0)]
+        if not self._store.durable:
+            self._store.put_aside(self._ids[leaving], packing.pack(self.state.take(leaving)))
+        self._forget([self._names[k] for k in leaving.tolist()])
+
+    def _unpack(self, rows: list[tuple[int, Row]]) -> None:
+        """States as they were packed, those of one size at a time: how far windows look back differs."""
+        sizes: dict[int, list[tuple[int, Row]]] = {}
+        for slot, row in rows:
+            sizes.setdefault(len(row.state), []).append((slot, row))
+        for group in sizes.values():
+            part = packing.unpack(self._setting, [row for _, row in group], self._level)
+            self.state.put(np.array([slot for slot, _ in group], np.intp), part)
+
+    def _replayed(self, releases: Iterable[Stored]) -> State:
+        """The state that these releases imply, as any receiver computes it."""
+        setting, state = self._setting, packing.start(self._setting, 1)
+        for stored in releases:
+            if stored.code == GAP:
+                state = skipped(setting, state)
+            elif setting.in_batches:
+                path = stored.path if stored.released else None
+                _, state = batches.observe(setting, state, path, stored.events, stored.time)
+            else:
+                stamp = None if stored.time is None else np.array([stored.time])
+                _, state = stream.observe(setting, state, np.array([stored.code], np.int64), stamp)
+        return state
+
+    # what calls do with them
+
+    def move(self, slots: Slots, act: Callable[[State], tuple[Made, State]], skips: Ints | None = None) -> Made:
+        """Let these users, each once, take a step, and first give up so many events of each; what the step made.
+
+        A user whom the step leaves where it was gives up none.
+        """
+        if skips is None:
+            made, self.state = self.state.move(slots, act)
+            return made
+        part = self.state.take(slots)
+        while (waiting := np.flatnonzero(skips > 0)).size:
+            part.put(waiting, skipped(self._setting, part.take(waiting)))
+            skips = skips - 1
+        made, after = act(part)
+        moved = np.flatnonzero(after.steps > part.steps)
+        self.state.put(slots[moved], after.take(moved))
+        return made
+
+    def next_seqs(self, slots: Slots) -> Ints:
+        return self.state.steps[slots]
+
+    @property
+    def tells(self) -> bool:
+        """Whether the store keeps releases."""
+        return self._store.keeps_releases
+
+    def ids(self, slots: Slots) -> Ints:
+        return self._ids[slots]
+
+    def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
+        """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
+        np.add.at(self._released, released, 1)
+        touched, state = np.unique(slots), self.state
+        counts = np.stack([state.steps[touched], self._released[touched]], axis=1)
+        sides = (state.account.most[touched], state.account.least[touched])
+        figures = np.stack([state.spent[touched], *sides, state.ldp[touched]], axis=1)
+        states = packing.pack(state.take(touched)) if self._kept and self._store.durable else b""
+        return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
+
+
+def skipped(setting: Setting, state: State) -> State:
+    """The state after an event that nobody released: the belief moves on, nothing is charged."""
+    states, account = state.states, state.account
+    for _ in range(setting.batch):
+        states, account = filtering.predict(setting.model, states), account.skip(setting.model)
+    return replace(state, states=states, steps=state.steps + 1, account=account)
+
+
+def _check_name(name: User) -> None:
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None

@@ -1,0 +1,104 @@
+"""States as bytes, and figures as whole numbers: what a store keeps of a user beside the releases.
+
+A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
+from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from seqveil.core.errors import DataError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import Account
+from seqveil.release.accounting import Window
+from seqveil.release.state import State
+from seqveil.release.store.protocol import Row
+from seqveil.release.stream import Setting
+
+SMALL = 4096  # bytes of state a user may have and still always be kept as it is
+UNIT = 2.0**32  # ledgers count in 2**-32 nats
+BOUNDLESS = 2**62  # what a ledger says of a leakage without bound (an unsound mechanism's)
+
+
+def _sides(setting: Setting) -> int:
+    return 1 if setting.in_batches or setting.model.full_support else setting.model.size
+
+
+def width(setting: Setting) -> int:
+    """Bytes of a user's belief and account."""
+    return 8 * (setting.model.size + 2 * _sides(setting))
+
+
+def small(setting: Setting) -> bool:
+    """Whether states are small enough to be kept as they are, whatever else is kept."""
+    return width(setting) <= SMALL
+
+
+def start(setting: Setting, users: int) -> State:
+    """States at the start, with accounts as they are packed."""
+    fresh = State.start(setting, users)
+    if not setting.in_batches:
+        return fresh
+    # batches charge one number a side, so the account needs no entry for each state of the chain
+    sides = [np.zeros((users, 1)) for _ in range(2)]
+    return replace(fresh, account=Account(np.zeros(users), np.zeros(users), *sides))
+
+
+def pack(state: State) -> bytes:
+    """These states, exact, all of one size."""
+    account, window = state.account, state.window
+    numbers = np.column_stack([state.spent, state.saved, account.most, account.least])
+    sides = (account.ahead_most, account.ahead_least)
+    wide = (numbers, state.states, *sides, state.ldp[:, None], window.costs, window.stamps)
+    return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
+
+
+def unpack(setting: Setting, rows: Sequence[Row], level: float) -> State:
+    """The states of these users, all of one size.
+
+    A window has two numbers a release, so an even rest tells a state that was packed before its LDP figure was kept:
+    that is then Σε times `level`, the largest level of the mechanisms so far.
+    """
+    table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
+    sides = _sides(setting)
+    fixed = [1, 1, 1, 1, setting.model.size, sides, sides]
+    looks = table.shape[1] - sum(fixed)
+    if looks < 0:
+        raise DataError("a user's state does not fit this setting; restore the state file from a backup")
+    places = np.cumsum([*fixed, looks % 2, looks // 2])
+    spent, saved, most, least, states, up, down, kept, costs, stamps = np.split(table, places, axis=1)
+    account = Account(most[:, 0], least[:, 0], up, down)
+    steps = np.array([row.events for row in rows], np.int64)
+    ldp = kept[:, 0] if looks % 2 else ldp_before(spent[:, 0], level)
+    return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp)
+
+
+def ldp_before(spent: Floats, level: float) -> Floats:
+    """The LDP figure of releases that were made before it was kept: Σε times the largest level they can have had."""
+    return np.where(spent > 0, level * np.where(spent > 0, spent, 1.0), 0.0)
+
+
+def units(values: Floats) -> Ints:
+    """Nats as whole numbers of 2**-32, never less than they are.
+
+    >>> units(np.array([1.0, 1e-20, -0.75, np.inf])).tolist()
+    [4294967296, 1, -3221225472, 4611686018427387904]
+    """
+    return np.ceil(np.clip(values * UNIT, -BOUNDLESS, BOUNDLESS)).astype(np.int64)
+
+
+def ledger(figures: Floats) -> Ints:
+    """Figures as an `Entry` has them, in units, each rounded outward: (K, 4)."""
+    spent, most, least, ldp = figures.T
+    return np.stack([units(spent), units(most), -units(-least), units(ldp)], axis=1)
+
+
+def nats(count: int) -> float:
+    """Units back as nats: exact below 2**21 nats, and never less than the truth above."""
+    if abs(count) >= BOUNDLESS:
+        return float("inf") if count > 0 else float("-inf")
+    return count / UNIT if abs(count) < 2**53 else float(np.nextafter(count / UNIT, np.inf if count > 0 else -np.inf))

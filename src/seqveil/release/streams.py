@@ -1,0 +1,397 @@
+"""Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import mechanisms
+from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, user_name
+from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.times import Time, seconds
+from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Watch, plan_of
+from seqveil.release.live import Live
+from seqveil.release.releases import EARLIER, Path, Releases, Standing, Standings, left_of, taken
+from seqveil.release.setting import refuse_other
+from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
+from seqveil.release.store.packing import ldp_before
+from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, gate, raw_codes
+
+__all__ = [
+    "EARLIER",
+    "GAP",
+    "NOTHING",
+    "REFUSED",
+    "OutOfOrder",
+    "Releases",
+    "Standing",
+    "Standings",
+    "StateStore",
+    "StoreBusy",
+    "StoreError",
+    "Stored",
+    "Streams",
+    "taken",
+]
+
+MEMORY = 1 << 30
+Positions = Mapping[str, Position]
+
+
+class Streams:
+    """Releases events of named users, all with one setting.
+
+    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, whoever else is there, however its
+    events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
+    counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
+    nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
+    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn; where a user's budget is
+    spent and the policy is "error", that event and the user's later ones are refused and stay open, everything else is
+    kept, and then `BudgetSpent` is raised with it. With a state file (`open`) a release is committed and synced before
+    `release` returns it, and no raw symbol, nor anything computed from one but its release, is ever written. Threads
+    may share streams.
+
+    Parameters:
+        setting: the model, the mechanism, ε, the budget: everything public about the releases.
+        store: where users are kept; in memory unless told otherwise.
+        coins: the operating system's unless told otherwise; keyed ones (`KeyedCoins`) where an event that is drawn
+            again after a crash must come out the same.
+        gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
+            missing events up.
+        memory: bytes that live states may take. Small states in memory all stay live.
+        watch: called with each batch that is drawn: the state before it, what was sent, and its ε.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.model import MarkovModel
+    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> streams = Streams(setting, coins=SeededCoins(1))
+    >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
+    >>> made.epsilons.tolist(), streams.standings().users, streams.standings().events.tolist()
+    ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
+    >>> again = streams.release(["bob", "bob"], [0, 1], seqs=[0, 1])
+    >>> bool(again.codes[0] == made.codes[1]), again.replayed.tolist(), streams.standing("bob").events
+    (True, [True, False], 2)
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        store: StateStore | None = None,
+        coins: Coins | KeyedCoins | None = None,
+        *,
+        gaps: Gaps = "refuse",
+        memory: int = MEMORY,
+        watch: Watch | None = None,
+    ) -> None:
+        if gaps not in ("refuse", "skip"):
+            raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
+        self.setting, self._coins, self._gaps, self._watch = setting, coins or SystemCoins(), gaps, watch
+        self._store: StateStore = Memory(setting) if store is None else store
+        private, listed = self._store.fact("private"), self._store.fact("versions")
+        self.private = self._coins.private if private is None else private == "yes"
+        # settings before and now, where the store moved on to another model
+        self.versions: list[dict[str, object]] | None = None if listed is None else json.loads(listed)
+        self._level = _level(setting, self.versions or [])
+        self._live = Live(setting, self._store, memory, self._level)
+        self._lock = threading.RLock()
+        self._open = True
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        setting: Setting,
+        *,
+        key: bytes | None = None,
+        coins: Coins | KeyedCoins | None = None,
+        gaps: Gaps = "refuse",
+        memory: int = 1 << 28,
+    ) -> Streams:
+        """Open a state file, or make it; refuses a file of another model or setting, or one that is in use.
+
+        Parameters:
+            path: the file.
+            setting: that of the file's first use.
+            key: 32 secret bytes (`seqveil.coins.key_file`) for coins that are the same if an event is drawn again.
+            coins: of another kind; a key or coins, not both.
+            gaps: as for `Streams`.
+            memory: as for `Streams`.
+        """
+        from seqveil.release.store.database import Database
+        from seqveil.release.store.records import codec_of
+
+        if key is not None and coins is not None:
+            raise InputError("pass a key or coins, not both")
+        described = setting.signature
+        chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
+        database = Database(path, codec_of(setting))
+        try:
+            with database.transaction():
+                _agree(database, described, chosen.private)
+            return cls(setting, database, chosen, gaps=gaps, memory=memory)
+        except BaseException:
+            database.close()
+            raise
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Tidy the store and let others have it. Nothing depends on it: a process may as well be killed."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._store.close()
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the state file as it is now. Going on from an older copy draws the events since then again: see the
+        docs."""
+        with self._lock:
+            copy = getattr(self._store, "backup", None)
+            if copy is None:
+                raise InputError("only streams with a state file can be copied; begin with Streams.open")
+            copy(path)
+
+    def release(
+        self,
+        users: Sequence[User],
+        symbols: Sequence[int] | Ints | Sequence[Sequence[int] | Ints],
+        seqs: Sequence[int] | Ints | None = None,
+        times: Sequence[Time] | Floats | None = None,
+        positions: Positions | Callable[[Releases], Positions] | None = None,
+    ) -> Releases:
+        """Release one event for each user named, several of a user in a row where they come so, in one transaction.
+
+        Parameters:
+            users: text or whole numbers.
+            symbols: the code of each event; where the setting releases batches, the codes of each batch, fewer than the
+                setting's batch only at the end of a stream. Symbols that wait for their batch are the caller's.
+            seqs: the sequence number of each event; without them each is the next one of its user.
+            times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
+            positions: (how far some source was read, say) kept with the releases, where none was refused; a function
+                gets the releases first, those refused too.
+        """
+        raw = self._raw(symbols)
+        call = self._call(users, raw, seqs, times, watch=self._watch)
+        return self._run(call, positions)
+
+    def observe(
+        self,
+        users: Sequence[User],
+        releases: Sequence[int] | Ints | Sequence[Path | None],
+        times: Sequence[Time] | Floats | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> Releases:
+        """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
+
+        Refuses releases that this setting cannot have made. What comes back has the ε that each used, and what each
+        told by itself (`leakages`).
+
+        Parameters:
+            users: whose they are.
+            releases: codes, NOTHING where an event went without; for batches their paths, None for such a one.
+            times: as for `release`.
+            sizes: how many symbols each batch has; the setting's batch unless told otherwise.
+        """
+        if not self.setting.in_batches:
+            codes = gate(releases, self.setting.model.n, None, NOTHING, DataError)
+            return self._run(self._call(users, codes, None, times, observed=True), None)
+        paths: list[Any] = list(releases)
+        lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
+        raw = [np.zeros(length, np.int64) for length in lengths]
+        return self._run(self._call(users, raw, None, times, observed=True, paths=paths), None)
+
+    def _raw(self, symbols: Any) -> Ints | list[Ints]:
+        if not self.setting.in_batches:
+            return raw_codes(symbols, self.setting.model.n)
+        return [self._batch(k, codes) for k, codes in enumerate(symbols)]
+
+    def _batch(self, k: int, codes: Any) -> Ints:
+        try:
+            raw = raw_codes(codes, self.setting.model.n)
+        except InputError:
+            raw = np.zeros(0, np.int64)
+        if not 1 <= raw.size <= self.setting.batch:
+            raise InputError(
+                f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
+                f"0..{self.setting.model.n - 1}"
+            )
+        return raw
+
+    def standing(self, user: User) -> Standing | None:
+        """Where a user stands; None for one who never came."""
+        name = self._named(user)
+        with self._lock, self._store.transaction():
+            row = self._store.find([name])[0]
+        if row is None:
+            return None
+        leakage = max(row.most, -row.least, 0.0)
+        ldp = float(ldp_before(np.array([row.spent]), self._level)[0]) if math.isnan(row.ldp) else row.ldp
+        left = left_of(self.setting.budget.total, leakage)
+        counts = (row.events, row.releases)
+        return Standing(name, *counts, leakage, row.most, row.least, row.spent, ldp, left, self.private)
+
+    def standings(self) -> Standings:
+        """Where every user stands, in the order they came."""
+        with self._lock, self._store.transaction():
+            names, counts, figures = self._store.everyone()
+        spent, most, least, kept = figures.T
+        ldp = np.where(np.isnan(kept), ldp_before(spent, self._level), kept)
+        return Standings(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
+
+    def releases(self, user: User, since: int = 0) -> list[Stored]:
+        """What was released of a user, from sequence number `since` on."""
+        with self._lock, self._store.transaction():
+            row = self._store.find([self._named(user)])[0]
+            return [] if row is None else list(self._store.releases(row.id, row.events, since))
+
+    def next_seqs(self, users: Sequence[User]) -> Ints:
+        """The sequence number that comes next for each of these users: 0 for a new one."""
+        with self._lock, self._store.transaction():
+            rows = self._store.find([self._named(user) for user in users])
+        return np.array([0 if row is None else row.events for row in rows], np.int64)
+
+    def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
+        with self._lock:
+            return self._store.position(source)
+
+    def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
+        made = call.made
+        with self._lock:
+            if not self._open:
+                raise StoreError("the store is closed; open it again")
+            try:
+                with self._store.transaction():
+                    failure = self._play(call) or self._note_positions(made, positions)
+            except BaseException:
+                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
+                self._live.undo(call.names)
+                raise
+        refused = made.refused
+        if failure is None and refused.any():
+            failure = budget_spent(self.setting, refused)
+        if failure is None:
+            return made
+        raise _with(failure, made)
+
+    def _play(self, call: Call) -> Exception | None:
+        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
+        groups = list(self._groups(call.names))
+        if len(groups) > 1 and call.made.seqs[0] != NEXT:
+            # the first group could be drawn before the order of the next is known to be wrong
+            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
+            upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
+            users = np.array([everyone[name] for name in call.names], np.intp)
+            plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
+        for group in groups if len(groups) > 1 and self.setting.budget.seconds is not None else ():
+            call.check_times(group, self._live, self._gaps)
+        drawn = False
+        for group in groups:
+            played = call.play(group, self._live, self._store, self._coins, self._gaps)
+            drawn = drawn or played.entry is not None
+            if played.failure is not None and not drawn:  # nothing to keep: the call leaves no trace
+                raise _with(played.failure, call.made)
+            if played.failure is not None:
+                return played.failure
+        return None
+
+    def _note_positions(
+        self, made: Releases, positions: Positions | Callable[[Releases], Positions] | None
+    ) -> Exception | None:
+        """Write the positions; a function that fails takes back nothing but them."""
+        if positions is None or (not callable(positions) and made.refused.any()):
+            return None
+        try:
+            found = positions(made) if callable(positions) else positions
+        except Exception as error:
+            return error
+        self._store.set_positions(found)
+        return None
+
+    def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
+        """The events in groups whose users can be live together."""
+        if len(names) <= self._live.room or len(everyone := list(dict.fromkeys(names))) <= self._live.room:
+            if names:
+                yield np.arange(len(names))
+            return
+        number = {name: k // self._live.room for k, name in enumerate(everyone)}
+        groups = np.array([number[name] for name in names], np.intp)
+        for group in range(int(groups.max()) + 1):
+            yield np.flatnonzero(groups == group)
+
+    def _call(
+        self,
+        users: Sequence[User],
+        raw: Ints | list[Ints],
+        seqs: Sequence[int] | Ints | None,
+        times: Sequence[Time] | Floats | None,
+        **how: Any,
+    ) -> Call:
+        """The events, checked before anything of them is drawn."""
+        count = len(raw)
+        names: list[User] = [
+            user if type(user) is str else self._named(user, f"event {k}: ") for k, user in enumerate(users)
+        ]
+        numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
+        if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
+            raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
+        if seqs is not None and count and (int(numbers.min()) < 0 or int(numbers.max()) >= 2**62):
+            raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
+        stamps = None
+        if self.setting.budget.seconds is not None:
+            stamps = None if times is None else seconds(times)
+            if stamps is None or stamps.shape != (count,):
+                raise InputError("a budget per seconds needs the time of each event; pass times=…")
+        made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
+        return Call(self.setting, names, stamps, made, raw, **how)
+
+    def _named(self, user: Any, where: str = "") -> Any:
+        """A user's name; in memory anything hashable may be one."""
+        return user_name(user, where) if self._store.durable else known_as(user)
+
+    def __repr__(self) -> str:
+        return f"Streams({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
+
+
+def _with(failure: Exception, made: Releases) -> Exception:
+    if isinstance(failure, SeqveilError):
+        failure.made = made
+    return failure
+
+
+def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
+    """The largest LDP level of the mechanisms that a file was released with."""
+    levels = {setting.mechanism.name: setting.mechanism.ldp}
+    for name in {str(version["mechanism"]) for version in versions} - levels.keys():
+        try:
+            levels[name] = mechanisms.find(name).ldp
+        except InputError:  # one of the caller's own, of which nothing is known here
+            levels[name] = math.inf
+    return max(levels.values())
+
+
+def _agree(database: Any, described: str, private: bool) -> None:
+    """Write down what the file is for, or refuse to use it for something else."""
+    known, was_private = database.fact("setting"), database.fact("private")
+    if known is None:
+        database.set_fact("setting", described)
+        database.set_fact("private", "yes" if private else "no")
+        return
+    refuse_other(json.loads(known), json.loads(described), f"{database.name}:", "a new file")
+    if was_private == "yes" and not private:
+        raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")

@@ -1,0 +1,222 @@
+"""One suite for all stores of states: memory, a state file, and what Spark keeps (without a JVM)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+from seqveil.core.coins import KeyedCoins
+from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
+from seqveil.release import stream
+from seqveil.release.accounting import Budget
+from seqveil.release.store import GAP, Memory, StateStore, packing
+from seqveil.release.store.database import Database
+from seqveil.release.store.records import codec_of
+from seqveil.release.streams import EARLIER, REFUSED, OutOfOrder, Streams, taken
+
+KEY = bytes(range(32))
+USERS = ["ann", "bob", "cé"]
+CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
+SETTINGS = {
+    "symbols": stream.Setting.of(CHAIN, "balanced", 0.8),
+    "window": stream.Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3)),
+    "batches": stream.Setting.of(CHAIN, "tree", 1.5, batch=2),
+}
+
+
+class Kinds:
+    """A store of each kind, and the same one again as another process would find it."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.kept = folder, KeptInMemory()
+
+    def memory(self, setting) -> StateStore:
+        return Memory(setting)
+
+    def file(self, setting) -> StateStore:
+        return Database(self.folder / "s.db", codec_of(setting))
+
+    def spark(self, setting) -> StateStore:
+        return SparkStore(setting, self.kept, USERS)
+
+
+@pytest.fixture(params=["memory", "file", "spark"])
+def name_of(request):
+    return request.param
+
+
+@pytest.fixture
+def kind(name_of, tmp_path):
+    return getattr(Kinds(tmp_path), name_of)
+
+
+@pytest.fixture(params=[True, False], ids=["small", "large"])
+def size(request, monkeypatch):
+    """Whether states are small enough to be kept as they are."""
+    if not request.param:
+        monkeypatch.setattr(packing, "SMALL", 0)
+    return request.param
+
+
+def coins():
+    return KeyedCoins(KEY)
+
+
+def events(setting, count=40, seed=0):
+    rng = np.random.default_rng(seed)
+    users = [USERS[k] for k in rng.integers(0, 3, count)]
+    return users, rng.integers(0, 3, (count, 2)).tolist() if setting.in_batches else rng.integers(0, 3, count)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("cut", "memory"), [(40, 1 << 20), (7, 1 << 20), (5, 1)])
+def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut, memory):
+    """However calls are cut, with room for all users or for one."""
+    setting = SETTINGS[name]
+    users, raw = events(setting)
+    twin = Streams(setting, coins=coins())
+    whole = twin.release(users, raw)
+    with Streams(setting, kind(setting), coins(), memory=memory) as streams:
+        parts = [streams.release(users[at : at + cut], raw[at : at + cut]) for at in range(0, 40, cut)]
+        assert [path for part in parts for path in part.paths] == whole.paths
+        for user in USERS:
+            mine, other = streams.standing(user), twin.standing(user)
+            assert (mine.events, mine.releases) == (other.events, other.releases)
+            assert mine.most == pytest.approx(other.most, abs=2**-32)
+            assert mine.least == pytest.approx(other.least, abs=2**-32)
+
+
+def test_who_is_new_is_not_found_and_gets_a_number(kind):
+    store = kind(SETTINGS["symbols"])
+    with store.transaction():
+        assert store.find(["ann", "bob"]) == [None, None]
+        assert len(set(store.add(["ann", "bob"], 0))) == 2
+    store.close()
+
+
+def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
+    streams = Streams(SETTINGS["symbols"], kind(SETTINGS["symbols"]), coins())
+    with pytest.raises(OutOfOrder):
+        streams.release(["ann", "bob"], [0, 0], seqs=[0, 1])
+    assert streams.standing("ann") is None
+    assert streams.next_seqs(["ann", "bob"]).tolist() == [0, 0]
+    streams.release(["ann"], [0], seqs=[0])
+    assert streams.next_seqs(["ann", "bob"]).tolist() == [1, 0]
+    streams.close()
+
+
+@pytest.mark.parametrize("name", ["symbols", "batches"])
+def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name):
+    """Where the releases are kept they are given back; where not, all there is to say is that there was one."""
+    setting = SETTINGS[name]
+    users, raw = events(setting, 9)
+    streams = Streams(setting, kind(setting), coins())
+    first = streams.release(users, raw)
+    spent = [streams.standing(user).by_composition for user in USERS]
+    other = [[0, 0]] * 9 if setting.in_batches else [0] * 9
+    again = streams.release(users, other, seqs=first.seqs)
+    assert again.replayed.all()
+    if name_of == "spark":
+        assert (again.codes == EARLIER).all()
+    else:
+        assert again.paths == first.paths
+        assert again.epsilons.tolist() == first.epsilons.tolist()
+    assert [streams.standing(user).by_composition for user in USERS] == spent
+    streams.close()
+
+
+def test_releases_are_told_where_they_are_kept(kind, name_of, size):
+    setting = SETTINGS["symbols"]
+    streams = Streams(setting, kind(setting), coins(), gaps="skip")
+    made = streams.release(["ann"] * 70, np.arange(70) % 3, seqs=[*range(69), 70])
+    if name_of == "spark" and size:
+        with pytest.raises(InputError, match="keeps no releases"):
+            streams.releases("ann")
+    else:
+        told = streams.releases("ann", since=5)
+        assert [each.seq for each in told] == list(range(5, 71))
+        assert [each.code for each in told] == [*made.codes[5:69], GAP, made.codes[69]]
+        assert streams.releases("nobody") == []
+    streams.close()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_lasts_goes_on_as_if_it_had_been_kept_open(tmp_path, size, name):
+    setting = SETTINGS[name]
+    users, raw = events(setting)
+    whole = Streams(setting, coins=coins()).release(users, raw).paths
+    for kind in ("file", "spark"):
+        kinds, found = Kinds(tmp_path / kind), []
+        kinds.folder.mkdir()
+        for at in range(0, 40, 9):
+            with Streams(setting, getattr(kinds, kind)(setting), coins()) as streams:
+                found += streams.release(users[at : at + 9], raw[at : at + 9]).paths
+        assert found == whole
+
+
+def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
+    setting, real, turns = SETTINGS["symbols"], stream.step, []
+
+    def failing(*given):
+        turns.append(1)
+        if len(turns) == 3:
+            raise GuaranteeError("a table broke")
+        return real(*given)
+
+    monkeypatch.setattr(stream, "step", failing)
+    streams = Streams(setting, kind(setting), coins())
+    with pytest.raises(GuaranteeError) as failed:
+        streams.release(["ann"] * 4, [0] * 4)
+    made = failed.value.made.codes.tolist()
+    assert (made[2:], streams.next_seqs(["ann"])[0]) == ([REFUSED] * 2, 2)
+    monkeypatch.undo()
+    assert streams.release(["ann"], [0]).seqs.tolist() == [2]
+    streams.close()
+
+
+def test_a_spent_budget_refuses_its_user_alone(kind):
+    setting = stream.Setting.of(CHAIN, "balanced", 1.0, budget=Budget(total=0.7, when_spent="error"))
+    streams = Streams(setting, kind(setting), coins())
+    made = taken(lambda: streams.release(["ann"] * 40 + ["bob"], [0] * 41))
+    assert made.refused[39]
+    assert not made.refused[[0, 40]].any()
+    assert streams.standing("ann").leakage <= 0.7 + 2**-32
+    with pytest.raises(BudgetSpent):
+        streams.release(["ann"], [1])
+    streams.close()
+
+
+def test_an_observer_reaches_the_same_standings(kind):
+    for name in ("symbols", "batches"):
+        setting = SETTINGS[name]
+        users, raw = events(setting)
+        sender = Streams(setting, coins=coins())
+        made = sender.release(users, raw)
+        receiver = Streams(setting, Memory(setting) if name == "batches" else kind(setting))
+        seen = receiver.observe(users, made.paths if setting.in_batches else made.codes)
+        assert seen.epsilons.tolist() == made.epsilons.tolist()
+        assert (seen.leakages <= made.epsilons + 1e-9).all()
+        for user in USERS:
+            assert receiver.standing(user).most == pytest.approx(sender.standing(user).most, abs=2**-32)
+        receiver.close()
+
+
+def test_positions_are_kept_with_the_releases(tmp_path):
+    for kind in ("memory", "file"):
+        setting = SETTINGS["symbols"]
+        streams = Streams(setting, getattr(Kinds(tmp_path), kind)(setting), coins())
+        streams.release(["ann"], [0], positions={"queue": 7})
+        assert (streams.position("queue"), streams.position("other")) == (7, None)
+        streams.close()
+
+
+def test_memory_that_keeps_no_releases_draws_none_twice():
+    setting = SETTINGS["symbols"]
+    streams = Streams(setting, Memory(setting, releases=False), coins())
+    streams.release(["ann"] * 3, [0, 1, 2])
+    assert streams.release(["ann"], [0], seqs=[1]).codes.tolist() == [EARLIER]
+    with pytest.raises(InputError, match="keep no releases"):
+        streams.releases("ann")
