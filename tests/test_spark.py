@@ -63,7 +63,13 @@ def test_200_000_events_come_out_as_embedded_and_so_does_every_account(spark, tm
     rows = {row.user: row for row in account(spark, checkpoint).collect()}
     assert len(rows) == len(accounts.users) == 10_000
     for user, *figures in zip(
-        accounts.users, accounts.events, accounts.releases, accounts.spent, accounts.most, accounts.least, strict=True
+        accounts.users,
+        accounts.events,
+        accounts.releases,
+        accounts.by_composition,
+        accounts.most,
+        accounts.least,
+        strict=True,
     ):
         row = rows[user]
         scaled = [row.events, row.releases, row.spent / 2**32, row.most / 2**32, row.least / 2**32]

@@ -108,7 +108,7 @@ def check(spark, place, made):
     rows = {row.user: row for row in account(spark, str(place / "checkpoint")).collect()}
     assert len(rows) == len(accounts.users)
     for user, events, spent, leakage in zip(
-        accounts.users, accounts.events, accounts.spent, accounts.leakage, strict=True
+        accounts.users, accounts.events, accounts.by_composition, accounts.leakage, strict=True
     ):
         assert (rows[user].events, rows[user].spent / 2**32, rows[user].leakage / 2**32) == (events, spent, leakage)
 
