@@ -353,7 +353,7 @@ class Streams:
         if seqs is not None and count and (int(numbers.min()) < 0 or int(numbers.max()) >= 2**62):
             raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
         stamps = None
-        if self.setting.budget.seconds is not None:
+        if self.setting.budget.seconds is not None and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
                 raise InputError("a budget per seconds needs the time of each event; pass times=…")
