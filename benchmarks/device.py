@@ -1,4 +1,4 @@
-"""A fleet on an accelerator beside the compiled fleet on one, two and all cores of the same machine: events a second,
+"""A fleet on an accelerator beside the compiled fleet on one to all cores of the same machine: events a second,
 and whether the releases are the same. Skipped where torch finds no CUDA device."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run(data: Path | None) -> list[dict[str, float]]:
         return []
     how = "compiled" if fast.load() else "numpy"
     print(f"{torch.cuda.get_device_name()}, n={SYMBOLS}, optimal, ε={EPSILON:g}; events/s, coins and copies included")
-    counts = sorted({1, 2, cores.threads()})
+    counts = sorted({count for count in (1, 2, 4, 8) if count < cores.threads()} | {cores.threads()})
     shown = "".join(f"{f'{how}, {count} cores':>20}" for count in counts)
     print(f"  {'users':>10}{'device':>14}{shown}{'all of device':>15}{'coins alone':>14}  same releases")
     rows = []

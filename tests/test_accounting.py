@@ -213,16 +213,21 @@ def test_a_window_sums_what_lies_in_it_and_forgets_the_rest(events, span):
     window, now, past = Window.start(1), 0.0, []
     for gap, cost in events:
         now += gap
-        inside = math.fsum(c for t, c in past if t > now - span)
+        inside = math.fsum(c for t, c in past if exactly_within(t, now, span))
         assert window.within(np.array([now]), span)[0] == pytest.approx(inside, abs=1e-12)
         window = window.push(np.array([now]), np.array([cost]), span)
         past.append((now, cost))
-        assert window.costs.shape[1] == sum(t > now - span for t, _ in past)
+        assert window.costs.shape[1] == sum(exactly_within(t, now, span) for t, _ in past)
+
+
+def exactly_within(time, now, span):
+    """Whether less than `span` has passed, in fractions: the difference of two floats need not be one."""
+    return Fraction(now) - Fraction(time) < Fraction(span)
 
 
 def test_a_budget_describes_itself():
     assert Budget().describe() == "no limit on the total"
-    assert "3 releases" in Budget(per_window=1.0, releases=3).describe()
+    assert "any 3 events" in Budget(per_window=1.0, releases=3).describe()
     assert "over 5 releases" in Budget(total=2.0, horizon=5, when_spent="stop").describe()
 
 

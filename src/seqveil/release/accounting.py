@@ -215,7 +215,7 @@ class Budget:
             spread = f" over {self.horizon} releases" if self.horizon else ""
             parts.append(f"at most {self.total:g} in total{spread}")
         if self.per_window is not None:
-            unit = f"{self.releases} releases" if self.releases else f"{self.seconds:g} seconds"
+            unit = f"{self.releases} events" if self.releases else f"{self.seconds:g} seconds"
             parts.append(f"at most {self.per_window:g} in any {unit}")
         if self.ldp_total is not None:
             parts.append(f"at most {self.ldp_total:g} in total without any model")

@@ -37,7 +37,7 @@ class State:
     ((2,), [1, 0, 1])
     """
 
-    states: Floats  # (B, S) law of the next state of the chain, as `belief` keeps it
+    states: Floats  # (B, S) law of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
     saved: Floats  # (B,) ε put by, by a belief-driven schedule
