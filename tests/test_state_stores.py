@@ -9,6 +9,7 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import each, ever
 from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
 from seqveil.release import stream
 from seqveil.release.accounting import Budget
@@ -24,6 +25,13 @@ SETTINGS = {
     "symbols": stream.Setting.of(CHAIN, "balanced", 0.8),
     "window": stream.Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3)),
     "batches": stream.Setting.of(CHAIN, "tree", 1.5, batch=2),
+    "guarded": stream.Setting.of(
+        CHAIN, "guarded", secrets=[ever(2, epsilon=0.4, window=3), each([0, 1], epsilon=0.6, window="first 9")]
+    ),
+    "withheld": stream.Setting.of(CHAIN, "guarded", secrets=ever(1, epsilon=0.5, window=4), withhold=True),
+    "accounted": stream.Setting.of(
+        CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3), secrets=ever(2, window=3)
+    ),
 }
 
 
@@ -87,6 +95,11 @@ def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut
             assert (mine.events, mine.releases) == (other.events, other.releases)
             assert mine.most == pytest.approx(other.most, abs=2**-32)
             assert mine.least == pytest.approx(other.least, abs=2**-32)
+            assert [_told(watch) for watch in mine.secrets] == [_told(watch) for watch in other.secrets]
+
+
+def _told(watch):
+    return watch.name, watch.step, watch.log_odds, watch.lowest, watch.highest, watch.worst
 
 
 def test_who_is_new_is_not_found_and_gets_a_number(kind):
@@ -108,7 +121,7 @@ def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
     streams.close()
 
 
-@pytest.mark.parametrize("name", ["symbols", "batches"])
+@pytest.mark.parametrize("name", ["symbols", "batches", "guarded", "withheld"])
 def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name):
     """Where the releases are kept they are given back; where not, all there is to say is that there was one."""
     setting = SETTINGS[name]
@@ -190,12 +203,12 @@ def test_a_spent_budget_refuses_its_user_alone(kind):
 
 
 def test_an_observer_reaches_the_same_standings(kind):
-    for name in ("symbols", "batches"):
+    for name in ("symbols", "batches", "guarded", "withheld"):
         setting = SETTINGS[name]
         users, raw = events(setting)
         sender = Streams(setting, coins=coins())
         made = sender.release(users, raw)
-        receiver = Streams(setting, Memory(setting) if name == "batches" else kind(setting))
+        receiver = Streams(setting, kind(setting) if name == "symbols" else Memory(setting))
         seen = receiver.observe(users, made.paths if setting.in_batches else made.codes)
         assert seen.epsilons.tolist() == made.epsilons.tolist()
         assert (seen.leakages <= made.epsilons + 1e-9).all()

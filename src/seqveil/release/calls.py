@@ -108,6 +108,7 @@ def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
 
 
 Watch = Callable[[State, Sent, float], None]
+Seen = Callable[[list[User], stream.Released], None]
 
 
 class _Sent(NamedTuple):
@@ -130,6 +131,7 @@ class Call:
     observed: bool = False  # whether `raw` are releases to take in, as a receiver does
     paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
     watch: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
+    seen: Seen | None = None  # sees each release of a symbol: whose it is, and its column
 
     def play(self, group: Places, live: Live, store: StateStore, coins: Coins | KeyedCoins, gaps: Gaps) -> Played:
         """Make the events of a group, whose users can all be live; those released before are given back."""
@@ -154,11 +156,11 @@ class Call:
             self._copy(int(group[k]), int(group[first]))
         return played
 
-    def check_times(self, group: Places, live: Live, gaps: Gaps) -> None:
-        """Refuse wrong times of a group, before any group of the call is drawn."""
+    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
+        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
         slots = live.enter([self.names[k] for k in group.tolist()])
         plan = plan_of(slots, self.made.seqs[group], live.next_seqs(slots), gaps)
-        failure = self._times_fail(plan, group, slots, live)
+        failure = self._fails(plan, group, slots, live)
         if failure is not None:
             raise failure
 
@@ -179,7 +181,7 @@ class Call:
     def _draw(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Played:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = coins.of(self.names, self.made.seqs) if isinstance(coins, KeyedCoins) else coins
-        failure: Exception | None = self._times_fail(plan, group, slots, live)
+        failure: Exception | None = self._fails(plan, group, slots, live)
         turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else plan.rounds
         refused: set[int] = set()
         for places in turns if failure is None else ():
@@ -208,6 +210,8 @@ class Call:
             self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
             if self.observed:
                 self.made.leakages[at] = told_by(self.setting, made)
+            if self.seen is not None:
+                self.seen([self.names[k] for k in at.tolist()], made)
 
     def _symbols(self, state: State, at: Places, coins: Coins) -> tuple[stream.Released, State]:
         """One symbol of each of these users."""
@@ -240,6 +244,24 @@ class Call:
             made.leakages[k] = max(sent.most, -sent.least)
             if self.watch is not None:
                 self.watch(told.before, sent, told.epsilon)
+
+    def _fails(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+        """What is wrong with the new events, before any of them is drawn."""
+        return self._times_fail(plan, group, slots, live) or self._too_many(plan, slots, live)
+
+    def _too_many(self, plan: Plan, slots: Slots, live: Live) -> InputError | None:
+        """More events of a user than declared secrets were promised for."""
+        limit = None if self.setting.watches is None else self.setting.watches.limit
+        if limit is None or not plan.fresh.size:
+            return None
+        more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
+        who, place = np.unique(slots[plan.fresh], return_inverse=True)
+        if (live.next_seqs(who) + np.bincount(place, more) <= limit).all():
+            return None
+        return InputError(
+            f"a declared secret was promised for streams of at most {limit} events, and a user has more; begin with a "
+            "larger `longest`, or with a window"
+        )
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""

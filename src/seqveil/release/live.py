@@ -13,6 +13,7 @@ from seqveil.core import filtering
 from seqveil.core.coins import User
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
+from seqveil.core.secrets import Watches
 from seqveil.release import batches, stream
 from seqveil.release.state import Made, State
 from seqveil.release.store import packing
@@ -171,6 +172,12 @@ class Live:
     def next_seqs(self, slots: Slots) -> Ints:
         return self.state.steps[slots]
 
+    def watches(self, name: User) -> Watches | None:
+        """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
+        slot = self.enter([name])[0]  # which may bring other arrays
+        found: Watches | None = None if self.state.watches is None else self.state.watches[slot]
+        return found
+
     @property
     def tells(self) -> bool:
         """Whether the store keeps releases."""
@@ -192,10 +199,12 @@ class Live:
 
 def skipped(setting: Setting, state: State) -> State:
     """The state after an event that nobody released: the belief moves on, nothing is charged."""
-    states, account = state.states, state.account
+    states, account, watches = state.states, state.account, state.watches
     for _ in range(setting.batch):
         states, account = filtering.predict(setting.model, states), account.skip(setting.model)
-    return replace(state, states=states, steps=state.steps + 1, account=account)
+    if watches is not None:  # as a release that says the same whatever the truth is
+        watches = stream.observed(watches, np.ones((len(state), setting.model.n), np.int64))
+    return replace(state, states=states, steps=state.steps + 1, account=account, watches=watches)
 
 
 def _check_name(name: User) -> None:

@@ -117,7 +117,7 @@ def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
     >>> raw_codes([0, 1], 2)
     array([0, 1])
     """
-    return gate(codes, n, count, also=UNKNOWN)
+    return gate(codes, n, count, (UNKNOWN,))
 
 
 def hidden(setting: Setting, states: Floats, codes: Ints, coins: Coins) -> Ints:
@@ -155,16 +155,20 @@ def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = 
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
     """
-    if setting.guards:
-        codes = np.where(np.asarray(codes) == WITHHELD, NOTHING, codes)
-    given = gate(codes, setting.model.n, len(state), NOTHING, DataError)
-    return _advance(setting, state, _Given(given), times)
+    return _advance(setting, state, _Given(released_codes(setting, codes, len(state))), times)
+
+
+def released_codes(setting: Setting, codes: Any, count: int | None = None) -> Ints:
+    """The codes of releases through the gate, what was WITHHELD as NOTHING."""
+    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
+    given = gate(codes, setting.model.n, count, also, DataError)
+    return np.where(given == WITHHELD, NOTHING, given) if setting.guards else given
 
 
 def gate(
-    codes: Any, n: int, count: int | None = None, also: int | None = None, problem: type[InputError] = InputError
+    codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
 ) -> Ints:
-    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or `also`, in `count` places.
+    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or one of `also`, in `count` places.
 
     Compiled code looks nothing up in vain: what passes here is all it ever sees.
     """
@@ -174,7 +178,7 @@ def gate(
         many = "" if count is None else f"{count} "
         raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
     if given.size and not (given.min() >= 0 and given.max() < n):
-        wrong = ((given < 0) & (True if also is None else given != also)) | (given >= n)
+        wrong = ((given < 0) & ~np.isin(given, also)) | (given >= n)
         if wrong.any():
             place = int(wrong.argmax())
             raise problem(

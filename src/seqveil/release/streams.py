@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
 from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, user_name
-from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
-from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Watch, plan_of
+from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, plan_of
 from seqveil.release.live import Live
 from seqveil.release.releases import EARLIER, Path, Releases, Standing, Standings, left_of, taken
-from seqveil.release.setting import refuse_other
+from seqveil.release.secrets import SecretTotal, totals
+from seqveil.release.setting import NO_BOUND, refuse_other
 from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.release.store.packing import ldp_before
-from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, gate, raw_codes
+from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
 
 __all__ = [
     "EARLIER",
@@ -69,6 +70,11 @@ class Streams:
             missing events up.
         memory: bytes that live states may take. Small states in memory all stay live.
         watch: called with each batch that is drawn: the state before it, what was sent, and its ε.
+        seen: called with each round of single symbols that is released or observed: whose they are, and what was made.
+
+    *Declared secrets* (`Setting.secrets`) are about a user, whose name stands for the person: there is no second stream
+    of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
+    the stream as it ends is about all events of the user, at most the setting's `longest`; one event more is refused.
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
@@ -91,10 +97,12 @@ class Streams:
         gaps: Gaps = "refuse",
         memory: int = MEMORY,
         watch: Watch | None = None,
+        seen: Seen | None = None,
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
-        self.setting, self._coins, self._gaps, self._watch = setting, coins or SystemCoins(), gaps, watch
+        self.setting, self._coins, self._gaps = setting, coins or SystemCoins(), gaps
+        self._watch, self._seen = watch, seen
         self._store: StateStore = Memory(setting) if store is None else store
         private, listed = self._store.fact("private"), self._store.fact("versions")
         self.private = self._coins.private if private is None else private == "yes"
@@ -203,12 +211,13 @@ class Streams:
 
         Parameters:
             users: whose they are.
-            releases: codes, NOTHING where an event went without; for batches their paths, None for such a one.
+            releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
+                a one.
             times: as for `release`.
             sizes: how many symbols each batch has; the setting's batch unless told otherwise.
         """
         if not self.setting.in_batches:
-            codes = gate(releases, self.setting.model.n, None, NOTHING, DataError)
+            codes = released_codes(self.setting, releases)
             return self._run(self._call(users, codes, None, times, observed=True), None)
         paths: list[Any] = list(releases)
         lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
@@ -237,13 +246,15 @@ class Streams:
         name = self._named(user)
         with self._lock, self._store.transaction():
             row = self._store.find([name])[0]
-        if row is None:
-            return None
+            if row is None:
+                return None
+            watches = None if self.setting.watches is None else self._live.watches(name)
         leakage = max(row.most, -row.least, 0.0)
         ldp = float(ldp_before(np.array([row.spent]), self._level)[0]) if math.isnan(row.ldp) else row.ldp
         left = left_of(self.setting.budget.total, leakage)
-        counts = (row.events, row.releases)
-        return Standing(name, *counts, leakage, row.most, row.least, row.spent, ldp, left, self.private)
+        figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, ldp, left, self.private)
+        no_bound = NO_BOUND if self.setting.unbounded else ""
+        return Standing(name, *figures, no_bound, () if watches is None else watches.rows[0])
 
     def standings(self) -> Standings:
         """Where every user stands, in the order they came."""
@@ -252,6 +263,12 @@ class Streams:
         spent, most, least, kept = figures.T
         ldp = np.where(np.isnan(kept), ldp_before(spent, self._level), kept)
         return Standings(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
+
+    def secrets(self) -> list[SecretTotal]:
+        """What all users together were told about each declared secret at most, in the order of declaration."""
+        with self._lock, self._store.transaction():
+            names = [] if self.setting.watches is None else self._store.everyone()[0]
+            return totals(self.setting.secrets, (self._live.watches(name) for name in names))
 
     def releases(self, user: User, since: int = 0) -> list[Stored]:
         """What was released of a user, from sequence number `since` on."""
@@ -298,8 +315,9 @@ class Streams:
             upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
             users = np.array([everyone[name] for name in call.names], np.intp)
             plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        for group in groups if len(groups) > 1 and self.setting.budget.seconds is not None else ():
-            call.check_times(group, self._live, self._gaps)
+        limited = self.setting.budget.seconds is not None or self.setting.watches is not None
+        for group in groups if len(groups) > 1 and limited else ():
+            call.check(group, self._live, self._gaps)
         drawn = False
         for group in groups:
             played = call.play(group, self._live, self._store, self._coins, self._gaps)
@@ -358,7 +376,7 @@ class Streams:
             if stamps is None or stamps.shape != (count,):
                 raise InputError("a budget per seconds needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
-        return Call(self.setting, names, stamps, made, raw, **how)
+        return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _named(self, user: Any, where: str = "") -> Any:
         """A user's name; in memory anything hashable may be one."""

@@ -71,6 +71,11 @@ class Secret:
         """The promise as a person can read it."""
         return wording.sentence(self)
 
+    @property
+    def name(self) -> str:
+        """What is kept, as the command line spells it, without window and ε: "ever:health"."""
+        return wording.name(self)
+
     def __str__(self) -> str:
         return self.sentence
 

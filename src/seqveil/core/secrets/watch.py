@@ -233,6 +233,11 @@ class Watch:
         return self.secret.epsilon
 
     @property
+    def name(self) -> str:
+        """What is watched, as the command line spells it."""
+        return self.secret.name
+
+    @property
     def sentence(self) -> str:
         """The promise as a person can read it."""
         return self.secret.sentence

@@ -48,6 +48,25 @@ def about(secret: Secret) -> str:
     return phrases[secret.kind]
 
 
+def name(secret: Secret) -> str:
+    """What the secret is about as one word of a command line (`reading.parse` reads it back, but for joint ones)."""
+    if secret.kind == "joint":
+        return f"joint({', '.join(name(part) for part in secret.parts)})"
+    if secret.kind == "pattern":
+        return f"pattern:{secret.text}"
+    if secret.circle:
+        return "zone:" + ",".join(f"{number:g}" for number in secret.circle)
+    values, then = (",".join(_spelled(value) for value in some) for some in (secret.values, secret.then))
+    ends = {"count": f":{secret.at_least}", "visit": f">{then}"}
+    if secret.hours is not None:
+        ends["during"] = f":{secret.hours[0]:g}-{secret.hours[1]:g}"
+    return f"{secret.kind}:{values}{ends.get(secret.kind, '')}"
+
+
+def _spelled(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def moved(suspicion: float, log_odds: float) -> float:
     """A suspicion after its odds moved by e^log_odds.
 

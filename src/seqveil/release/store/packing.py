@@ -16,6 +16,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Account
 from seqveil.release.accounting import Window
 from seqveil.release.state import State
+from seqveil.release.store import accounts
 from seqveil.release.store.protocol import Row
 from seqveil.release.stream import Setting
 
@@ -29,8 +30,9 @@ def _sides(setting: Setting) -> int:
 
 
 def width(setting: Setting) -> int:
-    """Bytes of a user's belief and account."""
-    return 8 * (setting.model.size + 2 * _sides(setting))
+    """Bytes of a user's belief and account; with declared secrets about as many as they come to."""
+    secrets = 0 if setting.watches is None else 2 * accounts.numbers(setting.watches).size
+    return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
 
 
 def small(setting: Setting) -> bool:
@@ -49,11 +51,18 @@ def start(setting: Setting, users: int) -> State:
 
 
 def pack(state: State) -> bytes:
-    """These states, exact, all of one size."""
+    """These states, exact, all of one size.
+
+    The accounts of declared secrets stand at the end, and before all of it how many numbers a window takes: their
+    length differs from user to user.
+    """
     account, window = state.account, state.window
     numbers = np.column_stack([state.spent, state.saved, account.most, account.least])
     sides = (account.ahead_most, account.ahead_least)
-    wide = (numbers, state.states, *sides, state.ldp[:, None], window.costs, window.stamps)
+    wide: tuple[Floats, ...] = (numbers, state.states, *sides, state.ldp[:, None], window.costs, window.stamps)
+    if state.watches is not None:
+        looks = np.full((len(state), 1), 2.0 * window.costs.shape[1])
+        wide = (looks, *wide, accounts.packed(state.watches.tolist()))
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
@@ -66,6 +75,13 @@ def unpack(setting: Setting, rows: Sequence[Row], level: float) -> State:
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides = _sides(setting)
     fixed = [1, 1, 1, 1, setting.model.size, sides, sides]
+    watches = None
+    if setting.watches is not None:
+        plain = 1 + sum(fixed) + 1 + int(table[0, 0])
+        watches = np.empty(len(rows), object)
+        for k, numbers in enumerate(table[:, plain:]):
+            watches[k] = accounts.restored(setting.watches, numbers)
+        table = table[:, 1:plain]
     looks = table.shape[1] - sum(fixed)
     if looks < 0:
         raise DataError("a user's state does not fit this setting; restore the state file from a backup")
@@ -74,7 +90,7 @@ def unpack(setting: Setting, rows: Sequence[Row], level: float) -> State:
     account = Account(most[:, 0], least[:, 0], up, down)
     steps = np.array([row.events for row in rows], np.int64)
     ldp = kept[:, 0] if looks % 2 else ldp_before(spent[:, 0], level)
-    return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp)
+    return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp, watches)
 
 
 def ldp_before(spent: Floats, level: float) -> Floats:

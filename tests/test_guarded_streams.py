@@ -1,0 +1,322 @@
+"""Declared secrets of many users: every outcome keeps them, wherever streams are kept and however often they stop."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import seqveil as sv
+from reference_secrets import Enumerated, random_model, typed_model
+from seqveil.core.coins import KeyedCoins, SeededCoins
+from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.symbols import WITHHELD
+from seqveil.release import guarded, stream
+from seqveil.release.setting import NO_BOUND, Setting
+from seqveil.release.store import accounts, packing
+from seqveil.release.streams import Streams
+
+ever, each, joint = sv.secrets.ever, sv.secrets.each, sv.secrets.joint
+KEY = bytes(range(32))
+MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]])
+LENGTH = 4
+SECRETS = {
+    "first": [ever(2, epsilon=0.4, window="first 4")],
+    "tumbling": [ever(2, epsilon=0.5, window=2), each([0, 1], epsilon=0.9, window="event", sides="up")],
+    "until it ends": [ever(2, epsilon=0.5)],
+    "joint": [joint(ever(1, window=2), ever(2, window=2), epsilon=0.9)],
+}
+
+
+def setting_of(secrets, **more) -> Setting:
+    return Setting.of(MODEL, "guarded", secrets=secrets, longest=LENGTH, **more)
+
+
+def spans(secret) -> list[tuple[int, int]]:
+    """First event and number of events of the windows that end within the streams."""
+    if secret.length is None:
+        return [(0, events) for events in range(1, LENGTH + 1)]
+    starts = range(0, LENGTH - secret.length + 1, secret.length) if secret.repeats else [0]
+    return [(first, secret.length) for first in starts]
+
+
+def excess(every: Enumerated, secret, span, columns) -> float:
+    """How far the odds of a window moved beyond what was promised, read off all sequences."""
+    if secret.length is None and len(columns) > span[1]:
+        return -math.inf  # the stream went on: the secret was about another one
+    compiled = secret.compile(MODEL)
+    values, count = every.values(compiled, *span), compiled.automaton.values
+    if np.count_nonzero(every.prior(values, count) > 0) < 2:
+        return -math.inf
+    moved = every.log_odds(values, count, columns)
+    return (moved if secret.sides == "up" else abs(moved)) - secret.epsilon
+
+
+def outcomes(setting) -> list[tuple[int, ...]]:
+    """All releases that streams of LENGTH events can have."""
+    found = {(): stream.State.start(setting)}
+    for _ in range(LENGTH):
+        found = {
+            (*told, code): stream.observe(setting, state, np.array([code]))[1]
+            for told, state in found.items()
+            for code in guarded.table(setting, state.watches[0]).outputs.tolist()
+        }
+    return list(found)
+
+
+class Kept:
+    """Streams in memory, or in a file that is closed and opened again after every event."""
+
+    def __init__(self, kind, setting, folder, monkeypatch):
+        self._path, self._setting = folder / "s.db", setting
+        self._held = Streams(setting) if kind == "memory" else None
+        if kind == "replayed file":
+            monkeypatch.setattr(packing, "SMALL", 0)
+
+    def run(self, act):
+        if self._held is not None:
+            return act(self._held)
+        with Streams.open(self._path, self._setting) as streams:
+            return act(streams)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", pytest.param("replayed file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_outcome_moves_the_odds_further_than_promised(kind, name, tmp_path, monkeypatch):
+    setting, every = setting_of(SECRETS[name]), Enumerated(MODEL, LENGTH)
+    kept, told = Kept(kind, setting, tmp_path, monkeypatch), outcomes(setting)
+    columns: dict[str, list[np.ndarray]] = {str(codes): [] for codes in told}
+
+    def note(users, made):
+        for user, column in zip(users, made.columns, strict=True):
+            columns[user].append(column / DENOMINATOR)
+
+    def take(streams, step):
+        streams._seen = note
+        streams.observe(list(columns), [codes[step] for codes in told])
+
+    for step in range(LENGTH):
+        kept.run(lambda streams, step=step: take(streams, step))
+        standings = kept.run(lambda streams: [streams.standing(user) for user in columns])
+        for standing in standings:
+            check(every, setting, standing.secrets, columns[standing.user])
+    for total, secret in zip(kept.run(lambda streams: streams.secrets()), setting.secrets, strict=True):
+        assert total.kept
+        assert (total.name, total.epsilon, total.users) == (secret.name, secret.epsilon, len(told))
+    assert len(told) >= (3 if name == "joint" else 9)
+
+
+def check(every, setting, watches, columns) -> None:
+    """No window's odds moved too far, and the accounts say how far they moved."""
+    for secret, watch in zip(setting.secrets, watches, strict=True):
+        assert max(excess(every, secret, span, columns) for span in spans(secret)) <= 1e-9
+        assert watch.worst.worst(secret.sides) <= secret.epsilon + 1e-9
+        if secret.window == f"first {LENGTH}":
+            compiled = secret.compile(MODEL)
+            exact = every.log_odds(every.values(compiled, 0, LENGTH), 2, columns)
+            assert watch.log_odds == pytest.approx(exact, abs=1e-9)
+
+
+CHAINS = [random_model(np.random.default_rng(2), 3), typed_model(np.random.default_rng(3), 2, 2)]
+
+
+@pytest.mark.parametrize("model", CHAINS, ids=["chain", "types"])
+@pytest.mark.parametrize("more", [{}, {"withhold": True}, {"epsilon": 1.0}, {"blank": 0.3}])
+def test_accounts_come_back_to_the_last_bit(model, more):
+    """The tables that follow from a packed account are those of one that was never packed."""
+    secrets = [ever(1, epsilon=0.5, window=3), joint(ever(0, window=2), ever(1, window=2), epsilon=0.7)]
+    setting = Setting.of(model, "guarded", secrets=secrets, observers=[random_model(np.random.default_rng(7), model.n)],
+                         longest=30, **more)  # fmt: skip
+    coins, state = SeededCoins(3), stream.State.start(setting)
+    for code in model.sample(12, seed=2)[0]:
+        _, state = stream.step(setting, state, np.array([code]), coins)
+        watches = state.watches[0]
+        back = accounts.restored(setting.watches, accounts.numbers(watches))
+        one, other = (guarded.table(setting, found) for found in (watches, back))
+        assert one.outputs.tolist() == other.outputs.tolist()
+        assert (one.weights != other.weights).nnz == 0
+        assert back.rows[0][0].worst == watches.rows[0][0].worst
+
+
+def test_streams_release_as_sessions_do():
+    """And in one call as in many, whoever else is there."""
+    setting = setting_of(SECRETS["tumbling"])
+    coins = KeyedCoins(KEY)
+    raw = [[0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
+    users = ["ann", "bob", "cy"]
+    together = Streams(setting, coins=coins)
+    made = together.release([user for _ in range(4) for user in users], list(itertools.chain(*zip(*raw, strict=True))))
+    for k, user in enumerate(users):
+        alone, state = Streams(setting, coins=coins), stream.State.start(setting)
+        codes = [int(alone.release([user], [code]).codes[0]) for code in raw[k]]
+        assert codes == made.codes[k::3].tolist()
+        for code in codes:
+            _, state = stream.observe(setting, state, np.array([code]))
+        mine, theirs = together.standing(user), state.watches[0].rows[0]
+        assert [watch.log_odds for watch in mine.secrets] == [watch.log_odds for watch in theirs]
+        assert mine.whole_sequence == NO_BOUND
+        assert math.isinf(mine.by_composition)
+
+
+def test_with_an_epsilon_the_ledger_is_that_of_any_sound_mechanism():
+    streams = Streams(setting_of(SECRETS["first"], epsilon=0.8), coins=KeyedCoins(KEY))
+    streams.release(["ann"] * 4, [0, 1, 1, 0])
+    standing = streams.standing("ann")
+    assert standing.whole_sequence == ""
+    assert standing.by_composition == pytest.approx(3.2)
+    assert standing.ldp == pytest.approx(6.4)
+    assert standing.leakage <= 3.2
+
+
+def test_a_retry_draws_nothing_and_a_gap_tells_nothing(tmp_path):
+    setting = setting_of(SECRETS["until it ends"])
+    with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
+        first = streams.release(["ann"] * 2, [0, 1], seqs=[0, 1])
+        before = streams.standing("ann").secrets[0]
+        again = streams.release(["ann"] * 2, [1, 0], seqs=[0, 1])
+        assert again.replayed.all()
+        assert again.codes.tolist() == first.codes.tolist()
+        assert streams.standing("ann").secrets[0].log_odds == before.log_odds
+        streams.release(["ann"], [1], seqs=[3])
+        skipped = streams.standing("ann").secrets[0]
+        assert skipped.step == 4
+    with Streams.open(tmp_path / "s.db", setting, gaps="skip") as streams:
+        assert streams.standing("ann").secrets[0].log_odds == skipped.log_odds
+
+
+@pytest.mark.parametrize("memory", [1 << 28, 1])
+def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory):
+    setting = setting_of(SECRETS["until it ends"])
+    streams = Streams(setting, memory=memory)
+    streams.release(["ann"] * 3, [0, 0, 0])
+    with pytest.raises(InputError, match="at most 4 events") as refused:
+        streams.release(["bob", "ann", "ann"], [0, 0, 0])
+    assert "\n" not in str(refused.value)
+    assert streams.standing("bob") is None
+    assert streams.standing("ann").events == 3
+    streams.release(["bob", "ann"], [0, 0])
+    with pytest.raises(InputError, match="at most 4 events"):
+        streams.observe(["ann"], [0])
+
+
+def test_a_person_is_never_forgotten(tmp_path):
+    """What comes later of a user goes on with the same secret: a new visit is no new stream."""
+    setting = Setting.of(MODEL, "guarded", secrets=ever(1, epsilon=0.3), longest=30)
+    for _ in range(6):
+        with Streams.open(tmp_path / "s.db", setting) as streams:
+            streams.release(["ann"] * 5, [0, 1, 0, 1, 1])
+            watch = streams.standing("ann").secrets[0]
+            assert watch.worst.worst() <= 0.3
+    assert watch.step == 30
+    with Streams.open(tmp_path / "s.db", setting) as streams, pytest.raises(InputError, match="at most 30 events"):
+        streams.release(["ann"], [0])
+
+
+def work(path, answers) -> None:
+    """Release from where the file stands; answer each event only after it was released."""
+    with Streams.open(path, setting_of(SECRETS["tumbling"])) as streams, open(answers, "ab", buffering=0) as out:
+        for at in range(int(streams.position("events") or 0), 60):
+            user, code = f"user {at % 15}", at // 15 % 2
+            made = streams.release([user], [code], [at // 15], positions={"events": at + 1})
+            out.write(b"%d %d\n" % (at, made.codes[0]))
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing_and_draw_nothing_anew(tmp_path):
+    path, answers = tmp_path / "s.db", tmp_path / "answers"
+    for enough in (20, 60, 150):
+        child = os.fork()
+        if child == 0:
+            try:
+                work(path, answers)
+            finally:
+                os._exit(1)
+        while not answers.exists() or answers.stat().st_size < enough:
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    work(path, answers)
+    told = {int(at): int(code) for at, code in (line.split() for line in answers.read_text().splitlines())}
+    assert len(told) >= 57  # an event that was committed when the kill came may have no answer
+    with Streams.open(path, setting_of(SECRETS["tumbling"])) as streams:
+        for at, code in told.items():
+            assert streams.releases(f"user {at % 15}")[at // 15].code == code
+        twin = Streams(streams.setting)
+        for k in range(15):
+            codes = [stored.code for stored in streams.releases(f"user {k}")]
+            twin.observe([f"user {k}"] * 4, codes)
+            mine, theirs = streams.standing(f"user {k}"), twin.standing(f"user {k}")
+            assert [watch.worst for watch in mine.secrets] == [watch.worst for watch in theirs.secrets]
+        assert all(total.kept for total in streams.secrets())
+
+
+def test_a_failed_commit_is_read_again(tmp_path, monkeypatch):
+    setting = setting_of(SECRETS["tumbling"])
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
+        streams.release(["ann"], [0])
+        before = streams.standing("ann").secrets[0].log_odds
+        monkeypatch.setattr(streams._store, "append", lambda entry: (_ for _ in ()).throw(OSError("disk")))
+        with pytest.raises(OSError, match="disk"):
+            streams.release(["ann"], [1])
+        monkeypatch.undo()
+        assert streams.standing("ann").secrets[0].log_odds == before
+        assert streams.release(["ann"], [1]).seqs.tolist() == [1]
+
+
+def test_a_setting_with_secrets_as_plain_values(tmp_path):
+    observer = random_model(np.random.default_rng(11), 3)
+    setting = setting_of(SECRETS["tumbling"], observers=observer, blank=0.2)
+    saved = json.loads(json.dumps(setting.to_dict()))
+    again = Setting.from_dict(saved, MODEL, [observer])
+    assert again.signature == setting.signature
+    assert again.to_dict()["epsilon"] is None
+    assert "secrets" not in Setting.of(MODEL).to_dict()
+    with pytest.raises(ModelError, match="observers"):
+        Setting.from_dict(saved, MODEL)
+    with pytest.raises(DataError, match="missing or damaged"):
+        Setting.from_dict({**saved, "secrets": 3}, MODEL, [observer])
+    with Streams.open(tmp_path / "s.db", setting):
+        pass
+    with pytest.raises(InputError, match="another secrets"):
+        Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, blank=0.2))
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({}, "got none"),
+        ({"secrets": ever(1), "budget": 2.0}, "takes no batch"),
+        ({"secrets": ever(1), "schedule": 2}, "takes no batch"),
+        ({"secrets": ever(1), "batch": 2}, "takes no batch"),
+        ({"secrets": ever([0, 1, 2], window=3)}, "certain or impossible"),
+        ({"secrets": ever(7, window=3)}, "alphabet"),
+        ({"secrets": ever(1), "mechanism": "optimal", "withhold": True}, "guarded"),
+        ({"secrets": ever(1), "mechanism": "tree", "batch": 2}, "one by one"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_one_line(how, words):
+    with pytest.raises(InputError, match=words) as refused:
+        Setting.of(MODEL, **{"mechanism": "guarded", **how})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_receiver_decodes_what_was_withheld():
+    secret = ever(2, epsilon=1.5, window="first 4")
+    session = sv.Session(MODEL, "guarded", secrets=secret, withhold=True, seed=1)
+    released = [session.release(symbol) for symbol in (0, 2, 1, 0)]
+    assert None in released
+    laws = sv.decode(MODEL, released, "guarded", secrets=secret, withhold=True, smooth=False)
+    state = stream.State.start(session.setting)
+    for value, law in zip(released, laws, strict=True):
+        code = WITHHELD if value is None else value
+        seen, state = stream.observe(session.setting, state, np.array([code]))
+        exact = seen.beliefs[0] * seen.columns[0]
+        assert law == pytest.approx(exact / exact.sum())
+    smooth = sv.decode(MODEL, released, "guarded", secrets=secret, withhold=True)
+    assert smooth[-1] == pytest.approx(laws[-1])
