@@ -103,6 +103,8 @@ def _check(settings: Sequence[Setting], new: Setting) -> None:
         raise InputError("the new model must number the same symbols; learn it with the alphabet of the file's")
     if any(each.in_batches or each.budget.per_window is not None for each in (*settings, new)):
         raise InputError("a state file of batches, or with a window budget, cannot move on to another model")
+    if any(each.secrets for each in (*settings, new)):
+        raise InputError("a state file with declared secrets cannot move on: what it promised is about its own model")
     if any(each.budget != settings[0].budget for each in (*settings, new)):
         raise InputError("expected the same budget before and after; a model changes no promise")
     if not new.mechanism.sound or not all(small(each) for each in (*settings, new)):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets import Secret, Watches, wording
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,13 @@ class SecretTotal:
         return None if self.epsilon is None else self.log_odds_worst <= self.epsilon
 
 
-def totals(secrets: Sequence[Secret], accounts: Iterable[Watches | None]) -> list[SecretTotal]:
-    """The totals of these secrets over the accounts of all users."""
+def totals(
+    secrets: Sequence[Secret], accounts: Iterable[Watches | None], promised: Sequence[float | None] | None = None
+) -> list[SecretTotal]:
+    """The totals of these secrets over the accounts of all users.
+
+    `promised` are what to compare with, where that is not the ε of each secret; None where there was no promise.
+    """
     users = 0
     worst, last, lowest, highest = ([0.0] * len(secrets) for _ in range(4))
     for each in accounts:
@@ -45,5 +50,13 @@ def totals(secrets: Sequence[Secret], accounts: Iterable[Watches | None]) -> lis
                 worst[k] = max(worst[k], most.worst(watch.secret.sides))
                 last[k] = max(last[k], abs(watch.log_odds))
                 lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
-    columns = zip(secrets, worst, last, lowest, highest, strict=True)
-    return [SecretTotal(one.name, one.sentence, one.epsilon, users, *figures) for one, *figures in columns]
+    epsilons = [secret.epsilon for secret in secrets] if promised is None else promised
+    columns = zip(secrets, epsilons, worst, last, lowest, highest, strict=True)
+    return [
+        SecretTotal(secret.name, _sentence(secret, epsilon), epsilon, users, *figures)
+        for secret, epsilon, *figures in columns
+    ]
+
+
+def _sentence(secret: Secret, epsilon: float | None) -> str:
+    return wording.about(secret) if epsilon is None else replace(secret, epsilon=epsilon).sentence

@@ -14,6 +14,7 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.receive.audit import Departure, Report
+    from seqveil.release.secrets import SecretTotal
 
 
 @o.option_groups
@@ -35,6 +36,9 @@ def audit(
 
     Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
     batches it does so from their paths, and a stream's total is a bound from above.
+
+    With --secret, what all releases of a stream together told about it, exactly, whatever the mechanism; the ε of it is
+    checked where --secret-epsilon or the side file has one.
 
     With --against, the leakage of the same releases if another chain is the truth, beside what holds for any chain.
 
@@ -59,9 +63,16 @@ def audit(
         return
     chain, departure = MarkovModel.load(model), None
     other = None if against is None else MarkovModel.load(against)
-    setting = chosen.setting_if_given(chain)
+    secrets = chosen.declared() or None
+    # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
+    setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
+    asked: dict[str, Any] = {
+        "secrets": secrets,
+        "promised": chosen.secret_epsilon is not None or not chosen.secret,
+        "longest": chosen.longest,
+    }
     with progress(released, "auditing", passes=1 if other is None else 2) as advance:
-        report = audit_file(released, chain, setting, delta=delta, progress=advance, **where)
+        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **where)
         if other is not None:
             departure = against_file(released, chain, other, setting, progress=advance, **where)
     _end(report, chain, departure, json)
@@ -84,6 +95,7 @@ CHECKS = {
     "total": "every stream within the total budget",
     "window": "every window within its budget",
     "ldp_total": "every stream within the budget that needs no model",
+    "declared": "every declared secret within its ε",
     "epsilons": "the ε of every row is what the setting spends there",
     "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",
@@ -95,6 +107,8 @@ def _facts(report: Report, model: MarkovModel, departure: Departure | None) -> d
     facts = asdict(report)
     checks = {name: facts.pop(name) for name in CHECKS}
     composed = facts.pop("composed")
+    if not report.whole_sequence:
+        facts.pop("whole_sequence")
     best = None if report.composed is None else {**composed, "best": report.composed.best}
     share = report.held / report.releases if report.releases else 0.0
     found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
@@ -109,16 +123,17 @@ def _say(report: Report, model: MarkovModel, departure: Departure | None) -> Non
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
     bound = "at most" if report.exact else "batches added up, at most"
+    composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     said = [
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
         (
             "leakage",
             f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
-            f"{report.worst_user!r}); composition charges {report.composition:.4g}; one {one} at most "
-            f"{report.worst_release:.4g}",
+            f"{report.worst_user!r}); {composed}; one {one} at most {report.worst_release:.4g}",
         ),
         ("no model", f"{report.ldp:.4g}-LDP over a stream, whatever the truth's law is"),
     ]
+    said += [("secret", _told(total)) for total in report.secrets]
     if report.worst_window is not None:
         said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
     if report.composed is not None:
@@ -135,6 +150,15 @@ def _say(report: Report, model: MarkovModel, departure: Departure | None) -> Non
     if model.origin is not None:
         said.append(("model", ledger(model.origin)))
     lines(said)
+
+
+def _told(total: SecretTotal) -> str:
+    """What the releases told about a secret."""
+    promise = "" if total.epsilon is None else f" of at most {total.epsilon:g}"
+    return (
+        f"{total.sentence}. The log odds moved by {total.log_odds_worst:.4g}{promise}, worst over {total.users} users "
+        f"(between {total.lowest:.4g} and {total.highest:.4g})"
+    )
 
 
 def _verdicts(report: Report) -> list[tuple[str, str]]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 import typer
 
@@ -22,6 +22,7 @@ from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
+    from seqveil.core.secrets import Secret
     from seqveil.interfaces.files import Columns
     from seqveil.receive.coldstart import Versions
     from seqveil.release.accounting import Budget, Schedule
@@ -115,6 +116,13 @@ OnUnknownLive = Annotated[
     str | None,
     typer.Option(metavar="hide|nearest", help="Values outside the alphabet  [default: the model's, hide for error]"),
 ]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND:VALUES",
+        help="What must stay secret, such as ever:health, count:health:3 or visit:home>clinic; may be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -153,6 +161,30 @@ class SettingOptions:
             metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"
         ),
     ] = None
+    secret: SecretOption = None
+    secret_epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="Most that the log odds of each --secret may move, in total for its window."),
+    ] = None
+    secret_window: Annotated[
+        str | None,
+        typer.Option(metavar="N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"),
+    ] = None
+    secret_sides: Annotated[
+        str | None, typer.Option(metavar="both|up", help="up: only growing suspicion is bounded  [default: both]")
+    ] = None
+    secret_per_day: Annotated[
+        int | None, typer.Option(metavar="N", help="Events a day, for --secret-window day and for hours.")
+    ] = None
+    secrets: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML with a table [[secret]] for each declared secret.")
+    ] = None
+    secret_longest: Annotated[
+        int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
+    ] = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
 
     @property
     def given(self) -> bool:
@@ -160,14 +192,61 @@ class SettingOptions:
         return self != type(self)()
 
     def setting(self, model: MarkovModel) -> Setting:
-        """The setting that the options spell out."""
+        """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
         from seqveil.release.stream import Setting
 
         self._check_together()
-        size = 1 if self.batch is None else self.batch
-        named = self.mechanism or ("optimal" if size == 1 else "auto")
+        size, secrets = 1 if self.batch is None else self.batch, self.declared()
+        named = self.mechanism or ("guarded" if secrets else "optimal" if size == 1 else "auto")
+        self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
-        return Setting.of(model, named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
+        plain = (named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
+        return Setting.of(model, *plain, secrets=secrets, longest=self.longest)
+
+    @property
+    def longest(self) -> int:
+        """The most events of a stream, where a secret needs an end."""
+        from seqveil.core.secrets.watch import LONGEST
+
+        return LONGEST if self.secret_longest is None else self.secret_longest
+
+    def declared(self) -> list[Secret]:
+        """The secrets that the options name; without --secret-epsilon one of --secret has the usual ε."""
+        from seqveil.core.secrets import from_toml, parse
+
+        window = _window(self.secret_window)
+        if window == "day" and self.secret_per_day is None:
+            raise InputError("--secret-window day needs the number of events a day; add --secret-per-day N")
+        shared = {"epsilon": self.secret_epsilon, "sides": self.secret_sides, "per_day": self.secret_per_day}
+        found = [parse(text, window=window, **shared) for text in self.secret or ()]
+        if self.secrets is None:
+            return found
+        try:
+            return [*found, *from_toml(self.secrets.read_text(encoding="utf-8"))]
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
+
+    @property
+    def without_secrets(self) -> Self:
+        """The other options alone."""
+        return replace(self, **{each.name: None for each in fields(self) if each.name.startswith("secret")})
+
+    def _check_secrets(self, mechanism: str, declared: bool) -> None:
+        """Refuse secrets without a total or without what keeps them, in the words of the command line."""
+        if mechanism == "guarded" and not declared:
+            raise InputError(
+                "--mechanism guarded keeps declared secrets and got none; add --secret ever:VALUE --secret-epsilon 0.5"
+            )
+        if declared and mechanism != "guarded":
+            raise InputError(
+                f"--mechanism {mechanism} does not keep secrets; leave it out, or ask `seqveil audit --secret` "
+                "afterwards what was told"
+            )
+        if self.secret and self.secret_epsilon is None:
+            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
+        options = (self.secret_epsilon, self.secret_window, self.secret_sides, self.secret_per_day)
+        if not self.secret and any(option is not None for option in options):
+            raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
 
     def setting_if_given(self, model: MarkovModel) -> Setting | None:
         """The setting, or None where no option of it was given and the side file is to give it."""
@@ -196,8 +275,16 @@ class SettingOptions:
             raise InputError("the length of a window came without its budget; add --window EPS, the most it may leak")
         if self.horizon is not None and self.budget is None:
             raise InputError(f"--horizon {self.horizon} has no total to spread; add --budget TOTAL")
-        if self.epsilon is None and self.horizon is None:
+        guarded = self.mechanism == "guarded" or self.secret or self.secrets is not None
+        if self.epsilon is None and self.horizon is None and not guarded:
             raise InputError("expected --epsilon E, the bound for one release, got none; try --epsilon 1")
+
+
+def _window(text: str | None) -> int | str | None:
+    """The window of a secret as it is typed: a number of events, a word, or "stream"."""
+    if text is None or text == "stream":
+        return None
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 @dataclass(frozen=True)

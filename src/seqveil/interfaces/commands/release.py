@@ -89,10 +89,15 @@ def release(
     With --state FILE the run can be stopped or killed at any point; the same command goes on, no row twice or lost.
     Values outside the alphabet are then hidden (a draw from the public belief), as a run that stops would show them.
 
+    With --secret rows are told as truly as can be while nobody's odds of the secret move by more than a factor e^E, in
+    total for the whole stream (--secret-epsilon E). Without --epsilon nothing is promised about anything else.
+
     With --cold-start no model is needed: rows are released context-free until a chain learned from those releases
     foretells held-out ones beyond chance, tried after 5,000 rows and after every fourfold of them.
 
     Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
+
+    Example: seqveil release clicks.csv -m clicks.model --secret ever:health --secret-epsilon 0.5 --out released.csv
 
     Example: seqveil release clicks.csv --cold-start --epsilon 1 --every 4 --out released.csv
     """
@@ -105,7 +110,13 @@ def release(
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
     if cold.cold_start:
-        refused = {"--model": model, "--batch": chosen.batch, "--state": kept.state, "--key": kept.key}
+        refused: dict[str, object] = {
+            "--model": model,
+            "--batch": chosen.batch,
+            "--state": kept.state,
+            "--key": kept.key,
+        }
+        refused |= {"--secret": chosen.secret, "--secrets": chosen.secrets}
         _refuse_with_cold_start(data, cold, refused | {"--on-unknown": on_unknown})
         _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
@@ -221,15 +232,22 @@ def _say(account: Released) -> None:
         ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
-        (
-            "realised",
-            f"worst total over a stream {bound}{account.leakage:.4g} (composition charges {account.composition:.4g}); "
-            f"without any model {account.ldp:.4g}-LDP",
+        ("realised", f"worst total over a stream {bound}{account.leakage:.4g} ({_charged(account)}"),
+        *(
+            ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
+            for told in account.secrets
         ),
     ]
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)
+
+
+def _charged(account: Released) -> str:
+    """What holds beside the realised total."""
+    if account.whole_sequence:
+        return f"{account.whole_sequence})"
+    return f"composition charges {account.composition:.4g}); without any model {account.ldp:.4g}-LDP"
 
 
 def _say_versions(start: ColdStart, from_data: bool) -> None:

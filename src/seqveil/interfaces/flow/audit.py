@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.meta import Digest
 from seqveil.interfaces.flow.received import Batch, Received, receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
-from seqveil.receive.audit import Audit, BatchAudit, Report
+from seqveil.receive.audit import Asked, Audit, BatchAudit, Report
 from seqveil.release.stream import Setting
 
 
@@ -30,6 +33,9 @@ def audit_file(
     chunk: int = CHUNK_ROWS,
     memory: int = 1 << 30,
     progress: Progress | None = None,
+    secrets: Sequence[Secret] | None = None,
+    promised: bool = True,
+    longest: int = LONGEST,
 ) -> Report:
     """What the releases of a file leaked, exactly, from the file and the model alone.
 
@@ -38,16 +44,28 @@ def audit_file(
     with what the setting spent, and where the side file has a digest of the rows, with the rows. Of a release in
     batches everything is recomputed from the paths, the values too. A release that its side file calls seeded does not
     pass, whatever the figures: whoever knows the seed can undo it.
+
+    `secrets` are accounted for exactly, whatever the mechanism; by default those that the release was to keep. Where
+    nothing was `promised` about them their ε is not checked; `longest` is the most events of a stream where a secret
+    needs an end.
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
-    audit, digest = (_batches if received.setting.in_batches else _one_by_one)(received, memory, progress)
+    asked = Asked.of(received.setting, secrets, promised, longest)
+    if received.setting.in_batches:
+        if asked.secrets:
+            raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
+        audit, digest = _batches(received, memory, progress)
+    else:
+        audit, digest = _one_by_one(received, memory, asked, progress)
     claimed = None if received.meta is None else received.meta.get("digest")
     report = audit.report(delta, None if claimed is None else claimed == digest.hex())
     return replace(report, unseeded=side.unseeded(received.meta))
 
 
-def _one_by_one(received: Received, memory: int, progress: Progress | None) -> tuple[Audit, Digest]:
-    audit, digest = Audit(received.setting, memory), Digest()
+def _one_by_one(
+    received: Received, memory: int, asked: Asked, progress: Progress | None
+) -> tuple[Audit | BatchAudit, Digest]:
+    audit, digest = Audit(received.setting, memory, asked), Digest()
     for batch in received.batches(progress):
         try:
             used = audit.take(batch.users, batch.codes, batch.times, batch.epsilons)
@@ -58,7 +76,7 @@ def _one_by_one(received: Received, memory: int, progress: Progress | None) -> t
     return audit, digest
 
 
-def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[BatchAudit, Digest]:
+def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[Audit | BatchAudit, Digest]:
     audit, digest = BatchAudit(received.setting, memory), Digest()
     for portion in received.portions(progress):
         for sealed in portion.sealed:

@@ -25,6 +25,7 @@ from seqveil.receive.audit.exact import ROUNDING
 from seqveil.release import batches
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases, Standings
+from seqveil.release.secrets import SecretTotal
 from seqveil.release.state import State
 from seqveil.release.store import Memory
 from seqveil.release.stream import NOTHING, Setting
@@ -136,6 +137,9 @@ class Releaser(ABC):
 
     def standings(self) -> Standings:
         return self._streams.standings()
+
+    def secrets(self) -> list[SecretTotal]:
+        return self._streams.secrets()
 
     def _release(self, users: list[Any], raw: Any, times: Any) -> Releases:
         """What these events were released as; those refused are marked so, and their users' rows taken no more."""

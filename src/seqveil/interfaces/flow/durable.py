@@ -26,12 +26,21 @@ from seqveil.interfaces.files.reading import format_of
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.appending import Appended
 from seqveil.interfaces.flow.batched import Buffer, Waiting, batch_rows, gaps
-from seqveil.interfaces.flow.meta import EPSILON, EVENT, Digest
+from seqveil.interfaces.flow.meta import EVENT, Digest
 from seqveil.interfaces.flow.received import Received
-from seqveil.interfaces.flow.release import SEEDED, Released, account_of, disk_full, refuse_overwriting
+from seqveil.interfaces.flow.release import (
+    SEEDED,
+    Released,
+    account_of,
+    added,
+    disk_full,
+    refuse_overwriting,
+    refuse_withholding,
+)
 from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, columns_for, seconds, times_read_as
 from seqveil.receive.audit.exact import ROUNDING
 from seqveil.release.releases import Releases, Standings
+from seqveil.release.secrets import SecretTotal
 from seqveil.release.stream import UNKNOWN, Setting
 from seqveil.release.streams import Streams
 
@@ -92,6 +101,7 @@ def release_durably(
     """
     if key is not None and seed is not None:
         raise InputError("pass a key or a seed, not both: a seeded release is not private")
+    refuse_withholding(setting)
     source = Source(data, columns_for(setting, columns), format, sort, CHUNK_ROWS)
     alphabet = setting.model.alphabet.watched(on_unknown)
     refuse_overwriting(data, out, meta, (state, *inputs))
@@ -100,21 +110,21 @@ def release_durably(
     target = Appended(out, (data, state, *inputs), (side.place(out, meta),))
     with Streams.open(state, setting, key=key, coins=coins) as store, target:
         run = (_Batches if setting.in_batches else _OneByOne)(store, target, source, alphabet, group)
-        spent: BudgetSpent | None = None
+        refusal: BudgetSpent | None = None
         try:
             run.go(progress)
         except BudgetSpent as error:  # all that was drawn stands, so its side file does too
-            spent = error
+            refusal = error
         order = run.order
         account = replace(account_of(setting, run.counted(), seed), times=run.times)
         if account.private and not store.private:  # an earlier run was seeded, and its rows are in the output
             account = replace(account, private=False, warnings=(*account.warnings, SEEDED))
         digest = _digest(out, setting, replace(source.columns, time=order), account.releases)
         facts = disk_full(setting, source.columns, order, seed, account, digest)
-        more = {} if spent is None else {"unfinished": True}
+        more = {} if refusal is None else {"unfinished": True}
         side.save(facts | {"private": account.private} | _across_versions(store) | more, out, meta)
-    if spent is not None:
-        raise spent
+    if refusal is not None:
+        raise refusal
     return replace(account, unknown=run.unknown)
 
 
@@ -134,6 +144,9 @@ class _Counts:
 
     def standings(self) -> Standings:
         return self.store.standings()
+
+    def secrets(self) -> list[SecretTotal]:
+        return self.store.secrets()
 
 
 class _Run(ABC):
@@ -206,7 +219,7 @@ class _Run(ABC):
 
         `seen`: the rows that it has taken, where these are not all that were read.
         """
-        frame = self.table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more})
+        frame = self.table.frame(rows.chunk, rows.codes, added(self.setting, rows))
         self._text = self.target.text(frame)
         self._next = replace(
             position,
@@ -412,6 +425,6 @@ def _digest(out: FilePath, setting: Setting, columns: Columns, releases: int) ->
         return digest
     for batch in received.batches():
         rows = np.flatnonzero(batch.row_of >= 0)
-        assert batch.epsilons is not None
-        digest.add(batch.chunk.users, batch.codes[rows], batch.epsilons[rows])
+        used = np.full(batch.codes.size, setting.epsilon) if batch.epsilons is None else batch.epsilons
+        digest.add(batch.chunk.users, batch.codes[rows], used[rows])
     return digest

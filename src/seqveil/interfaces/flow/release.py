@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError
@@ -29,6 +31,8 @@ from seqveil.interfaces.flow.rows import (
     times_read_as,
 )
 from seqveil.release.releases import Standings
+from seqveil.release.secrets import SecretTotal
+from seqveil.release.setting import NO_BOUND
 from seqveil.release.stream import UNKNOWN, Setting
 
 MEMORY = 1 << 30
@@ -59,6 +63,8 @@ class Released:
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     refused: int = 0  # events that the policy "error" left out
     times: str | None = None  # what the times were read as, where a budget counts in seconds
+    secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
+    whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
 
 
 def release_file(
@@ -97,6 +103,7 @@ def release_file(
     states of users may take. With a budget whose policy is "stop" the rows left out are told by a column `event`, each
     user's count of events before the row, or by a gap in `batch`.
     """
+    refuse_withholding(setting)
     pace = min(chunk, batched.CHUNK_ROWS) if setting.in_batches else chunk
     source = Source(data, columns_for(setting, columns), format, sort, pace)
     alphabet = _raw_alphabet(setting, on_unknown, out)
@@ -108,7 +115,7 @@ def release_file(
         side.refuse_second(out, meta, force=force)
 
         def write(rows: Rows) -> None:
-            writer.write(table.frame(rows.chunk, rows.codes, {EPSILON: rows.epsilons, **rows.more}))
+            writer.write(table.frame(rows.chunk, rows.codes, added(setting, rows)))
             paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
             digest.add(rows.users, rows.codes, rows.epsilons, paths)
 
@@ -130,6 +137,17 @@ def release_file(
     if releaser.failure is not None:
         raise releaser.failure
     return unless_refused(replace(account, unknown=unknown), setting)
+
+
+def refuse_withholding(setting: Setting) -> None:
+    """Refuse a setting that may say nothing: a row that is not there looks like no event, which it is not."""
+    if setting.withhold or setting.blank is not None:
+        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+
+
+def added(setting: Setting, rows: Rows) -> dict[str, NDArray[Any]]:
+    """The columns that a release adds: the ε that each row used, where there is one, and what else there is to say."""
+    return {**rows.more} if setting.unbounded else {EPSILON: rows.epsilons, **rows.more}
 
 
 def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
@@ -171,6 +189,7 @@ class Counted(Protocol):
     choices: dict[str, dict[str, Any]]
 
     def standings(self) -> Standings: ...
+    def secrets(self) -> list[SecretTotal]: ...
 
 
 def account_of(setting: Setting, releaser: Counted, seed: int | None) -> Released:
@@ -203,6 +222,8 @@ def account_of(setting: Setting, releaser: Counted, seed: int | None) -> Release
         exact=not setting.in_batches,
         choices=releaser.choices,
         refused=releaser.refused,
+        secrets=tuple(releaser.secrets()),
+        whole_sequence=NO_BOUND if setting.unbounded else "",
     )
 
 
@@ -219,6 +240,9 @@ def guarantee(setting: Setting) -> str:
             f'none: "{setting.mechanism.name}" is not sound ({setting.mechanism.guarantee}); its true leakage stands '
             "beside the nominal one"
         )
+    kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
+    if setting.unbounded:
+        return f"in total over a user's stream: {kept}; {NO_BOUND}"
     most, budget = setting.epsilon * setting.schedule.period, setting.budget
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
     size = f" of {setting.batch} events" if setting.in_batches else ""
@@ -237,7 +261,7 @@ def guarantee(setting: Setting) -> str:
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
     if budget.ldp_total is not None:
         text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
-    return text
+    return f"in total over a user's stream: {kept}; and {text}" if kept else text
 
 
 def disk_full(
@@ -245,8 +269,11 @@ def disk_full(
 ) -> side.Meta:
     counts = {name: getattr(account, name) for name in ("events", "users", "releases", "held", "stopped")}
     leaked = account.leakage if math.isfinite(account.leakage) else "inf"
-    told = {"leakage": leaked, "composition": account.composition, "digest": digest.hex()}
+    composed = account.composition if math.isfinite(account.composition) else "inf"
+    told = {"leakage": leaked, "composition": composed, "digest": digest.hex()}
     more: dict[str, Any] = {"choices": account.choices} if account.choices else {}
     more |= {"refused": account.refused} if account.refused else {}
     more |= {"times": account.times} if account.times is not None else {}
+    more |= {"secrets": [asdict(total) for total in account.secrets]} if account.secrets else {}
+    more |= {"whole_sequence": account.whole_sequence} if account.whole_sequence else {}
     return side.header(setting, columns, order, seed) | counts | told | more

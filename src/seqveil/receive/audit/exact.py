@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Composition, compose
 from seqveil.release.releases import Releases, Standings
+from seqveil.release.secrets import SecretTotal, totals
+from seqveil.release.setting import NO_BOUND
 from seqveil.release.store import Memory
-from seqveil.release.stream import NOTHING, Setting
+from seqveil.release.stream import NOTHING, Released, Setting, check_room, observed
 from seqveil.release.streams import Streams
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
@@ -37,8 +42,8 @@ class Report:
     worst_release: float  # most that a single release moved a belief
     worst_window: float | None  # most that was realised in one window of the budget
     ldp: float  # without any model
-    each_release: bool  # every release within its ε
-    each_stream: bool  # every stream within its Σε
+    each_release: bool | None  # every release within its ε
+    each_stream: bool | None  # every stream within its Σε
     total: bool | None
     window: bool | None
     epsilons: bool | None  # the file's ε are those the setting spent
@@ -49,11 +54,34 @@ class Report:
     exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
     ldp_total: bool | None = None  # every stream within the budget that needs no model
     unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
+    secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret
+    declared: bool | None = None  # every declared secret within its ε
+    whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
 
     @property
     def passed(self) -> bool:
-        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.unseeded)
-        return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
+        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.declared)
+        found = (self.epsilons, self.values, self.unchanged, self.unseeded)
+        return all(check is not False for check in (*promises, *found))
+
+
+class Asked(NamedTuple):
+    """Secrets that an audit accounts for."""
+
+    secrets: tuple[Secret, ...] = ()
+    promised: tuple[float | None, ...] = ()  # the ε of each; None where nothing was promised
+    longest: int = LONGEST
+
+    @classmethod
+    def of(
+        cls, setting: Setting, secrets: Sequence[Secret] | None, promised: bool = True, longest: int = LONGEST
+    ) -> Asked:
+        """These secrets, or those that the release was to keep, with its ε where nobody gives another."""
+        kept = {replace(secret, epsilon=1.0): secret.epsilon for secret in setting.secrets if setting.guards}
+        if secrets is None:
+            return cls(setting.secrets, tuple(kept.values()), setting.longest) if kept else cls()
+        given = (each.epsilon if promised else kept.get(replace(each, epsilon=1.0)) for each in secrets)
+        return cls(tuple(secrets), tuple(given), longest)
 
 
 def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
@@ -103,6 +131,7 @@ class _Tally:
         worst = int(leaked.argmax())
         spent = float(accounts.by_composition.max())
         window = None if budget.per_window is None else self._worst_window
+        within = bool((leaked <= accounts.by_composition + ROUNDING * (1 + accounts.by_composition)).all())
         return Report(
             users=len(accounts.users),
             releases=self._releases,
@@ -115,8 +144,8 @@ class _Tally:
             worst_release=self._worst_release,
             worst_window=window,
             ldp=float(accounts.ldp.max()),
-            each_release=self._within,
-            each_stream=bool((leaked <= accounts.by_composition + ROUNDING * (1 + accounts.by_composition)).all()),
+            each_release=None if setting.unbounded else self._within,
+            each_stream=None if setting.unbounded else within,
             total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
             window=None
             if window is None or budget.per_window is None
@@ -128,11 +157,13 @@ class _Tally:
             batch=setting.batch,
             exact=not setting.in_batches,
             ldp_total=within_ldp(budget, accounts),
+            whole_sequence=NO_BOUND if setting.unbounded else "",
         )
 
     def _composed(self, accounts: Standings, delta: float) -> Composition | None:
         setting = self.setting
-        if setting.budget.limited or setting.schedule.threshold is not None or not setting.mechanism.sound:
+        free = setting.budget.limited or setting.schedule.threshold is not None or setting.unbounded
+        if free or not setting.mechanism.sound:
             return None
         pulses = -(-int(accounts.events.max()) // setting.schedule.period)
         return compose(setting.epsilon * setting.schedule.period, pulses, delta)
@@ -158,9 +189,21 @@ class Audit(_Tally):
     Reference: docs/theory.md, sections 7 and 8.
     """
 
-    def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
+    def __init__(self, setting: Setting, memory: int = 1 << 30, asked: Asked | None = None) -> None:
         super().__init__(setting)
-        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory)
+        self._asked = asked or Asked()
+        first = (setting.model, self._asked.secrets, self._asked.longest)
+        self._first = Watches(*first, exact=True) if self._asked.secrets else None
+        self._accounts: dict[Hashable, Watches] = {}
+        seen = None if self._first is None else self._account
+        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)
+
+    def _account(self, users: Sequence[Hashable], made: Released) -> None:
+        """Take releases into the accounts of the secrets, each user once."""
+        before = np.empty(len(users), object)
+        before[:] = [self._accounts.get(user, self._first) for user in users]
+        check_room(before)
+        self._accounts.update(zip(users, observed(before, made.columns), strict=True))
 
     def take(
         self,
@@ -184,7 +227,10 @@ class Audit(_Tally):
 
     def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
-        return self._report(self._streams.standings(), delta, unchanged)
+        report = self._report(self._streams.standings(), delta, unchanged)
+        told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
+        checks = [total.kept for total in told if total.kept is not None]
+        return replace(report, secrets=told, declared=all(checks) if checks else None)
 
 
 class BatchAudit(_Tally):
