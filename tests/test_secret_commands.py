@@ -1,0 +1,253 @@
+"""Declared secrets on the command line: released, with and without a state file, audited exactly, decoded, refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqveil as sv
+from reference_secrets import Enumerated
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.flow import audit_file, release_file
+from seqveil.release import stream
+from seqveil.release.setting import NO_BOUND
+
+NAMES = ["news", "sports", "health"]
+MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)
+LENGTH, USERS = 5, 8
+
+
+class Run:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def seqveil(capfd):
+    def run(*args):
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return Run(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The model and streams of LENGTH events, user by user."""
+    MODEL.save(tmp_path / "m.model")
+    codes = MODEL.sample(LENGTH, USERS, seed=3)
+    rows = [(f"u{user}", seq, NAMES[code]) for user, own in enumerate(codes) for seq, code in enumerate(own)]
+    pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row").write_csv(tmp_path / "d.csv")
+    return tmp_path
+
+
+def columns_of(setting, values) -> list[np.ndarray]:
+    """What each symbol gives each release of one stream, from the public kernels."""
+    state, found = stream.State.start(setting), []
+    for code in MODEL.alphabet.encode(values):
+        seen, state = stream.observe(setting, state, np.array([code]))
+        found.append(seen.columns[0] / DENOMINATOR)
+    return found
+
+
+def worst(secret, setting, released) -> float:
+    """The largest |log B| of any user, window and time, by enumeration; windows that begin before a stream ends."""
+    every, compiled = Enumerated(MODEL, 6), secret.compile(MODEL)
+    most = 0.0
+    for _, own in released.group_by("user", maintain_order=True):
+        columns = columns_of(setting, own["value"].to_list())
+        for time in range(1, LENGTH + 1):
+            spans = [(0, time)] if secret.length is None else [(k, secret.length) for k in range(0, 6, secret.length)]
+            for span in spans:
+                values = every.values(compiled, *span)
+                most = max(most, abs(every.log_odds(values, 2, columns[:time])))
+    return most
+
+
+GUARDED = ("--mechanism", "guarded", "--secret", "ever:health", "--secret-epsilon", "0.5")
+
+
+@pytest.mark.parametrize("window", ["3", "2", "stream"])
+@pytest.mark.parametrize(
+    "how", [(*GUARDED, "--secret-window", "3"), ("--epsilon", 1), ("--mechanism", "balanced", "-e", 2)]
+)
+def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, window):
+    """Of every mechanism, and of other secrets than those that were kept."""
+    made = seqveil("release", files / "d.csv", "-m", files / "m.model", *how, "--out", files / "r.csv")
+    assert made.code == 0, made.err
+    asked = ("--secret", "ever:health", "--secret-window", window)
+    found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked, "--json").json
+    told = found["secrets"][0]
+    secret = sv.secrets.ever("health", window=None if window == "stream" else int(window))
+    saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
+    setting = stream.Setting.from_dict(saved, MODEL)
+    exact = worst(secret, setting, pl.read_csv(files / "r.csv"))
+    assert told["log_odds_worst"] == pytest.approx(exact, abs=1e-9)
+    assert told["log_odds_worst"] >= exact - 1e-12
+    assert told["epsilon"] == (0.5 if setting.guards and window == "3" else None)
+    assert (told["name"], told["users"]) == ("ever:health", USERS)
+    assert "whether health occurs" in told["sentence"]
+    assert found["passed"]
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_release_audit_and_decode(seqveil, files, state):
+    data, model, out = files / "d.csv", files / "m.model", files / "r.csv"
+    kept = ("--state", files / "s.db") if state else ()
+    args = ("release", data, "--model", model, *GUARDED, "--secret-window", 20, *kept, "--out", out)
+    made = seqveil(*args, "--json")
+    assert made.code == 0, made.err
+    assert made.json["secrets"][0]["log_odds_worst"] <= 0.5
+    assert made.json["whole_sequence"] == NO_BOUND
+    assert made.json["composition"] == "inf"
+    meta = json.loads((files / "r.csv.meta.json").read_text(), parse_constant=lambda text: pytest.fail(text))
+    assert meta["setting"]["secrets"] == [
+        sv.secrets.ever("health", epsilon=0.5, window=20).to_dict() | {"values": ["health"]}
+    ]
+    assert meta["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
+    assert meta["whole_sequence"] == NO_BOUND
+    assert pl.read_csv(out).columns == ["user", "seq", "value"]
+    checked = seqveil("audit", out, "-m", model, "--json")
+    assert checked.code == 0
+    found = checked.json
+    assert found["checks"]["declared"]
+    assert found["checks"]["unchanged"]
+    assert found["checks"]["each_release"] is None
+    assert found["secrets"][0]["epsilon"] == 0.5
+    said = seqveil("audit", out, "-m", model).out
+    assert NO_BOUND in said
+    assert "every declared secret within its ε" in said
+    decoded = seqveil("decode", out, "-m", model, "--out", files / "best.csv")
+    assert decoded.code == 0, decoded.err
+    assert pl.read_csv(files / "best.csv").height == USERS * LENGTH
+    if state:
+        before = out.read_bytes()
+        assert seqveil(*args).code == 0
+        assert out.read_bytes() == before
+
+
+def test_with_an_epsilon_the_rows_have_it(seqveil, files):
+    args = ("release", files / "d.csv", "-m", files / "m.model", *GUARDED, "-e", 1, "--out", files / "r.csv")
+    assert seqveil(*args).code == 0
+    assert set(pl.read_csv(files / "r.csv")["epsilon"]) == {1.0}
+    found = seqveil("audit", files / "r.csv", "-m", files / "m.model", "--json").json
+    assert found["passed"]
+    assert found["leakage"] <= LENGTH
+    assert found["checks"]["each_release"]
+    assert "whole_sequence" not in found
+
+
+def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
+    args = (*GUARDED, "--secret-window", "4", "--secret-sides", "up")
+    assert seqveil("release", files / "d.csv", "-m", files / "m.model", *args, "--out", files / "r.csv").code == 0
+    (files / "r.csv.meta.json").unlink()
+    found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *args, "--json")
+    assert found.code == 0, found.err
+    assert found.json["secrets"][0]["epsilon"] == 0.5
+    assert found.json["secrets"][0]["log_odds_worst"] <= 0.5
+    assert seqveil("decode", files / "r.csv", "-m", files / "m.model", *args, "--out", files / "x.csv").code == 0
+
+
+def test_an_epsilon_that_was_not_kept_fails_the_audit(seqveil, files):
+    assert seqveil("release", files / "d.csv", "-m", files / "m.model", "-e", 4, "--out", files / "r.csv").code == 0
+    asked = ("--secret", "ever:health", "--secret-window", 5, "--secret-epsilon", "0.1")
+    found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked)
+    assert found.code == 1
+    assert "BROKEN" in found.out
+
+
+def test_secrets_from_a_file_and_several_at_once(seqveil, files):
+    (files / "s.toml").write_text(
+        '[[secret]]\never = "health"\nepsilon = 0.5\nwindow = 3\n\n'
+        '[[secret]]\ncount = "sports"\nat_least = 2\nepsilon = 1.0\nwindow = 3\n'
+    )
+    both = ("--secrets", files / "s.toml", "--secret", "visit:news>health", "--secret-epsilon", 1, "--secret-window", 4)
+    made = seqveil("release", files / "d.csv", "-m", files / "m.model", *both, "--out", files / "r.csv", "--json")
+    assert made.code == 0, made.err
+    told = {each["name"]: each for each in made.json["secrets"]}
+    assert list(told) == ["visit:news>health", "ever:health", "count:sports:2"]
+    assert all(each["log_odds_worst"] <= each["epsilon"] for each in told.values())
+    assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--secret", "ever:helth", "--secret-epsilon", 0.5), "not in the alphabet"),
+        (("--secret", "ever:news,sports,health", "--secret-epsilon", 0.5), "certain or impossible"),
+        (("--secret", "count:health:9", "--secret-epsilon", 0.5, "--secret-window", 3), "certain or impossible"),
+        (("--secret", "ever:health"), "add --secret-epsilon"),
+        (("--secret", "helth", "--secret-epsilon", 1), "written ever:A"),
+        (("--mechanism", "guarded"), "add --secret"),
+        (("--mechanism", "guarded", "--epsilon", 1), "add --secret"),
+        (("--secret-epsilon", 1, "--epsilon", 1), "without a secret"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "day"), "--secret-per-day"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-window", "week"), "window must be"),
+        (("--secret", "ever:health", "--secret-epsilon", -1), "above 0"),
+        (
+            ("--secret", "ever:health", "--secret-epsilon", 1, "--mechanism", "optimal", "-e", 1),
+            "does not keep secrets",
+        ),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--batch", 3), "takes no batch"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--budget", 3), "takes no batch"),
+        (("--secret", "ever:health", "--secret-epsilon", 1, "--secret-longest", 4), "at most 4 events"),
+        (("--secrets", "nowhere.toml"), "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("state", [False, True])
+def test_what_cannot_be_kept_is_refused_in_one_line_and_nothing_is_released(seqveil, files, args, words, state):
+    kept = ("--state", files / "s.db") if state else ()
+    made = seqveil("release", files / "d.csv", "-m", files / "m.model", *args, *kept, "--out", files / "r.csv")
+    assert made.code == 2
+    assert words in made.err
+    assert len(made.err.strip().splitlines()) == 1
+    if (files / "r.csv").exists():  # a run that can be gone on with has made its output
+        assert (files / "r.csv").read_text().count("\n") <= 1
+
+
+def test_an_audit_refuses_in_one_line(seqveil, files):
+    args = ("release", files / "d.csv", "-m", files / "m.model", "-e", 1, "--out", files / "r.csv")
+    assert seqveil(*args).code == 0
+    for asked, words in (
+        (("--secret", "ever:helth"), "not in the alphabet"),
+        (("--secret", "ever:health", "--secret-longest", 4), "at most 4 events"),
+        (("--secret", "ever:health", "--secret-window", "day"), "--secret-per-day"),
+    ):
+        found = seqveil("audit", files / "r.csv", "-m", files / "m.model", *asked)
+        assert found.code == 2
+        assert words in found.err
+        assert len(found.err.strip().splitlines()) == 1
+    batches = ("release", files / "d.csv", "-m", files / "m.model", "-e", 1, "--batch", 3, "--out", files / "b.csv")
+    assert seqveil(*batches).code == 0
+    assert "one by one" in seqveil("audit", files / "b.csv", "-m", files / "m.model", "--secret", "ever:health").err
+
+
+def test_a_file_has_no_place_for_what_is_withheld(files):
+    setting = stream.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever("health", window=5), withhold=True)
+    with pytest.raises(sv.errors.InputError, match="says nothing"):
+        release_file(files / "d.csv", setting, files / "r.csv")
+
+
+def test_mechanisms_lists_guarded(seqveil):
+    listed = {each["name"]: each for each in seqveil("mechanisms", "--json").json}
+    assert listed["guarded"]["sound"]
+    assert "guarded" in seqveil("mechanisms").out
+
+
+def test_an_unsound_mechanism_tells_all_and_the_audit_says_so(files):
+    """A release that the belief rules out would tell everything; figures stay numbers."""
+    setting = stream.Setting.of(MODEL, "crr", 1.0)
+    release_file(files / "d.csv", setting, files / "r.csv", seed=1)
+    report = audit_file(files / "r.csv", MODEL, secrets=[sv.secrets.ever("health", window=5)], promised=False)
+    assert not math.isnan(report.secrets[0].log_odds_worst)
+    assert report.secrets[0].log_odds_worst > 0
