@@ -62,7 +62,7 @@ def walk(plan: Guarding, length: int, seen) -> float:
             total += chance
             return
         made = guarded.table(plan, public)
-        assert (np.asarray(made.weights.sum(1)).ravel() == DENOMINATOR).all()
+        assert (made.full().sum(1) == DENOMINATOR).all()
         for code in made.outputs.tolist():
             released, after = guarded.observe(plan, public, code)
             column = released.columns[0] / DENOMINATOR

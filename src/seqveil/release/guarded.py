@@ -26,7 +26,8 @@ from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.tables import Table, guarded
+from seqveil.core.guarding.solving import guarded
+from seqveil.core.guarding.tables import Table
 from seqveil.core.kernel import Floats, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
