@@ -18,17 +18,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from seqveil.core import filtering, mechanisms
-from seqveil.core.coins import Coins
+from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.solving import guarded
+from seqveil.core.guarding.bounds import Bounds, Opening
+from seqveil.core.guarding.solving import Floor, guarded
 from seqveil.core.guarding.tables import Table
-from seqveil.core.kernel import Floats, Kernels
+from seqveil.core.kernel import Floats, Ints, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
@@ -38,6 +39,9 @@ from seqveil.release import stream
 from seqveil.release.stream import Released, Setting, State, charge
 
 NAME = "guarded"
+LINEAR = Opening()
+OPENINGS = {"linear": LINEAR, "constant": None}
+SHAPES = (None, *(Opening(start, power) for start in (0.25, 0.5, 0.75) for power in (0.5, 1.0, 2.0)))
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
 
 
@@ -67,7 +71,10 @@ class Guarding:
     - `observers`: further models, each with an account of its own; every promise holds for all of them;
     - `withhold`: the truth or nothing, never a wrong symbol;
     - `blank`: what a release that says nothing costs, where it may be chosen instead of a wrong symbol;
-    - `longest`: the most events of a stream, where a promise needs an end.
+    - `longest`: the most events of a stream, where a promise needs an end;
+    - `floor`: an ε for which every release is utility-optimised LDP as well, whatever the model: the symbols that the
+      secrets name are the sensitive ones;
+    - `opening`: how boxes open with time where the length of a window is known; None: they are as wide from the start.
     """
 
     setting: Setting
@@ -76,6 +83,8 @@ class Guarding:
     withhold: bool = False
     blank: float | None = None
     longest: int = LONGEST
+    floor: float | None = None
+    opening: Opening | None = LINEAR
 
     @classmethod
     def of(
@@ -88,8 +97,10 @@ class Guarding:
         withhold: bool = False,
         blank: float | None = None,
         longest: int = LONGEST,
+        floor: float | None = None,
+        opening: str | Opening | None = "linear",
     ) -> Guarding:
-        """A checked plan from what a person types."""
+        """A checked plan from what a person types; `opening` is "linear", "constant" or an `Opening`."""
         rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
         if withhold and epsilon is not None:
             raise InputError(
@@ -105,7 +116,15 @@ class Guarding:
             raise InputError(f'"{NAME}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
         setting = Setting(model, MECHANISM, rate, resolve(distortion, model.alphabet))
-        return cls(setting, wanted, others, bool(withhold), None if blank is None else float(blank), longest)
+        least = None if floor is None else mechanisms.check_epsilon(floor)
+        if least is not None and epsilon is not None:
+            raise InputError("a floor is for sessions without epsilon: with one, every release is 2ε-LDP already")
+        if not isinstance(opening, Opening | None):
+            if opening not in OPENINGS:
+                raise InputError(f'expected opening as {" or ".join(OPENINGS)} or an Opening, got something else')
+            opening = OPENINGS[opening]
+        price = None if blank is None else float(blank)
+        return cls(setting, wanted, others, bool(withhold), price, longest, least, opening)
 
     @property
     def model(self) -> MarkovModel:
@@ -115,6 +134,13 @@ class Guarding:
     def epsilon(self) -> float | None:
         """The ε of every release; None where there is none."""
         return None if math.isinf(self.setting.epsilon) else self.setting.epsilon
+
+    @cached_property
+    def _floor(self) -> Floor | None:
+        if self.floor is None:
+            return None
+        named = [secret.named(self.model.alphabet) for secret in self.secrets]
+        return Floor(self.floor, np.unique(np.concatenate(named)))
 
     def watches(self) -> Watches:
         """The accounts before the first release; refuses in one line what cannot be kept."""
@@ -130,6 +156,8 @@ class Guarding:
             "withhold": self.withhold,
             "blank": self.blank,
             "longest": self.longest,
+            "floor": self.floor,
+            "opening": None if self.opening is None else [self.opening.start, self.opening.power],
         }
 
 
@@ -148,7 +176,8 @@ class Public:
 def table(plan: Guarding, public: Public) -> Table:
     """The integer table of the next release: a function of what is public alone, checked before anything is drawn."""
     public.watches.check_room()
-    return guarded(Bounds.of(public.watches), plan.setting.distortion, plan.blank, not plan.withhold, plan.epsilon)
+    bounds = Bounds.of(public.watches, plan.opening)
+    return guarded(bounds, plan.setting.distortion, plan.blank, not plan.withhold, plan.epsilon, plan._floor)
 
 
 def step(plan: Guarding, public: Public, code: int, coins: Coins) -> tuple[Released, Public]:
@@ -178,6 +207,55 @@ def observe(plan: Guarding, public: Public, code: int) -> tuple[Released, Public
     return _after(plan, public, made, int(place[0]))
 
 
+def tune_opening(
+    model: MarkovModel,
+    secrets: Secret | Sequence[Secret],
+    *,
+    length: int | None = None,
+    users: int = 100,
+    seed: int = 0,
+    shapes: Sequence[Opening | None] = SHAPES,
+    distortion: str | Distortion = "hamming",
+) -> Opening | None:
+    """The shape of the opening box that costs least on streams simulated from the model; None: a constant box.
+
+    Parameters:
+
+    - `length`: events of a stream; none: those of the longest window;
+    - `users`: how many streams are simulated, the same for every shape;
+    - `seed`: of the simulation; the same seed gives the same answer;
+    - `shapes`: those that are tried; of equally good ones the first is taken.
+
+    What is compared is the expected cost of every kernel, not what its coins make of it, so that a hundred streams are
+    enough to tell shapes apart. All this is public: it uses the model and no data.
+
+    >>> from seqveil.core.secrets import ever
+    >>> model = MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]])
+    >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening()])
+    Opening(start=0.5, power=1.0)
+    """
+    wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
+    lengths = [one.length for one in wanted if one.length is not None]
+    if length is None and not lengths:
+        raise InputError("a box opens over windows of a known length, and these secrets have none; pass length")
+    events = max(lengths) if length is None else length
+    streams = model.sample(events, users, seed=seed)
+    costs = [_simulated(Guarding.of(model, wanted, None, distortion, opening=one), streams, seed) for one in shapes]
+    return shapes[int(np.argmin(np.round(costs, 12)))]
+
+
+def _simulated(plan: Guarding, streams: Ints, seed: int) -> float:
+    """The mean expected cost of the kernels along simulated streams."""
+    first, total = Public.start(plan), 0.0
+    for number, codes in enumerate(streams):
+        public, coins = first, SeededCoins(seed * len(streams) + number)
+        for code in codes.tolist():
+            made = table(plan, public)
+            total += made.error
+            _, public = _after(plan, public, made, made.pick(code, int(coins.draw(1)[0])))
+    return total / streams.size
+
+
 def _after(plan: Guarding, public: Public, made: Table, drawn: int) -> tuple[Released, Public]:
     setting, state, model = plan.setting, public.state, plan.model
     column = made.column(drawn)
@@ -189,4 +267,16 @@ def _after(plan: Guarding, public: Public, made: Table, drawn: int) -> tuple[Rel
     return released, Public(after, public.watches.observe(column))
 
 
-__all__ = ["MECHANISM", "NAME", "NO_BOUND", "WITHHELD", "Guarding", "Public", "observe", "step", "table"]
+__all__ = [
+    "MECHANISM",
+    "NAME",
+    "NO_BOUND",
+    "WITHHELD",
+    "Guarding",
+    "Opening",
+    "Public",
+    "observe",
+    "step",
+    "table",
+    "tune_opening",
+]

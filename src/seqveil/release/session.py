@@ -48,7 +48,8 @@ class Session:
     "guarded" keeps them, each within its own total. It has no ε unless one is given, and then no bound on the whole
     sequence. `withhold=True`: the truth or nothing (None is released); `blank`, the price of nothing where a wrong
     symbol may be released too; `observers`, other models under which every promise holds as well; `longest`, the most
-    events of a stream where a promise needs an end.
+    events of a stream where a promise needs an end; `floor`, an ε for which every release is utility-optimised LDP too,
+    whatever the model; `opening`, how a secret's box opens with time ("linear", "constant" or an `Opening`).
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -77,16 +78,20 @@ class Session:
         blank: float | None = None,
         observers: MarkovModel | Sequence[MarkovModel] = (),
         longest: int = LONGEST,
+        floor: float | None = None,
+        opening: str | guarded.Opening | None = "linear",
     ) -> None:
         self._plan: guarded.Guarding | None = None
         if mechanism == guarded.NAME:
             _check_plain(batch, budget, schedule)
             rate = None if isinstance(epsilon, _Unsaid) else epsilon
-            self._plan = guarded.Guarding.of(model, secrets, rate, distortion, observers, withhold, blank, longest)
+            self._plan = guarded.Guarding.of(
+                model, secrets, rate, distortion, observers, withhold, blank, longest, floor, opening
+            )
             self._setting = self._plan.setting
         else:
-            if withhold or blank is not None or observers:
-                raise InputError(f'withhold, blank and observers are for the mechanism "{guarded.NAME}"')
+            if withhold or blank is not None or observers or floor is not None:
+                raise InputError(f'withhold, blank, observers and floor are for the mechanism "{guarded.NAME}"')
             if batch != 1 and mechanism == "optimal":
                 mechanism = "auto"  # the default of batches
             self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)

@@ -15,15 +15,52 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, slack
-from seqveil.core.secrets import Guarded, Watches
+from seqveil.core.secrets import Guarded, Watch, Watches
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 UNLIKELY = 1e-7  # symbols below this probability that may not be told as they are get a draw from what is released
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Boxes that open with time, for windows whose length is known: what is spent early is missed later.
+
+    At the first event of a window its odds may move by e^(start·ε), at the last by e^ε, and in between by
+    start + (1 - start)·t^power of ε, where t runs from 0 to 1. All that is public, so it costs nothing.
+
+    >>> Opening().shares(5).tolist(), Opening(1.0).shares(5).tolist()
+    ([0.5, 0.625, 0.75, 0.875, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0])
+    """
+
+    start: float = 0.5
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        for value, most in ((self.start, 1.0), (self.power, 100.0)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+                raise InputError(
+                    "a box opens from a start above 0 and at most 1, with a power above 0 and at most 100; got others"
+                )
+
+    def shares(self, length: int) -> Floats:
+        """Shares of ε for the events of a window."""
+        done = np.arange(length) / max(1, length - 1)
+        return np.asarray(self.start + (1.0 - self.start) * (done if self.power == 1.0 else done**self.power))
+
+    def aims(self, watch: Watch) -> Floats | None:
+        """The ε aimed at for every live window of a watch: all of it for windows that ended or whose end is unknown."""
+        plan = watch.ahead
+        if plan.family or plan.length == 1 or self.start == 1.0:
+            return None
+        events = np.clip(watch.step - watch.records.index * plan.length, 0, plan.length - 1)
+        return np.asarray(plan.aim * self.shares(plan.length)[events])
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,31 +81,29 @@ class Boxes:
 class Bounds:
     """Rows (I, n) with Σ_x row(x) Q(y|x) ≤ 0 for every label y, under a belief (n,).
 
-    `doubt` (I, n) is how far each number of the promised rows may be off. `possible` are the symbols that no observer
+    Each number of the promised rows is raised by as much as it may be off. `possible` are the symbols that no observer
     rules out; the others are never told. `boxes` are there where all rows come from secrets that are true or not, under
     the stream's own model.
     """
 
     belief: Floats
     promised: Floats
-    doubt: Floats
     aimed: Floats
     possible: NDArray[np.bool_]
     boxes: Boxes | None = None
 
     @classmethod
-    def of(cls, watches: Watches, aims: Sequence[Sequence[Floats]] | None = None) -> Bounds:
-        """Of all live windows of all secrets, as every observer sees them.
-
-        `aims` are the ε aimed at, for each observer, secret and live window, where boxes open with time.
-        """
-        own = watches.rows[0][0].belief
-        parts = (
-            _Promise.of(watch.belief, watch.masses, watch.records.prior, watch.ahead.aim, watch.secret.sides,
-                        watch.ahead.error(watch.step), None if aims is None else aims[i][j])
-            for i, row in enumerate(watches.rows) for j, watch in enumerate(row)
-        )  # fmt: skip
-        return cls._of(parts, [row[0].belief for row in watches.rows], own)
+    def of(cls, watches: Watches, opening: Opening | None = None) -> Bounds:
+        """Of all live windows of all secrets, as every observer sees them; `opening` is how boxes open with time."""
+        beliefs = [row[0].belief for row in watches.rows]
+        parts = [
+            _Promise.of(
+                belief, watch.masses, watch.records.prior, watch.ahead.aim, watch.secret.sides,
+                watch.ahead.error(watch.step), None if opening is None else opening.aims(watch),
+            )
+            for belief, row in zip(beliefs, watches.rows, strict=True) for watch in row
+        ]  # fmt: skip
+        return cls._of(parts, beliefs, beliefs[0])
 
     @classmethod
     def of_guarded(cls, promises: Sequence[tuple[Floats, Guarded]], belief: Floats) -> Bounds:
@@ -95,15 +130,15 @@ class Bounds:
                 possible = possible & (seen > 0.0)
         if not binding:
             nothing = np.zeros((0, own.size))
-            return cls(own, nothing, nothing, nothing, possible)
-        promised, doubt, aimed = (_joined([getattr(part, name) for part in binding]) for name in _ROWS)
+            return cls(own, nothing, nothing, possible)
+        promised, aimed = _joined([part.promised for part in binding]), _joined([part.aimed for part in binding])
         boxes = None
         if all(part.boxes is not None and part.belief is own for part in binding):
             found = [part.boxes for part in binding if part.boxes is not None]
             boxes = found[0] if len(found) == 1 else Boxes(*(
                 np.concatenate([getattr(one, name) for one in found]) for name in ("masses", "low", "high")
             ))  # fmt: skip
-        return cls(own, promised, doubt, aimed, possible, boxes)
+        return cls(own, promised, aimed, possible, boxes)
 
     def free(self) -> NDArray[np.bool_]:
         """Symbols that may be told as they are: alone on their label they keep every bound."""
@@ -115,6 +150,8 @@ class Bounds:
         A symbol that is released by that draw adds the same to every label, in proportion to the label's probability,
         so that its rows may be shared out over the others by their belief. To a box it adds what moves its edges.
         """
+        if self.belief.min() >= UNLIKELY and self.possible.all():
+            return self
         taken = self.possible & (self.free() | (self.belief >= UNLIKELY))
         if not taken.any():
             taken = self.belief == self.belief.max()
@@ -136,9 +173,6 @@ class Bounds:
         return replace(self, belief=belief, aimed=aimed, possible=taken, boxes=boxes)
 
 
-_ROWS = ("promised", "doubt", "aimed")
-
-
 def _joined(parts: list[Floats]) -> Floats:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -149,7 +183,6 @@ class _Promise:
 
     belief: Floats
     promised: Floats
-    doubt: Floats
     aimed: Floats
     boxes: Boxes | None
 
@@ -162,44 +195,48 @@ class _Promise:
 
         `epsilon` is what is promised, `aims` (W,) what is aimed at where that is less.
         """
-        n = belief.size
+        n, values = belief.size, prior.shape[1]
         room = max(TIGHTER * epsilon, 4 * (error + slack(n)))
-        aim: Floats = np.full(len(prior), max(0.0, epsilon - room))
+        grown: Any = math.exp(max(0.0, epsilon - room))
         if aims is not None:
-            aim = np.minimum(aim, aims)
-        lifts = masses / np.where(prior > 0.0, prior, np.inf)[:, :, None]
-        widest, grown = math.exp(epsilon), np.exp(aim)[:, None]
-        pairs = _pairs(prior.shape[1], sides)
-        tight = [lifts[:, one] - grown * lifts[:, two] for one, two in pairs]
-        # a value of prior 0 cannot occur and bounds nothing
-        counts = [(prior[:, one] > 0.0) & (prior[:, two] > 0.0) for one, two in pairs]
-        broken = [(row > 0.0).any(1) & counted for row, counted in zip(tight, counts, strict=True)]
-        chosen = np.flatnonzero(np.logical_or.reduce(broken))
+            grown = np.minimum(grown, np.exp(aims))[:, None, None]
+        first, second = _PAIRS["up" if sides == "up" else values] if values < 3 else _pairs(values)
+        everywhere = bool(prior.all())
+        lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[:, :, None]
+        plus, minus = lifts[:, first], lifts[:, second]
+        if not everywhere:  # a value of prior 0 cannot occur and bounds nothing
+            bounded = ((prior[:, first] > 0.0) & (prior[:, second] > 0.0))[:, :, None]
+            plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
+        aimed = plus - grown * minus  # (W, pairs, n)
+        chosen = np.flatnonzero(aimed.reshape(len(prior), -1).max(1, initial=0.0) > 0.0)
         if not chosen.size:
             return None
-        kept = [chosen[counted[chosen]] for counted in counts]
-        plus = _joined([lifts[rows, one] for (one, _), rows in zip(pairs, kept, strict=True)])
-        minus = _joined([widest * lifts[rows, two] for (_, two), rows in zip(pairs, kept, strict=True)])
-        aimed = _joined([row[rows] for row, rows in zip(tight, kept, strict=True)])
-        law = belief / belief.sum()
-        aimed = aimed - np.multiply.outer(np.maximum(aimed.sum(1), 0.0), law)
-        doubt = (plus + minus) * (2 * error + slack(n))
-        boxes = None
-        if prior.shape[1] == 2:
-            boxes = _boxes(masses[chosen, 1], prior[chosen], grown[chosen, 0], sides, belief)
-        return cls(belief, plus - minus, doubt, aimed, boxes)
+        if chosen.size < len(prior):
+            plus, minus, aimed, masses, prior = (part[chosen] for part in (plus, minus, aimed, masses, prior))
+            grown = grown if aims is None else grown[chosen]
+        minus = math.exp(epsilon) * minus
+        promised = (plus - minus) + (2 * error + slack(n)) * (plus + minus)
+        boxes = _boxes(masses[:, 1], prior, grown, sides, belief) if values == 2 else None
+        promised, aimed = promised.reshape(-1, n), aimed.reshape(-1, n)
+        over = aimed.sum(1)
+        if over.max() > 0.0:  # as loose as it takes for saying nothing to be allowed
+            aimed = aimed - np.multiply.outer(np.maximum(over, 0.0), belief / belief.sum())
+        return cls(belief, promised, aimed, boxes)
 
 
-def _pairs(values: int, sides: str) -> list[tuple[int, int]]:
-    """Pairs (v, v') whose ratio Pr(y|v)/Pr(y|v') is bounded."""
-    if sides == "up":
-        return [(1, 0)]
-    return [(one, two) for one in range(values) for two in range(values) if one != two]
+# pairs (v, v') whose ratio Pr(y|v)/Pr(y|v') is bounded, as two lists
+_PAIRS: dict[object, tuple[list[int], list[int]]] = {"up": ([1], [0]), 2: ([1, 0], [0, 1])}
 
 
-def _boxes(masses: Floats, prior: Floats, grown: Floats, sides: str, belief: Floats) -> Boxes:
+def _pairs(values: int) -> tuple[list[int], list[int]]:
+    both = [(one, two) for one in range(values) for two in range(values) if one != two]
+    return [one for one, _ in both], [two for _, two in both]
+
+
+def _boxes(masses: Floats, prior: Floats, grown: Any, sides: str, belief: Floats) -> Boxes:
     """The boxes of windows whose odds may be e^aim = `grown` times the prior ones, wide enough for saying nothing."""
+    factor = np.ravel(grown)
     mean, no, yes = masses.sum(1) / belief.sum(), prior[:, 0], prior[:, 1]
-    high = yes * grown / (yes * grown + no)
-    low = yes / (yes + no * grown) if sides == "both" else np.zeros(len(mean))
+    high = yes * factor / (yes * factor + no)
+    low = yes / (yes + no * factor) if sides == "both" else np.zeros(len(mean))
     return Boxes(masses, np.minimum(low, mean), np.maximum(high, mean))

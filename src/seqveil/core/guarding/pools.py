@@ -42,6 +42,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class _Line:
         """(v, u) of the least v + u that meets one need alone: what is furthest from its bound is moved first."""
         gains = np.abs(self.under if which else self.over)
         bound = self.lo if which else self.hi
-        order = np.argsort(-np.abs(self.weights - bound), kind="stable")
+        order = (-np.abs(self.weights - bound)).argsort(kind="stable")
         reached = np.cumsum(gains[order])
         whole = min(int(reached.searchsorted(need)), order.size - 1)
         taken, last = order[:whole], int(order[whole])
@@ -154,41 +155,33 @@ class _Line:
 
     def apart(self, off_bottom: float, off_top: float) -> tuple[Floats, Floats]:
         """Masses told as they are (n,), and moved off the bottom and off the top (2, n)."""
-        running = np.cumsum(self.belief)
-        bottom = np.minimum(np.maximum(off_bottom - (running - self.belief), 0.0), self.belief)
-        down = np.cumsum(self.belief[::-1])[::-1]
-        top = np.minimum(np.maximum(off_top - (down - self.belief), 0.0), self.belief)
-        bottom[self.weights >= self.hi], top[self.weights <= self.lo] = 0.0, 0.0
-        bottom = np.minimum(bottom, self.belief - top)  # rounding, where both ends meet
-        told = self.belief - top - bottom
-        # a little that is left of a symbol would be a label that rounding may spoil
-        gone = (told < NEGLIGIBLE) & (told < self.belief)
-        if gone.any():
-            left = np.where(gone, told, 0.0)
-            upper = gone & (top > 0.0)
-            top, bottom = top + np.where(upper, left, 0.0), bottom + np.where(upper, 0.0, left)
-            told = np.where(gone, 0.0, told)
-        return told, np.stack([bottom, top])
+        moved = np.zeros((2, self.belief.size))
+        up, down = self.belief[::-1], moved[1, ::-1]
+        if off_top > 0.0:
+            _take(up, off_top, down, int(self.weights.size - self.weights.searchsorted(self.lo, "right")))
+        if off_bottom > 0.0:
+            left = self.belief - moved[1]  # where both ends meet
+            _take(left, off_bottom, moved[0], int(self.weights.searchsorted(self.hi, "left")))
+        told = self.belief - moved[0] - moved[1]
+        told[told < 0.0] = 0.0
+        return told, moved
 
     def laws(self, told: Floats, moved: Floats) -> Floats:
         """The laws of labels, (2, n), by which what is off the bottom and off the top is spread."""
+        laws = np.zeros((2, told.size))
+        low, high = (_Part(float(part.sum()), float((part * self.weights).sum())) for part in moved)
+        if low.mass + high.mass <= 0.0:
+            return laws
         groups = slice(0, self.first), slice(self.first, self.last), slice(self.last, None)
         secret = told * self.weights
         held = [_Part(float(told[group].sum()), float(secret[group].sum())) for group in groups]
-        low, high = (_Part(float(part.sum()), float(part @ self.weights)) for part in moved)
-        laws = np.zeros_like(moved)
-        if low.mass + high.mass <= 0.0:
-            return laws
         gets = self._placed(held, low, high)
         for g, group in enumerate(groups):
-            shares = [gets[end].get(g, 0.0) for end in (0, 1)]
-            cover = _Part(
-                shares[0] * low.mass + shares[1] * high.mass, shares[0] * low.secret + shares[1] * high.secret
-            )
+            one, two = gets[0].get(g, 0.0), gets[1].get(g, 0.0)
+            cover = _Part(one * low.mass + two * high.mass, one * low.secret + two * high.secret)
             if cover.mass > 0.0 and held[g].mass > 0.0:
                 spread = self._shares(told[group], self.weights[group], g, held[g], cover)
-                for end in (0, 1):
-                    laws[end, group] += shares[end] * spread
+                laws[0, group], laws[1, group] = one * spread, two * spread
         return laws
 
     def _placed(self, held: list[_Part], low: _Part, high: _Part) -> tuple[dict[int, float], dict[int, float]]:
@@ -226,8 +219,7 @@ class _Line:
         return np.asarray(room / total if total > 0.0 else own / held.mass)
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """Some mass and the mass of E in it."""
 
     mass: float
@@ -238,6 +230,20 @@ class _Part:
 
     def under(self, bound: float) -> float:
         return bound * self.mass - self.secret
+
+
+def _take(masses: Floats, total: float, taken: Floats, end: int) -> None:
+    """Fill `taken` with the first `total` of the masses, from the first `end` of them alone.
+
+    A little that would be left of the last one is taken too: it would be a label that rounding may spoil.
+    """
+    running = np.cumsum(masses[:end])
+    whole = int(running.searchsorted(total))
+    taken[:whole] = masses[:whole]
+    if whole < end:
+        part = total - float(running[whole - 1]) if whole else total
+        left = float(masses[whole]) - part
+        taken[whole] = masses[whole] if left < NEGLIGIBLE else part
 
 
 def _running(parts: Floats) -> Sequence[float]:

@@ -177,12 +177,13 @@ class _Work:
             within = usable(self.epsilon, law.size) * (1 - 1e-9)
             draft = _written_out(draft, mix(draft.full()[None], law[None], within)[0])
             yield draft
+        law = draft.law(self.bounds.belief)
         for share in MIXES:
-            yield draft.mixed(share)
-        n, label = draft.kinds.size, int(draft.towards.argmax())
+            yield draft.mixed(share, law)
+        n, label = draft.kinds.size, int(law.argmax())
         if self.floor is None:
             shared, nothing = np.arange(draft.outputs.size), np.zeros(n, np.int64)
-            yield Draft(draft.outputs, nothing, np.zeros(1), shared, draft.towards[None], -np.inf, draft.towards)
+            yield Draft(draft.outputs, nothing, np.zeros(1), shared, law[None], -np.inf, law)
         yield constant(n, int(draft.outputs[label]))
 
     def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
@@ -263,49 +264,45 @@ def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
     """The closed form for one window: at most seven kinds of rows. None: nothing would be told at all."""
     belief, n = bounds.belief, bounds.belief.size
     taken = np.flatnonzero(bounds.possible)
-    kinds = np.zeros(n, np.int64)
-    told, laws, moved = belief[taken], np.zeros((2, taken.size)), np.zeros((2, taken.size))
-    if window is not None and bounds.boxes is not None:
-        boxes = bounds.boxes
-        weights = boxes.masses[window, taken] / told
-        made = pooled(told, weights, float(boxes.low[window]), float(boxes.high[window]))
-        told, laws, moved = made.told, made.laws, made.moved
-        if not told.any():
-            return None
-    heard = laws.any(0)
-    place = np.flatnonzero(heard)
-    used = np.flatnonzero(told)
-    marginal = told + moved.sum(1) @ laws
-    # kind 0 is told as it is, 1 and 2 are moved off the bottom and off the top, 3 is drawn from what is released
-    rows, shares = [np.zeros(place.size), laws[0, place], laws[1, place]], [1.0, 0.0, 0.0]
-    ends = [moved[end] > 0.0 for end in (0, 1)]
-    for end in (0, 1):
-        kinds[taken[ends[end]]] = 1 + end
-    in_part = np.flatnonzero((ends[0] & ends[1]) | ((told > 0.0) & (ends[0] | ends[1])))
-    for x in in_part.tolist():
-        kinds[taken[x]] = len(rows)
-        mass = belief[taken[x]]
-        rows.append((moved[0, x] * laws[0, place] + moved[1, x] * laws[1, place]) / mass)
-        shares.append(float(told[x] / mass))
-    outputs, shared = taken[used], np.searchsorted(used, place)
-    law = marginal[used] / marginal[used].sum()
-    spread = np.array(rows).reshape(len(rows), place.size)
-    share = np.array(shares)
-    if taken.size < n:
-        kinds[~bounds.possible] = len(rows)
-        wide = np.zeros((len(rows) + 1, used.size))
-        wide[:-1, shared], wide[-1] = spread, law
-        spread, share, shared = wide, np.append(share, 0.0), np.arange(used.size)
-    share, spread, kinds = _in_use(share, spread, kinds)
-    return Draft(outputs, kinds, share, shared, spread, float((moved * (1.0 - laws)).sum()), law)
+    told = belief if taken.size == n else belief[taken]
+    if window is None or bounds.boxes is None:
+        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
+    boxes = bounds.boxes
+    masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
+    made = pooled(told, masses / told, float(boxes.low[window]), float(boxes.high[window]))
+    used, place = np.flatnonzero(made.told), np.flatnonzero(made.laws[0] + made.laws[1])
+    if not used.size:
+        return None
+    laws, moved = made.laws[:, place], made.moved > 0.0
+    kinds = moved[0] + 2 * moved[1]
+    in_part = np.flatnonzero((kinds > 0) & ((made.told > 0.0) | (kinds == 3)))
+    # kind 0 is told as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
+    spread, share = np.zeros((3 + in_part.size, place.size)), np.zeros(3 + in_part.size)
+    share[0], spread[1:3] = 1.0, laws
+    if in_part.size:
+        kinds[in_part] = np.arange(3, 3 + in_part.size)
+        share[3:] = made.told[in_part] / told[in_part]
+        parts = made.moved[:, in_part, None] / told[in_part, None]
+        spread[3:] = parts[0] * laws[0] + parts[1] * laws[1]
+    outputs = used if taken.size == n else taken[used]
+    return _with_the_rest(Draft(outputs, kinds, share, used.searchsorted(place), spread, made.error), bounds)
 
 
-def _in_use(told: Floats, spread: Floats, kinds: Ints) -> tuple[Floats, Floats, Ints]:
-    """Without kinds that no symbol has; there is always one label to spread over."""
-    used = np.flatnonzero(np.bincount(kinds, minlength=told.size))
-    places = np.zeros(told.size, np.int64)
-    places[used] = np.arange(used.size)
-    return told[used], spread[used], places[kinds]
+_NOWHERE = np.zeros(0, np.int64), np.zeros((1, 0))
+
+
+def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
+    """The table of the symbols that are told at all as one of all symbols: the others get a draw from its marginal."""
+    left_out = np.flatnonzero(~bounds.possible)
+    if not left_out.size:
+        return draft
+    kinds, count = np.full(bounds.belief.size, draft.told.size), draft.told.size
+    kinds[bounds.possible] = draft.kinds
+    law = replace(draft, kinds=np.where(bounds.possible, kinds, 0)).law(np.where(bounds.possible, bounds.belief, 0.0))
+    spread = np.zeros((count + 1, draft.outputs.size))
+    spread[:count, draft.shared], spread[count] = draft.spread, law
+    places = np.arange(draft.outputs.size)
+    return Draft(draft.outputs, kinds, np.append(draft.told, 0.0), places, spread, draft.least, law)
 
 
 def _lifts(belief: Floats, epsilon: float) -> Floats:

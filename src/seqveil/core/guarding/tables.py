@@ -41,17 +41,26 @@ class Draft:
     shared: Ints  # (J,) places in `outputs` of the labels that symbols share
     spread: Floats  # (R, J)
     least: float
-    towards: Floats  # (K,)
+    towards: Floats | None = None  # (K,) None: the marginal
 
-    def mixed(self, share: float) -> Draft:
+    def law(self, belief: Floats) -> Floats:
+        """The law of labels that it is mixed with."""
+        if self.towards is not None:
+            return self.towards
+        law = np.zeros(self.outputs.size)
+        law[self.shared] = _by_kind(belief[None], self.kinds, self.told.size)[0] @ self.spread
+        own = np.flatnonzero(self.outputs != WITHHELD)
+        codes = self.outputs[own]
+        law[own] += belief[codes] * self.told[self.kinds[codes]]
+        return np.asarray(law / law.sum())
+
+    def mixed(self, share: float, law: Floats) -> Draft:
         """The table mixed with one law for all."""
         spread = np.zeros((self.told.size, self.outputs.size))
         spread[:, self.shared] = (1.0 - share) * self.spread
-        spread += share * self.towards
+        spread += share * law
         places = np.arange(self.outputs.size)
-        return Draft(
-            self.outputs, self.kinds, (1.0 - share) * self.told, places, spread, self.least, self.towards
-        )
+        return Draft(self.outputs, self.kinds, (1.0 - share) * self.told, places, spread, self.least, law)
 
     def full(self) -> Floats:
         """Q(y|x) written out: (n, K)."""
@@ -155,15 +164,14 @@ class Table:
         """Whether every label keeps to every bound, from the integers, rounded outward."""
         if self.told.size == 1 and not self.told[0]:
             return True  # the same whatever the truth is: nothing moves
-        rows, count = bounds.promised.shape[0], self.told.size
-        if not rows:
+        rows = bounds.promised
+        if not len(rows):
             return True
-        both = np.concatenate([bounds.promised, bounds.doubt])
         places, told = self._own
-        sums = np.zeros((2 * rows, self.outputs.size))
-        sums[:, places] = both[:, self.outputs[places]] * told
-        sums[:, self.shared] += _by_kind(both, self.kinds, count) @ self.spread.astype(np.float64)
-        return bool((sums[:rows] + sums[rows:] <= 0.0).all())
+        sums = np.zeros((len(rows), self.outputs.size))
+        sums[:, places] = rows[:, self.outputs[places]] * told
+        sums[:, self.shared] += _by_kind(rows, self.kinds, self.told.size) @ self.spread.astype(np.float64)
+        return bool(sums.max() <= 0.0)
 
     def within(self, epsilon: float) -> bool:
         """Whether every lift over the whole alphabet is within ε, and the table 2ε-LDP."""
@@ -182,4 +190,7 @@ class Table:
 
 def _by_kind(numbers: Floats, kinds: Ints, count: int) -> Floats:
     """Sums of rows of numbers (I, n) over the symbols of each kind: (I, count)."""
-    return np.stack([np.bincount(kinds, row, minlength=count) for row in numbers])
+    sums = np.empty((len(numbers), count))
+    for i, row in enumerate(numbers):
+        sums[i] = np.bincount(kinds, row, minlength=count)
+    return sums
