@@ -16,7 +16,8 @@ from seqveil.core.distortion import hamming
 from seqveil.core.guarding.bounds import Bounds
 from seqveil.core.guarding.solving import guarded
 from seqveil.core.secrets import Guarded
-from seqveil.release.guarded import Guarding, Public, step, table
+from seqveil.release.guarded import table
+from seqveil.release.stream import State, step
 
 USERS, CLICKS = 300, 20
 HEALTH = "health"
@@ -35,7 +36,7 @@ def run(data: Path | None) -> dict[str, object]:
     if loaded is not None:
         model, truth, health = loaded
         print(f"{model}; first {CLICKS} clicks of {len(truth)} users; share of wrong symbols")
-        print(f"  prior of the secret {Public.start(plan_of(model, health)).watches.rows[0][0].prior:.4f}")
+        print(f"  prior of the secret {first_of(model, health).rows[0][0].prior:.4f}")
         found["kernel_17_ms"] = time_of_first(model, health)
         found["guarded"] = [race(model, truth, health, *case) for case in CASES]
         found["optimal"] = whole_sequence(model, truth, health)
@@ -63,15 +64,15 @@ def race(
     model: MarkovModel, truth: np.ndarray, health: int, epsilon: float, sides: str, withhold: bool, prototype: float
 ) -> dict[str, object]:
     secret = secrets.ever(health, epsilon=epsilon, window=f"first {CLICKS}", sides=sides)  # type: ignore[arg-type]
-    plan, coins = Guarding.of(model, secret, withhold=withhold), SeededCoins(7)
-    first, wrong, most = Public.start(plan), 0, 0.0
+    setting, coins = Setting.of(model, "guarded", secrets=secret, withhold=withhold), SeededCoins(7)
+    wrong, most = 0, 0.0
     for codes in truth:
-        public = first
-        for code in codes.tolist():
-            released, public = step(plan, public, code, coins)
-            wrong += int(released.codes[0]) != code
-        watch = public.watches.rows[0][0]
-        most = max(most, watch.worst.worst(sides))
+        state = State.start(setting)
+        for code in codes:
+            released, state = step(setting, state, np.array([code]), coins)
+            wrong += int(released.codes[0] != code)
+        assert state.watches is not None
+        most = max(most, state.watches[0].rows[0][0].worst.worst(sides))
     share = wrong / truth.size
     title = f"guarded, total ε = {epsilon:g}, {sides}{', the truth or nothing' if withhold else ''}"
     print(f"  {title:<52}{share:>8.3f}  prototype {prototype:.3f}; most told {most:.6f}", flush=True)
@@ -95,15 +96,19 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
     return {"wrong": share, "median_log_odds": float(np.median(told)), "log_odds": float(told.max())}
 
 
-def plan_of(model: MarkovModel, health: int) -> Guarding:
-    return Guarding.of(model, secrets.ever(health, epsilon=0.5, window=f"first {CLICKS}"))
+def guarding(model: MarkovModel, health: int) -> Setting:
+    return Setting.of(model, "guarded", secrets=secrets.ever(health, epsilon=0.5, window=f"first {CLICKS}"))
+
+
+def first_of(model: MarkovModel, health: int) -> secrets.Watches:
+    """The account of the secret before the first click."""
+    return secrets.Watches(model, guarding(model, health).secrets)
 
 
 def time_of_first(model: MarkovModel, health: int) -> float:
     """Milliseconds of one kernel of the chain, its check from the integers included."""
-    plan = plan_of(model, health)
-    public = Public.start(plan)
-    took = 1e3 * best(lambda: table(plan, public), 20)
+    setting, watches = guarding(model, health), first_of(model, health)
+    took = 1e3 * best(lambda: table(setting, watches), 20)
     print(f"  one kernel for {model.n} symbols: {took:.2f} ms")
     return took
 

@@ -16,10 +16,14 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.symbols import WITHHELD
 from seqveil.release import guarded, stream
-from seqveil.release.guarded import Guarding, Public
+from seqveil.release.stream import Setting, State
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 CLINIC = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
+
+
+def guarding(model: sv.MarkovModel, secrets, **more) -> Setting:
+    return Setting.of(model, "guarded", secrets=secrets, **more)
 
 
 class Promise:
@@ -39,7 +43,7 @@ class Promise:
         return (moved if self.secret.sides == "up" else abs(moved)) - self.secret.epsilon
 
 
-def promises(model: sv.MarkovModel, plan: Guarding, length: int) -> list[Promise]:
+def promises(model: sv.MarkovModel, plan: Setting, length: int) -> list[Promise]:
     """All windows of all secrets that lie within the first `length` events."""
     every, found = Enumerated(model, length), []
     for secret in plan.secrets:
@@ -52,28 +56,28 @@ def promises(model: sv.MarkovModel, plan: Guarding, length: int) -> list[Promise
     return [one for one in found if not one.certain]
 
 
-def walk(plan: Guarding, length: int, seen) -> float:
+def walk(plan: Setting, length: int, seen) -> float:
     """Call `seen(columns, public)` after every outcome of every length up to `length`; the total probability."""
     total = 0.0
 
-    def on(public: Public, columns: list[np.ndarray], chance: float) -> None:
+    def on(public: State, columns: list[np.ndarray], chance: float) -> None:
         nonlocal total
         if len(columns) == length:
             total += chance
             return
-        made = guarded.table(plan, public)
+        made = guarded.table(plan, public.watches[0])
         assert (made.full().sum(1) == DENOMINATOR).all()
         for code in made.outputs.tolist():
-            released, after = guarded.observe(plan, public, code)
+            released, after = stream.observe(plan, public, np.array([code]))
             column = released.columns[0] / DENOMINATOR
             seen([*columns, column], after)
             on(after, [*columns, column], chance * float(released.beliefs[0] @ column))
 
-    on(Public.start(plan), [], 1.0)
+    on(State.start(plan), [], 1.0)
     return total
 
 
-def kept(plan: Guarding, length: int) -> float:
+def kept(plan: Setting, length: int) -> float:
     """Enumerate all outcomes: the largest excess over any ε; asserts that the accounts are those of the enumeration."""
     models = [plan.model, *plan.observers]
     found = [promises(model, plan, length) for model in models]
@@ -81,7 +85,7 @@ def kept(plan: Guarding, length: int) -> float:
 
     def seen(columns, public) -> None:
         nonlocal worst
-        for own, row in zip(found, public.watches.rows, strict=True):
+        for own, row in zip(found, public.watches[0].rows, strict=True):
             worst = max([worst, *(one.excess(columns) for one in own)])
             for watch in row:
                 one = next(p for p in own if p.secret is watch.secret) if watch.secret.length == length else None
@@ -113,7 +117,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(name):
     n, length, secrets = CASES[name]
     rng = np.random.default_rng(len(name))
     for model in (random_model(rng, n), random_model(rng, n, spread=0.4)):
-        assert kept(Guarding.of(model, secrets, longest=length), length) <= 1e-9
+        assert kept(guarding(model, secrets, longest=length), length) <= 1e-9
 
 
 @pytest.mark.parametrize("options", [{"withhold": True}, {"blank": 0.4}, {"epsilon": 1.0}, {"distortion": "absolute"}])
@@ -121,7 +125,7 @@ def test_nor_does_it_otherwise(options):
     rng = np.random.default_rng(4)
     secrets = [ever(1, epsilon=0.4, window="first 4"), each(0, epsilon=0.6, window=2, sides="up")]
     for model in (random_model(rng, 2), random_model(rng, 2, order=2), typed_model(rng, 2, 2)):
-        assert kept(Guarding.of(model, secrets, **options), 4) <= 1e-9
+        assert kept(guarding(model, secrets, **options), 4) <= 1e-9
 
 
 def test_every_observer_is_promised_the_same():
@@ -129,19 +133,19 @@ def test_every_observer_is_promised_the_same():
     secret, passed = ever(1, epsilon=0.3, window="first 4"), []
     for _ in range(5):
         mine, theirs = random_model(rng, 2), random_model(rng, 2, order=2)
-        assert kept(Guarding.of(mine, secret, observers=[theirs]), 4) <= 1e-9
-        alone = Guarding.of(mine, secret)
+        assert kept(guarding(mine, secret, observers=[theirs]), 4) <= 1e-9
+        alone = guarding(mine, secret)
         own = promises(theirs, alone, 4)
         walk(alone, 4, lambda columns, _, own=own: passed.append(max(one.excess(columns) for one in own)))
     assert max(passed) > 0.01
 
 
 def test_with_an_epsilon_every_release_is_sound_too():
-    plan = Guarding.of(random_model(np.random.default_rng(1), 3), ever(2, epsilon=0.3, window="first 4"), epsilon=0.7)
+    plan = guarding(random_model(np.random.default_rng(1), 3), ever(2, epsilon=0.3, window="first 4"), epsilon=0.7)
 
     def seen(columns, public):
-        assert public.state.account.worst[0] <= 0.7 * len(columns)
-        assert public.state.ldp[0] == pytest.approx(1.4 * len(columns))
+        assert public.account.worst[0] <= 0.7 * len(columns)
+        assert public.ldp[0] == pytest.approx(1.4 * len(columns))
         column = columns[-1]
         assert math.log(column.max() / column.min()) <= 1.4
 
@@ -199,49 +203,49 @@ def test_the_truth_or_nothing():
 
 
 def test_what_was_withheld_is_decoded_from_its_column():
-    plan = Guarding.of(CLINIC, ever("clinic", epsilon=0.5, window="first 4"), blank=0.1)
-    public = Public.start(plan)
-    assert WITHHELD in guarded.table(plan, public).outputs
-    released, after = guarded.observe(plan, public, WITHHELD)
+    plan = guarding(CLINIC, ever("clinic", epsilon=0.5, window="first 4"), blank=0.1)
+    public = State.start(plan)
+    assert WITHHELD in guarded.table(plan, public.watches[0]).outputs
+    released, after = stream.observe(plan, public, np.array([WITHHELD]))
     law = released.beliefs[0] * released.columns[0]
     law = law / law.sum()
     moved = sv.MarkovModel(law, [[0.9, 0.1], [0.6, 0.4]]).advance(law[None])[0]
-    assert moved == pytest.approx(after.state.states[0])
+    assert moved == pytest.approx(after.states[0])
 
 
 def test_a_receiver_comes_to_the_same_state():
     rng = np.random.default_rng(9)
     model = random_model(rng, 3)
-    plan = Guarding.of(model, [ever(2, epsilon=0.5, window=3), ever(0, epsilon=1.0)], longest=8)
-    coins, here, there = SeededCoins(5), Public.start(plan), Public.start(plan)
+    plan = guarding(model, [ever(2, epsilon=0.5, window=3), ever(0, epsilon=1.0)], longest=8)
+    coins, here, there = SeededCoins(5), State.start(plan), State.start(plan)
     for code in model.sample(8, seed=2)[0].tolist():
-        released, here = guarded.step(plan, here, code, coins)
-        seen, there = guarded.observe(plan, there, int(released.codes[0]))
+        released, here = stream.step(plan, here, np.array([code]), coins)
+        seen, there = stream.observe(plan, there, released.codes)
         assert (seen.columns == released.columns).all()
-        assert (here.state.states == there.state.states).all()
-        for one, other in zip(here.watches.rows[0], there.watches.rows[0], strict=True):
+        assert (here.states == there.states).all()
+        for one, other in zip(here.watches[0].rows[0], there.watches[0].rows[0], strict=True):
             assert one.log_odds == other.log_odds
     with pytest.raises(InputError, match="at most 8 events"):
-        guarded.step(plan, here, 0, coins)
-    json.dumps(plan.describe())
+        stream.step(plan, here, np.array([0]), coins)
+    json.dumps(plan.to_dict())
 
 
 def test_a_release_that_cannot_be_is_refused():
-    plan = Guarding.of(CLINIC, ever("clinic", epsilon=0.5, window="first 4"))
+    plan = guarding(CLINIC, ever("clinic", epsilon=0.5, window="first 4"))
     with pytest.raises(DataError, match="cannot have come"):
-        guarded.observe(plan, Public.start(plan), WITHHELD)
+        stream.observe(plan, State.start(plan), np.array([WITHHELD]))
 
 
 def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     hides = CLINIC.alphabet.with_policy("hide")
     model = sv.MarkovModel(CLINIC.prior, [[0.9, 0.1], [0.6, 0.4]], alphabet=hides)
-    plan = Guarding.of(model, ever("clinic", epsilon=0.5, window="first 6"))
+    plan = guarding(model, ever("clinic", epsilon=0.5, window="first 6"))
     counts = {}
-    first = Public.start(plan)
+    first = State.start(plan)
     for seed in range(400):
-        released, _ = guarded.step(plan, first, stream.UNKNOWN, SeededCoins(seed))
+        released, _ = stream.step(plan, first, np.array([stream.UNKNOWN]), SeededCoins(seed))
         counts[int(released.codes[0])] = counts.get(int(released.codes[0]), 0) + 1
-    made = guarded.table(plan, Public.start(plan))
+    made = guarded.table(plan, plan.watches)
     marginal = model.prior @ np.stack([made.column(k) for k in range(made.outputs.size)], axis=1) / DENOMINATOR
     for place, code in enumerate(made.outputs.tolist()):
         # false alarm about 1e-6: five standard deviations

@@ -8,7 +8,8 @@ import pytest
 import seqveil as sv
 from reference_secrets import typed_model
 from seqveil.core.secrets import Watch
-from seqveil.release.guarded import Guarding, Public, observe, table
+from seqveil.release.guarded import table
+from seqveil.release.stream import Setting, State, observe
 
 STEPS = 500
 
@@ -44,10 +45,11 @@ def test_a_kind_of_person_that_was_ruled_out_comes_back():
 
 def test_guarded_streams_go_on_where_a_type_is_ruled_out():
     model = typed_model(np.random.default_rng(1), 2, 3)
-    plan = Guarding.of(model, sv.secrets.ever(2, epsilon=0.5, window="first 3"))
-    public = Public.start(plan)
+    setting = Setting.of(model, "guarded", secrets=sv.secrets.ever(2, epsilon=0.5, window="first 3"))
+    state = State.start(setting)
     for code in [0] * 60:
-        outputs = table(plan, public).outputs
-        _, public = observe(plan, public, code if code in outputs else int(outputs[0]))
-    assert public.watches.rows[0][0].worst.worst() <= 0.5
-    assert public.watches.rows[0][0].belief == pytest.approx(public.state.states[0].reshape(2, 3).clip(0).sum(0))
+        outputs = table(setting, state.watches[0]).outputs
+        _, state = observe(setting, state, np.array([code if code in outputs else int(outputs[0])]))
+    watch = state.watches[0].rows[0][0]
+    assert watch.worst.worst() <= 0.5
+    assert watch.belief == pytest.approx(state.states[0].reshape(2, 3).clip(0).sum(0))

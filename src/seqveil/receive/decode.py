@@ -18,20 +18,28 @@ from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
+from seqveil.release.setting import UNSAID
 
 
 def decode(
     model: MarkovModel,
     released: Sequence[Any],
     mechanism: str | Mechanism | BatchMechanism = "optimal",
-    epsilon: float | None = 0.5,
+    epsilon: float | None = UNSAID,
     distortion: str | Distortion = "hamming",
     batch: int = 1,
     *,
     schedule: Schedule | int | None = None,
     budget: Budget | float | None = None,
+    secrets: Secret | Sequence[Secret] = (),
+    withhold: bool = False,
+    blank: float | None = None,
+    observers: MarkovModel | Sequence[MarkovModel] = (),
+    longest: int = LONGEST,
     times: Sequence[float] | None = None,
     length: int | None = None,
     smooth: bool = True,
@@ -39,8 +47,8 @@ def decode(
     """Law of every symbol given the releases: T × n. The other arguments are those the stream was released with.
 
     `smooth=False` uses the releases up to each symbol only (online), `smooth=True` all of them. A release that was not
-    made (None) is stepped over. For batches `released` holds their paths, and `length` the number of symbols where the
-    last batch is a short one.
+    made (None) is stepped over; where it was withheld, that tells something too. For batches `released` holds their
+    paths, and `length` the number of symbols where the last batch is a short one.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> laws = decode(model, [0, 0, 1, 0, 0], "randomized_response", epsilon=1.0)
@@ -51,7 +59,9 @@ def decode(
     """
     if batch != 1 and mechanism == "optimal":
         mechanism = "auto"  # as a session does
-    setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
+    kept: dict[str, Any] = {"withhold": withhold, "blank": blank, "observers": observers, "longest": longest}
+    named = (mechanism, epsilon, distortion, schedule, budget, batch)
+    setting = stream.Setting.of(model, *named, secrets=secrets, **kept)
     if not len(released):
         return np.zeros((0, model.n))
     if setting.in_batches:

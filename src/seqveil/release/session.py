@@ -12,23 +12,17 @@ from seqveil.core import filtering, html
 from seqveil.core.coins import coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
+from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watch, Watches
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.core.symbols import WITHHELD
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, guarded, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 from seqveil.release.releases import Standing, left_of
-
-
-class _Unsaid(float):
-    """An ε that nobody asked for: where declared secrets are kept, there is none."""
-
-
-_HALF = _Unsaid(0.5)
+from seqveil.release.setting import NO_BOUND, UNSAID
 
 
 class Session:
@@ -66,7 +60,7 @@ class Session:
         self,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = _HALF,
+        epsilon: float | None = UNSAID,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
         budget: Budget | float | None = None,
@@ -79,40 +73,20 @@ class Session:
         observers: MarkovModel | Sequence[MarkovModel] = (),
         longest: int = LONGEST,
         floor: float | None = None,
-        opening: str | guarded.Opening | None = "linear",
+        opening: str | Opening | None = "linear",
     ) -> None:
-        self._plan: guarded.Guarding | None = None
-        if mechanism == guarded.NAME:
-            _check_plain(batch, budget, schedule)
-            rate = None if isinstance(epsilon, _Unsaid) else epsilon
-            self._plan = guarded.Guarding.of(
-                model, secrets, rate, distortion, observers, withhold, blank, longest, floor, opening
-            )
-            self._setting = self._plan.setting
-        else:
-            if withhold or blank is not None or observers or floor is not None:
-                raise InputError(f'withhold, blank, observers and floor are for the mechanism "{guarded.NAME}"')
-            if batch != 1 and mechanism == "optimal":
-                mechanism = "auto"  # the default of batches
-            self._setting = stream.Setting.of(model, mechanism, epsilon, distortion, schedule, budget, batch)
-        self._watches = self._first_watches(secrets, longest)
+        if batch != 1 and mechanism == "optimal":
+            mechanism = "auto"  # the default of batches
+        more: dict[str, Any] = {"withhold": withhold, "blank": blank, "observers": observers, "longest": longest}
+        more |= {"floor": floor, "opening": opening}
+        named = (mechanism, epsilon, distortion, schedule, budget, batch)
+        self._setting = stream.Setting.of(model, *named, secrets=secrets, **more)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
         self._lock = threading.RLock()  # around whatever reads or moves the state
-
-    def _first_watches(self, secrets: Secret | Sequence[Secret], longest: int) -> Watches | None:
-        if self._plan is not None:
-            return self._plan.watches()
-        if not isinstance(secrets, Secret) and not secrets:
-            return None
-        if self._setting.in_batches:
-            raise InputError(
-                "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
-            )
-        return Watches(self._setting.model, secrets, longest)
 
     @property
     def setting(self) -> stream.Setting:
@@ -135,13 +109,14 @@ class Session:
     def secrets(self) -> tuple[Watch, ...]:
         """The exact account of every declared secret under the session's own model, in the order of declaration."""
         with self._lock:
-            return () if self._watches is None else self._watches.rows[0]
+            return () if self.watches is None else self.watches.rows[0]
 
     @property
     def watches(self) -> Watches | None:
         """The accounts under the models of all observers; None where no secret is declared."""
         with self._lock:
-            return self._watches
+            found: Watches | None = None if self._state.watches is None else self._state.watches[0]
+            return found
 
     @property
     def leakage(self) -> float:
@@ -158,17 +133,12 @@ class Session:
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
-            if self._plan is not None:
-                stack = guarded.table(self._plan, self._public).kernels()
+            if self._setting.guards and self.watches is not None:
+                stack = guarded.table(self._setting, self.watches).kernels()
                 return stack.one(0, self._setting.model.alphabet)
             epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
             stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
-
-    @property
-    def _public(self) -> guarded.Public:
-        assert self._watches is not None
-        return guarded.Public(self._state, self._watches)
 
     def release(self, symbol: Any, time: Time | None = None) -> Any:
         """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld.
@@ -184,26 +154,13 @@ class Session:
 
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
-            if self._plan is not None:
-                made, public = guarded.step(self._plan, self._public, code, self._coins)
-                self._state, self._watches = public.state, public.watches
-            else:
-                made = self._plainly(code, time)
-            out = int(made.codes[0])
-            self._released += out not in (stream.NOTHING, WITHHELD)
-        return None if out in (stream.NOTHING, WITHHELD) else self._setting.model.alphabet.decode_one(out)
-
-    def _plainly(self, code: int, time: Time | None) -> stream.Released:
-        """One release of a mechanism that keeps no secrets; those declared are accounted for."""
-        if self._watches is not None:
-            self._watches.check_room()
-        raw = np.array([code], np.int64)
-        released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
-        if released.codes[0] == stream.REFUSED:
-            raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
-        if self._watches is not None:
-            self._watches = self._watches.observe(released.columns[0])
-        return released
+            raw = np.array([code], np.int64)
+            released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
+            out = int(released.codes[0])
+            if out == stream.REFUSED:
+                raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
+            self._released += out >= 0
+        return None if out < 0 else self._setting.model.alphabet.decode_one(out)
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
         """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
@@ -270,24 +227,20 @@ class Session:
         leaked, most, least = float(account.worst[0]), float(account.most[0]), float(account.least[0])
         spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
         figures = released, leaked, most, least, spent, ldp, left, self.private
-        no_bound = guarded.NO_BOUND if self._unbounded else ""
+        no_bound = NO_BOUND if self._setting.unbounded else ""
         return Standing(None, int(state.steps[0]), *figures, no_bound, secrets)
-
-    @property
-    def _unbounded(self) -> bool:
-        return self._plan is not None and self._plan.epsilon is None
 
     def compose(self, releases: int, delta: float = 1e-6) -> Composition:
         """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
-        if self._unbounded:
-            raise InputError(f"{guarded.NO_BOUND}; give the session an epsilon as well")
+        if self._setting.unbounded:
+            raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
         period = self._setting.schedule.period
         pulses = -(-releases // period)
         return compose(self._setting.epsilon * period, pulses, delta)
 
     def __repr__(self) -> str:
         setting, kept = self._setting, len(self.secrets)
-        bound = guarded.NO_BOUND if self._unbounded else f"ε={setting.epsilon:g}"
+        bound = NO_BOUND if self._setting.unbounded else f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
         return (
             f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
@@ -296,14 +249,6 @@ class Session:
 
     def _repr_html_(self) -> str:
         return html.session(self._setting, self.standing())
-
-
-def _check_plain(batch: int, budget: Budget | float | None, schedule: Schedule | int | None) -> None:
-    """Refuse for now what is not built together with declared secrets."""
-    if batch != 1 or budget is not None or schedule is not None:
-        raise InputError(
-            f'"{guarded.NAME}" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
-        )
 
 
 def _row(time: Time | None) -> Floats | None:

@@ -1,4 +1,4 @@
-"""Everything public about a stream's release: model, mechanism, ε, distortion, schedule, budget and batch.
+"""Everything public about a stream's release: model, mechanism, ε, distortion, schedule, budget, batch, secrets.
 
 A setting is written down as plain values in side files, state files, checkpoints and answers of the service, always by
 `Setting.to_dict`, and read back by `Setting.from_dict`.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,41 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.kernel import Floats
+from seqveil.core.guarding.bounds import Opening
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, Watches, from_dict
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Schedule
 
+NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
+LINEAR = Opening()
+OPENINGS = {"linear": LINEAR, "constant": None}
+_ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
 OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
+
+
+class _Unsaid(float):
+    """An ε that nobody asked for: where declared secrets are kept, there is none."""
+
+
+UNSAID = _Unsaid(0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Everything public about a stream's release but the releases themselves."""
+    """Everything public about a stream's release but the releases themselves.
+
+    `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
+    them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
+    `withhold`, the truth or nothing, never a wrong symbol; `blank`, what a release that says nothing costs, where it
+    may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end;
+    `floor`, an ε for which every release is utility-optimised LDP too, whatever the model, with the symbols that the
+    secrets name as the sensitive ones; `opening`, how a secret's box opens with time where the length of its windows is
+    known (None: it is as wide from the start). The ε of every release is infinite where "guarded" was given none:
+    nothing is then promised about the whole sequence.
+    """
 
     model: MarkovModel
     mechanism: Mechanism | BatchMechanism
@@ -37,24 +62,44 @@ class Setting:
     schedule: Schedule = field(default_factory=Schedule)
     budget: Budget = field(default_factory=Budget)
     batch: int = 1
+    secrets: tuple[Secret, ...] = ()
+    observers: tuple[MarkovModel, ...] = ()
+    withhold: bool = False
+    blank: float | None = None
+    longest: int = LONGEST
+    floor: float | None = None
+    opening: Opening | None = LINEAR
 
     @classmethod
     def of(
         cls,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = 0.5,
+        epsilon: float | None = UNSAID,
         distortion: str | Distortion = "hamming",
         schedule: Schedule | int | None = None,
         budget: Budget | float | None = None,
         batch: int = 1,
+        *,
+        secrets: Secret | Sequence[Secret] = (),
+        observers: MarkovModel | Sequence[MarkovModel] = (),
+        withhold: bool = False,
+        blank: float | None = None,
+        longest: int = LONGEST,
+        floor: float | None = None,
+        opening: str | Opening | None = "linear",
     ) -> Setting:
-        """A checked setting from what a person types: names, a period, a total, a batch size."""
+        """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
+
+        `opening` is "linear", "constant" or an `Opening`.
+        """
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
         costs = resolve(distortion, model.alphabet)
         if mechanism == "auto" and batch == 1:
             mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
+        if batch != 1 and mechanism in (mechanisms.guarded, mechanisms.guarded.name):
+            raise InputError(_ALONE)
         chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
         if isinstance(chosen, Mechanism) and chosen.for_model is not None:
             chosen = replace(chosen, build=chosen.for_model(model))
@@ -68,13 +113,50 @@ class Setting:
                 f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
             )
         plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
-        if epsilon is None and purse.total is not None and purse.horizon is not None:
-            epsilon = min(purse.total, chosen.largest / plan.period)  # the horizon spreads it
-        if epsilon is None:
-            raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
-        rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
-        mechanisms.check_epsilon(rate * plan.period, "epsilon × period", chosen.largest)
-        return cls(model, chosen, rate, costs, plan, purse, int(batch))
+        declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
+        others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
+        if chosen is mechanisms.guarded:
+            _check_guarded(declared, purse, plan, epsilon, withhold, blank)
+            epsilon = None if isinstance(epsilon, _Unsaid) else epsilon
+            rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
+        else:
+            if withhold or blank is not None or others or floor is not None:
+                name = mechanisms.guarded.name
+                raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
+            rate = _rate(epsilon, purse, plan, chosen)
+        price = None if blank is None else float(blank)
+        kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
+        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
+        if declared and made.in_batches:
+            raise InputError(
+                "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
+            )
+        if made.watches is not None:  # a secret that cannot be kept is refused here, before anything is drawn
+            made.watches.check_room()
+        return made
+
+    @property
+    def guards(self) -> bool:
+        """Whether the declared secrets are kept; else they are only accounted for."""
+        return self.mechanism is mechanisms.guarded
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether nothing is promised about the whole sequence (`NO_BOUND` says so in words)."""
+        return math.isinf(self.epsilon)
+
+    @cached_property
+    def watches(self) -> Watches | None:
+        """The accounts of the declared secrets before the first release; None where no secret is declared."""
+        if not self.secrets:
+            return None
+        return Watches([self.model, *self.observers], self.secrets, self.longest, exact=not self.guards)
+
+    @cached_property
+    def sensitive(self) -> Ints:
+        """Codes of the symbols that the declared secrets name."""
+        named = [secret.named(self.model.alphabet) for secret in self.secrets]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
 
     @property
     def in_batches(self) -> bool:
@@ -90,17 +172,30 @@ class Setting:
         told: dict[str, object] = {
             "model": self.model.fingerprint,
             "mechanism": self.mechanism.name,
-            "epsilon": self.epsilon,
+            "epsilon": None if self.unbounded else self.epsilon,
             "distortion": self.distortion.name,
             "batch": self.batch,
             "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
             "budget": self.budget.to_json(),
         }
+        if self.secrets:  # nothing about them where there are none, so that older files say the same
+            told |= {
+                "secrets": [secret.to_dict() for secret in self.secrets],
+                "observers": [observer.fingerprint for observer in self.observers],
+                "withhold": self.withhold,
+                "blank": self.blank,
+                "longest": self.longest,
+            }
+        if self.guards:
+            opening = None if self.opening is None else [self.opening.start, self.opening.power]
+            told |= {"floor": self.floor, "opening": opening}
         return told | {"costs": _digest(self.distortion)} if costs else told
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any], model: MarkovModel) -> Setting:
+    def from_dict(cls, saved: Mapping[str, Any], model: MarkovModel, observers: Sequence[MarkovModel] = ()) -> Setting:
         """The setting that `to_dict` gave the values of, for the model it was made with and no other.
+
+        `observers` are the models of further observers, in any order, where the setting has some.
 
         >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
         >>> saved = Setting.of(model, "optimal", 0.7, budget=3.0).to_dict()
@@ -112,7 +207,7 @@ class Setting:
                 raise ModelError(OTHER_MODEL)
             schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
             named = saved["mechanism"], saved["epsilon"], saved["distortion"]
-            return cls.of(model, *named, schedule, budget, saved.get("batch", 1))
+            return cls.of(model, *named, schedule, budget, saved.get("batch", 1), **_declared(saved, observers))
         except InputError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError):
@@ -145,6 +240,72 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
         raise InputError(
             f"{name} was begun with another {' and '.join(differing)}; use the setting of its first run, or {instead}"
         )
+
+
+def _check_guarded(
+    secrets: tuple[Secret, ...],
+    budget: Budget,
+    schedule: Schedule,
+    epsilon: float | None,
+    withhold: bool,
+    blank: float | None,
+) -> None:
+    """Refuse what does not go together with keeping declared secrets."""
+    name = mechanisms.guarded.name
+    if not secrets:
+        raise InputError(f'"{name}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
+    if budget.limited or schedule != Schedule():
+        raise InputError(_ALONE)
+    if withhold and epsilon is not None and not isinstance(epsilon, _Unsaid):
+        raise InputError(
+            "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is told; "
+            "leave one of them out"
+        )
+    if blank is not None and (isinstance(blank, bool) or not (isinstance(blank, (int, float)) and 0 <= blank < 1e9)):
+        raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
+
+
+def _floor(floor: float | None, rate: float) -> float | None:
+    if floor is not None and math.isfinite(rate):
+        raise InputError("a floor is for settings without epsilon: with one, every release is 2ε-LDP already")
+    return None if floor is None else mechanisms.check_epsilon(floor, "floor")
+
+
+def _opening(opening: str | Opening | None) -> Opening | None:
+    if isinstance(opening, Opening | None):
+        return opening
+    if opening not in OPENINGS:
+        raise InputError(f"expected opening as {' or '.join(OPENINGS)}, or an Opening; got something else")
+    return OPENINGS[opening]
+
+
+def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mechanism | BatchMechanism) -> float:
+    """The ε of a release, on average."""
+    if epsilon is None and budget.total is not None and budget.horizon is not None:
+        epsilon = min(budget.total, chosen.largest / schedule.period)  # the horizon spreads it
+    if epsilon is None:
+        raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
+    rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
+    mechanisms.check_epsilon(rate * schedule.period, "epsilon × period", chosen.largest)
+    return rate
+
+
+def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dict[str, Any]:
+    """What a saved setting says about secrets."""
+    if "secrets" not in saved:
+        return {}
+    known = {observer.fingerprint: observer for observer in observers}
+    if not set(saved["observers"]) <= known.keys():
+        raise ModelError("the release was made for observers with models of their own; name the models of all of them")
+    return {
+        "secrets": [from_dict(secret) for secret in saved["secrets"]],
+        "observers": [known[fingerprint] for fingerprint in saved["observers"]],
+        "withhold": saved["withhold"],
+        "blank": saved["blank"],
+        "longest": saved["longest"],
+        "floor": saved.get("floor"),
+        "opening": Opening(*saved["opening"]) if saved.get("opening") else None,
+    }
 
 
 def _digest(distortion: Distortion) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 Made = TypeVar("Made")
+Accounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
 ARRAYS = ("states", "steps", "spent", "saved", "ldp")
 
 
@@ -44,6 +45,7 @@ class State:
     account: Account
     window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
+    watches: Accounts | None = None  # (B,) of declared secrets; None where none is declared
 
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
@@ -51,7 +53,8 @@ class State:
         states = filtering.start(model, users)
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
         account, window = Account.start(model, users), Window.start(users)
-        return cls(states, steps, spent, saved, account, window, np.zeros(users))
+        watches = None if setting.watches is None else np.full(users, setting.watches, object)
+        return cls(states, steps, spent, saved, account, window, np.zeros(users), watches)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -59,7 +62,8 @@ class State:
     def take(self, rows: Rows) -> State:
         """The rows of some users."""
         arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
-        return State(**arrays, account=self.account.take(rows), window=self.window.take(rows))
+        watches = None if self.watches is None else self.watches[rows]
+        return State(**arrays, account=self.account.take(rows), window=self.window.take(rows), watches=watches)
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
@@ -70,6 +74,8 @@ class State:
         wide, narrow = _same_width(self.window, part.window)
         wide.costs[rows], wide.stamps[rows] = narrow.costs, narrow.stamps
         object.__setattr__(self, "window", wide)
+        if self.watches is not None:
+            self.watches[rows] = part.watches
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""
@@ -79,7 +85,10 @@ class State:
         )
         arrays = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in ARRAYS}
         window = Window(np.concatenate([one.costs, two.costs]), np.concatenate([one.stamps, two.stamps]))
-        return State(**arrays, account=account, window=window)
+        watches = None
+        if self.watches is not None and other.watches is not None:
+            watches = np.concatenate([self.watches, other.watches])
+        return State(**arrays, account=account, window=window, watches=watches)
 
     def grown(self, setting: Setting, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""

@@ -18,14 +18,16 @@ from seqveil.core import fast, filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.guarding.tables import Table
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
 from seqveil.core.symbols import UNKNOWN as UNKNOWN
-from seqveil.release import accounting
+from seqveil.core.symbols import WITHHELD as WITHHELD
+from seqveil.release import accounting, guarded
 from seqveil.release.accounting import GONE
 from seqveil.release.setting import Setting as Setting
-from seqveil.release.state import ARRAYS
+from seqveil.release.state import ARRAYS, Accounts
 from seqveil.release.state import State as State
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
@@ -39,7 +41,7 @@ Mask = NDArray[np.bool_]
 class Released:
     """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
 
-    codes: Ints  # (B,) NOTHING where nothing was released, REFUSED where the event was not taken
+    codes: Ints  # (B,) NOTHING where nothing was released, WITHHELD where that says something, REFUSED where not taken
     epsilons: Floats  # (B,)
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
@@ -149,8 +151,14 @@ def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpe
 
 
 def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
-    """The same step as an observer sees it: the release is given, nothing private is needed."""
-    return _advance(setting, state, _Given(gate(codes, setting.model.n, len(state), NOTHING, DataError)), times)
+    """The same step as an observer sees it: the release is given, nothing private is needed.
+
+    Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
+    """
+    if setting.guards:
+        codes = np.where(np.asarray(codes) == WITHHELD, NOTHING, codes)
+    given = gate(codes, setting.model.n, len(state), NOTHING, DataError)
+    return _advance(setting, state, _Given(given), times)
 
 
 def gate(
@@ -211,6 +219,9 @@ class _Thrown:
     def pick(self, built: Kernels) -> Ints:
         return built.pick(self.codes, self.coins)
 
+    def pick_one(self, user: int, made: Table) -> int:
+        return made.pick(int(self.codes[user]), int(self.coins[user]))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Given:
@@ -243,6 +254,16 @@ class _Given:
                 "epsilon, schedule and budget are those of the release"
             )
         return match.argmax(1)
+
+    def pick_one(self, user: int, made: Table) -> int:
+        code = int(self.codes[user])
+        place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
+        if not place.size:
+            raise DataError(
+                "a release cannot have come from this mechanism with this model and these secrets; check that model, "
+                "secrets, observers, epsilon, withhold and blank are those of the release"
+            )
+        return int(place[0])
 
 
 def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
@@ -281,18 +302,13 @@ def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
 
 def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
     epsilons, gone, saved = allowance(setting, state, times)
-    silent = gone & (setting.budget.when_spent != "hold")
-    source.fit(silent)
-    model = setting.model
-    beliefs = filtering.symbols(model, state.states)
-    levels = _levels(epsilons, silent)
-    if len(levels) == 1 and levels[0][1].size == len(state):  # all alike: nothing to put together
-        codes, columns = _choose(setting, beliefs, levels[0][0], source.of(levels[0][1]))
+    model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
+    if state.watches is not None:
+        check_room(state.watches)
+    if setting.guards:
+        codes, columns = _keeping_secrets(setting, state, source)
     else:
-        unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
-        codes, columns = np.full(len(state), unmade, np.int64), np.ones((len(state), model.n), np.int64)
-        for epsilon, users in levels:
-            codes[users], columns[users] = _choose(setting, beliefs[users], epsilon, source.of(users))
+        codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
     refused = codes == REFUSED
     states, account, weights = charge(model, state.states, state.account, columns)
     released = Released(codes, epsilons, columns, beliefs, weights)
@@ -302,8 +318,60 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
         now = np.where(refused, window.latest, moment(setting, state, times))
         window = window if refused.all() else window.push(now, released.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
-    after = State(states, state.steps + 1, spent, saved, account, window, ldp)
+    watches = None if state.watches is None else observed(state.watches, columns)
+    after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
     return released, _unmoved(state, after, refused) if refused.any() else after
+
+
+def _within_budget(
+    setting: Setting, beliefs: Floats, epsilons: Floats, gone: Mask, source: _Truths | _Given
+) -> tuple[Ints, Ints]:
+    """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
+    silent = gone & (setting.budget.when_spent != "hold")
+    source.fit(silent)
+    users, n = beliefs.shape
+    levels = _levels(epsilons, silent)
+    if len(levels) == 1 and levels[0][1].size == users:  # all alike: nothing to put together
+        return _choose(setting, beliefs, levels[0][0], source.of(levels[0][1]))
+    unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
+    codes, columns = np.full(users, unmade, np.int64), np.ones((users, n), np.int64)
+    for epsilon, part in levels:
+        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.of(part))
+    return codes, columns
+
+
+def check_room(watches: Accounts) -> None:
+    """Refuse one event more than declared secrets were promised for, before a coin is thrown."""
+    for each in watches:
+        each.check_room()
+
+
+def observed(watches: Accounts, columns: Ints) -> Accounts:
+    """The accounts of declared secrets after releases with these columns, each user's with its own."""
+    moved: dict[tuple[int, bytes], Any] = {}  # those who stand alike and were told alike go on alike
+    after = np.empty(len(watches), object)
+    for user, (each, column) in enumerate(zip(watches, columns, strict=True)):
+        alike = id(each), column.tobytes()
+        if alike not in moved:
+            moved[alike] = each.observe(column)
+        after[user] = moved[alike]
+    return after
+
+
+def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -> tuple[Ints, Ints]:
+    """The release of each user and its column where declared secrets are kept; all tables are made before the draw."""
+    assert state.watches is not None
+    tables: dict[int, Table] = {}
+    for each in state.watches:
+        if id(each) not in tables:  # those who stand alike have the same table
+            tables[id(each)] = guarded.table(setting, each)
+    chosen = source.of(np.arange(len(state)))
+    codes, columns = np.empty(len(state), np.int64), np.empty((len(state), setting.model.n), np.int64)
+    for user, each in enumerate(state.watches):
+        made = tables[id(each)]
+        place = chosen.pick_one(user, made)
+        codes[user], columns[user] = made.outputs[place], made.column(place)
+    return codes, columns
 
 
 def _unmoved(before: State, after: State, rows: Mask) -> State:
@@ -312,6 +380,8 @@ def _unmoved(before: State, after: State, rows: Mask) -> State:
         getattr(after, name)[rows] = getattr(before, name)[rows]
     for f in fields(Account):
         getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]
+    if after.watches is not None and before.watches is not None:
+        after.watches[rows] = before.watches[rows]
     return after
 
 

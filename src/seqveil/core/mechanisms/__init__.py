@@ -13,6 +13,7 @@ from seqveil.core.mechanisms import batch_descent as _batch_descent
 from seqveil.core.mechanisms import batch_lp as _batch_lp
 from seqveil.core.mechanisms import crr as _crr
 from seqveil.core.mechanisms import crr_repaired as _crr_repaired
+from seqveil.core.mechanisms import guarded as _guarded
 from seqveil.core.mechanisms import optimal as _optimal
 from seqveil.core.mechanisms import randomized_response as _randomized_response
 from seqveil.core.mechanisms import tree as _tree
@@ -25,6 +26,7 @@ balanced = _balanced.MECHANISM
 crr_repaired = _crr_repaired.MECHANISM
 randomized_response = _randomized_response.MECHANISM
 crr = _crr.MECHANISM
+guarded = _guarded.MECHANISM
 auto = _auto.MECHANISM
 tree = _tree.TREE
 tree_refined = _tree_refined.MECHANISM
@@ -34,6 +36,7 @@ batch_descent = _batch_descent.MECHANISM
 
 _ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
 _BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
+_FOR_SECRETS = {guarded.name: guarded}
 
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
 
@@ -46,12 +49,12 @@ def plugged() -> dict[str, Mechanism]:
 
 
 def names() -> list[str]:
-    """Names of all registered mechanisms: those that release one symbol at a time, then those that release batches.
+    """Names of all registered mechanisms: one symbol at a time, then batches, then those that need declared secrets.
 
-    >>> len(names()) == len(instantaneous()) + len(batched())
+    >>> len(names()) == len(instantaneous()) + len(batched()) + len(for_secrets())
     True
     """
-    return instantaneous() + batched()
+    return instantaneous() + batched() + for_secrets()
 
 
 def instantaneous() -> list[str]:
@@ -74,6 +77,15 @@ def batched() -> list[str]:
     return list(_BATCHED)
 
 
+def for_secrets() -> list[str]:
+    """Names of the mechanisms that keep declared secrets, one symbol at a time; without secrets they do not release.
+
+    >>> for_secrets()
+    ['guarded']
+    """
+    return list(_FOR_SECRETS)
+
+
 def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
     """A mechanism of either kind by name; an object passes through."""
     if not isinstance(mechanism, str):
@@ -82,6 +94,8 @@ def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechan
         return _ONE_BY_ONE[mechanism]
     if mechanism in _BATCHED:
         return _BATCHED[mechanism]
+    if mechanism in _FOR_SECRETS:
+        return _FOR_SECRETS[mechanism]
     if mechanism in plugged():
         return plugged()[mechanism]
     raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
@@ -130,8 +144,10 @@ __all__ = [
     "crr",
     "crr_repaired",
     "find",
+    "for_secrets",
     "get",
     "get_batched",
+    "guarded",
     "instantaneous",
     "names",
     "one_by_one",

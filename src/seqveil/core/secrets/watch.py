@@ -65,11 +65,13 @@ class Watch:
     latest: WindowAccount  # of the window that holds the latest event
     gone: WindowAccount | None  # the worst of the windows that are live no more
     told_all: bool = False  # a release the model ruled out: an unsound mechanism's
+    exact: bool = False  # for an account alone: windows stay live until later releases can tell nothing more
 
     @classmethod
-    def start(cls, model: MarkovModel, secret: Secret, longest: int = LONGEST) -> Watch:
+    def start(cls, model: MarkovModel, secret: Secret, longest: int = LONGEST, exact: bool = False) -> Watch:
         """Before the first release. `longest` events are the most a stream may have where the promise needs an end:
-        for the stream as the session ends it, and for windows of a chain that never forgets."""
+        for the stream as the session ends it, and for windows of a chain that never forgets. Where a window is over
+        and can no longer be broken its account is closed with a bound from above; `exact` keeps it open instead."""
         if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
             raise InputError("longest must be a whole number of events, at least 1; got something else")
         plan, law = ahead(model, secret, longest), model.initial
@@ -80,7 +82,7 @@ class Watch:
         else:
             found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_start * law).sum(1))
         ended = np.zeros((0, plan.values, model.size))
-        return cls(plan, 0, states, law, plan.opened(states), ended, found, first, None)
+        return cls(plan, 0, states, law, plan.opened(states), ended, found, first, None, exact=exact)
 
     @property
     def secret(self) -> Secret:
@@ -208,7 +210,7 @@ class Watch:
         up, down = (np.maximum(reach(self.ended, prior, sides), 0.0) + error for sides in (self.secret.sides, "both"))
         kept_for_good = (odds if self.secret.sides == "up" else np.abs(odds)) + up <= self.secret.epsilon
         all_told = np.isinf(odds) | (down <= MARGIN * self.secret.epsilon)  # by a mechanism that does not keep it
-        over = kept_for_good | all_told
+        over = all_told if self.exact else kept_for_good | all_told
         done = np.concatenate([over, np.zeros(len(found.index) - count, bool)])
         past = found.take(done).widened(down[over], up[over])
         gone = worse(self.ahead, self.gone, past, self.step)

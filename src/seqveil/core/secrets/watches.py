@@ -19,7 +19,8 @@ class Watches:
     """The accounts of secrets under the models of several observers: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
-    observer who believes one of the models. The models share one alphabet; `longest` is as in `Watch.start`.
+    observer who believes one of the models. The models share one alphabet; `longest` and `exact` are as in
+    `Watch.start`.
 
     >>> from seqveil.core.secrets.declared import ever
     >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
@@ -31,7 +32,11 @@ class Watches:
     rows: tuple[tuple[Watch, ...], ...]
 
     def __init__(
-        self, models: MarkovModel | Sequence[MarkovModel], secrets: Secret | Sequence[Secret], longest: int = LONGEST
+        self,
+        models: MarkovModel | Sequence[MarkovModel],
+        secrets: Secret | Sequence[Secret],
+        longest: int = LONGEST,
+        exact: bool = False,
     ) -> None:
         chains = [models] if isinstance(models, MarkovModel) else list(models)
         wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
@@ -39,7 +44,7 @@ class Watches:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.rows = tuple(tuple(Watch.start(chain, one, longest) for one in wanted) for chain in chains)
+        self.rows = tuple(tuple(Watch.start(chain, one, longest, exact) for one in wanted) for chain in chains)
 
     def weights(self, epsilon: float | None = None, every: bool = False) -> list[tuple[Floats, list[Guarded]]]:
         """For every model its belief β (n,) and what the next kernel has to keep for each secret (`Watch.weights`)."""
@@ -56,6 +61,12 @@ class Watches:
         for row in self.rows:
             for watch in row:
                 watch.check_room()
+
+    @property
+    def limit(self) -> int | None:
+        """The number of events that the promises were made for; None for no limit."""
+        limits = [watch.ahead.limit for row in self.rows for watch in row]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def worst(self) -> list[Watch]:
         """For every secret, the watch of the observer who learned most about it."""

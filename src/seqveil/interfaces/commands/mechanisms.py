@@ -28,6 +28,8 @@ def mechanisms(json: o.Json = False) -> None:
     table(headings, [_row(registry.find(name)) for name in registry.instantaneous()])
     print("batches of W symbols (seqveil release --batch W); ε is that of a batch")
     table(headings, [_row(registry.find(name)) for name in registry.batched()])
+    print("declared secrets (seqveil release --secret …); ε is that of a secret, for the whole stream")
+    table(headings, [_row(registry.find(name)) for name in registry.for_secrets()])
 
 
 def _facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:
