@@ -14,7 +14,7 @@ from seqveil import Fleet, MarkovModel, Setting, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.tables import guarded
+from seqveil.core.guarding.solving import guarded
 from seqveil.core.secrets import Guarded
 from seqveil.release.guarded import table
 from seqveil.release.stream import State, step

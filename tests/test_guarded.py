@@ -66,7 +66,7 @@ def walk(plan: Setting, length: int, seen) -> float:
             total += chance
             return
         made = guarded.table(plan, public.watches[0])
-        assert (np.asarray(made.weights.sum(1)).ravel() == DENOMINATOR).all()
+        assert (made.full().sum(1) == DENOMINATOR).all()
         for code in made.outputs.tolist():
             released, after = stream.observe(plan, public, np.array([code]))
             column = released.columns[0] / DENOMINATOR

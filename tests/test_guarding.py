@@ -11,7 +11,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.guarding import program
 from seqveil.core.guarding.bounds import TIGHTER, Bounds
 from seqveil.core.guarding.pools import pooled
-from seqveil.core.guarding.tables import guarded
+from seqveil.core.guarding.solving import guarded
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import Guarded
 from seqveil.core.symbols import WITHHELD
@@ -25,13 +25,13 @@ def box(weights, prior, epsilon, sides="both"):
 
 
 def table_of(made):
-    return made.weights.toarray()[made.rows]
+    return made.full()
 
 
 def test_the_check_values_of_the_design():
     lo, hi = 0.595 * np.exp(-0.5), 1 - 0.405 * np.exp(-0.5)
     made = pooled(HALF, np.array([0.19, 1.0]), lo, hi)
-    kernel = made.joint().toarray() / 0.5
+    kernel = made.joint() / 0.5
     assert made.error == pytest.approx(0.265886, abs=1e-6)
     assert kernel[0, 1] == pytest.approx(0.360886, abs=1e-6)
     assert kernel[1, 0] == pytest.approx(0.170886, abs=1e-6)
@@ -48,7 +48,7 @@ def test_the_closed_form_is_the_optimum_of_the_whole_program():
     for _ in range(500):
         belief, weights, lo, hi = random_box(rng)
         made = pooled(belief, weights, lo, hi)
-        joint = made.joint().toarray()
+        joint = made.joint()
         rows = box_rows(belief, weights, lo, hi)
         assert joint.sum(1) == pytest.approx(belief, abs=1e-14)
         assert joint.min() >= 0

@@ -16,7 +16,8 @@ the same whatever the truth is leaves all odds as they are.
 from __future__ import annotations
 
 from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.tables import Table, guarded
+from seqveil.core.guarding.solving import Floor, guarded
+from seqveil.core.guarding.tables import Table
 from seqveil.core.secrets import Watches
 from seqveil.release.setting import Setting
 
@@ -36,4 +37,6 @@ def table(setting: Setting, watches: Watches) -> Table:
     """
     watches.check_room()
     epsilon = None if setting.unbounded else setting.epsilon
-    return guarded(Bounds.of(watches), setting.distortion, setting.blank, not setting.withhold, epsilon)
+    bounds = Bounds.of(watches, setting.opening)
+    floor = None if setting.floor is None else Floor(setting.floor, setting.sensitive)
+    return guarded(bounds, setting.distortion, setting.blank, not setting.withhold, epsilon, floor)

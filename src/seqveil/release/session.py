@@ -12,6 +12,7 @@ from seqveil.core import filtering, html
 from seqveil.core.coins import coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
+from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
@@ -41,7 +42,8 @@ class Session:
     "guarded" keeps them, each within its own total. It has no ε unless one is given, and then no bound on the whole
     sequence. `withhold=True`: the truth or nothing (None is released); `blank`, the price of nothing where a wrong
     symbol may be released too; `observers`, other models under which every promise holds as well; `longest`, the most
-    events of a stream where a promise needs an end.
+    events of a stream where a promise needs an end; `floor`, an ε for which every release is utility-optimised LDP too,
+    whatever the model; `opening`, how a secret's box opens with time ("linear", "constant" or an `Opening`).
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -70,10 +72,13 @@ class Session:
         blank: float | None = None,
         observers: MarkovModel | Sequence[MarkovModel] = (),
         longest: int = LONGEST,
+        floor: float | None = None,
+        opening: str | Opening | None = "linear",
     ) -> None:
         if batch != 1 and mechanism == "optimal":
             mechanism = "auto"  # the default of batches
         more: dict[str, Any] = {"withhold": withhold, "blank": blank, "observers": observers, "longest": longest}
+        more |= {"floor": floor, "opening": opening}
         named = (mechanism, epsilon, distortion, schedule, budget, batch)
         self._setting = stream.Setting.of(model, *named, secrets=secrets, **more)
         self._state = stream.State.start(self._setting)

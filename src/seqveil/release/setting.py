@@ -19,7 +19,8 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.kernel import Floats
+from seqveil.core.guarding.bounds import Opening
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
@@ -27,6 +28,8 @@ from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Schedule
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
+LINEAR = Opening()
+OPENINGS = {"linear": LINEAR, "constant": None}
 _ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
 OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
 
@@ -45,8 +48,11 @@ class Setting:
     `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
     `withhold`, the truth or nothing, never a wrong symbol; `blank`, what a release that says nothing costs, where it
-    may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end. The
-    ε of every release is infinite where "guarded" was given none: nothing is then promised about the whole sequence.
+    may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end;
+    `floor`, an ε for which every release is utility-optimised LDP too, whatever the model, with the symbols that the
+    secrets name as the sensitive ones; `opening`, how a secret's box opens with time where the length of its windows is
+    known (None: it is as wide from the start). The ε of every release is infinite where "guarded" was given none:
+    nothing is then promised about the whole sequence.
     """
 
     model: MarkovModel
@@ -61,6 +67,8 @@ class Setting:
     withhold: bool = False
     blank: float | None = None
     longest: int = LONGEST
+    floor: float | None = None
+    opening: Opening | None = LINEAR
 
     @classmethod
     def of(
@@ -78,8 +86,13 @@ class Setting:
         withhold: bool = False,
         blank: float | None = None,
         longest: int = LONGEST,
+        floor: float | None = None,
+        opening: str | Opening | None = "linear",
     ) -> Setting:
-        """A checked setting from what a person types: names, a period, a total, a batch size, secrets."""
+        """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
+
+        `opening` is "linear", "constant" or an `Opening`.
+        """
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
         costs = resolve(distortion, model.alphabet)
@@ -107,11 +120,12 @@ class Setting:
             epsilon = None if isinstance(epsilon, _Unsaid) else epsilon
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
         else:
-            if withhold or blank is not None or others:
-                raise InputError(f'withhold, blank and observers are for the mechanism "{mechanisms.guarded.name}"')
+            if withhold or blank is not None or others or floor is not None:
+                name = mechanisms.guarded.name
+                raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
         price = None if blank is None else float(blank)
-        kept = (declared, others, bool(withhold), price, longest)
+        kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
         if declared and made.in_batches:
             raise InputError(
@@ -137,6 +151,12 @@ class Setting:
         if not self.secrets:
             return None
         return Watches([self.model, *self.observers], self.secrets, self.longest, exact=not self.guards)
+
+    @cached_property
+    def sensitive(self) -> Ints:
+        """Codes of the symbols that the declared secrets name."""
+        named = [secret.named(self.model.alphabet) for secret in self.secrets]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
 
     @property
     def in_batches(self) -> bool:
@@ -166,6 +186,9 @@ class Setting:
                 "blank": self.blank,
                 "longest": self.longest,
             }
+        if self.guards:
+            opening = None if self.opening is None else [self.opening.start, self.opening.power]
+            told |= {"floor": self.floor, "opening": opening}
         return told | {"costs": _digest(self.distortion)} if costs else told
 
     @classmethod
@@ -242,6 +265,20 @@ def _check_guarded(
         raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
 
 
+def _floor(floor: float | None, rate: float) -> float | None:
+    if floor is not None and math.isfinite(rate):
+        raise InputError("a floor is for settings without epsilon: with one, every release is 2ε-LDP already")
+    return None if floor is None else mechanisms.check_epsilon(floor, "floor")
+
+
+def _opening(opening: str | Opening | None) -> Opening | None:
+    if isinstance(opening, Opening | None):
+        return opening
+    if opening not in OPENINGS:
+        raise InputError(f"expected opening as {' or '.join(OPENINGS)}, or an Opening; got something else")
+    return OPENINGS[opening]
+
+
 def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mechanism | BatchMechanism) -> float:
     """The ε of a release, on average."""
     if epsilon is None and budget.total is not None and budget.horizon is not None:
@@ -266,6 +303,8 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
         "withhold": saved["withhold"],
         "blank": saved["blank"],
         "longest": saved["longest"],
+        "floor": saved.get("floor"),
+        "opening": Opening(*saved["opening"]) if saved.get("opening") else None,
     }
 
 

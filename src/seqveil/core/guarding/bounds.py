@@ -6,47 +6,104 @@ Pr(v, X = x | y_<k) and π_v is the window's prior. So every promise is a row of
     Σ_x [m_v(x)/π_v - e^ε m_v'(x)/π_v'] Q(y|x) ≤ 0      for every label y.
 
 The rows *promised* are what integers are checked against. The rows *aimed* at are a little tighter, so that a solver's
-error and the rounding to integers stay within the promise; where the last release came to rest between the two, they
-are as loose as it takes for saying nothing to be allowed.
+error and the rounding to integers stay within the promise, and tighter still where a box opens with time; where the
+last release came to rest between the two, they are as loose as it takes for saying nothing to be allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, slack
-from seqveil.core.secrets import Guarded, Watches
+from seqveil.core.secrets import Guarded, Watch, Watches
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
-UNLIKELY = 1e-9  # symbols below this probability that may not be told as they are get a draw from what is released
+UNLIKELY = 1e-7  # symbols below this probability that may not be told as they are get a draw from what is released
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Boxes that open with time, for windows whose length is known: what is spent early is missed later.
+
+    At the first event of a window its odds may move by e^(start·ε), at the last by e^ε, and in between by
+    start + (1 - start)·t^power of ε, where t runs from 0 to 1. All that is public, so it costs nothing.
+
+    >>> Opening().shares(5).tolist(), Opening(1.0).shares(5).tolist()
+    ([0.5, 0.625, 0.75, 0.875, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0])
+    """
+
+    start: float = 0.5
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        for value, most in ((self.start, 1.0), (self.power, 100.0)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+                raise InputError(
+                    "a box opens from a start above 0 and at most 1, with a power above 0 and at most 100; got others"
+                )
+
+    def shares(self, length: int) -> Floats:
+        """Shares of ε for the events of a window."""
+        done = np.arange(length) / max(1, length - 1)
+        return np.asarray(self.start + (1.0 - self.start) * (done if self.power == 1.0 else done**self.power))
+
+    def aims(self, watch: Watch) -> Floats | None:
+        """The ε aimed at for every live window of a watch: all of it for windows that ended or whose end is unknown."""
+        plan = watch.ahead
+        if plan.family or plan.length == 1 or self.start == 1.0:
+            return None
+        events = np.clip(watch.step - watch.records.index * plan.length, 0, plan.length - 1)
+        return np.asarray(plan.aim * self.shares(plan.length)[events])
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Windows of secrets that are true or not, under the stream's own model: E's mass of each symbol, and a box."""
+
+    masses: Floats  # (W, n) Pr(E, X = x | y_<k)
+    low: Floats  # (W,) least weight that a label may have
+    high: Floats  # (W,) largest
+
+    def needs(self, belief: Floats) -> Floats:
+        """By how much the windows would be broken if all were told as it is: (W,)."""
+        over, under = self.masses - np.outer(self.high, belief), np.outer(self.low, belief) - self.masses
+        return np.asarray(np.maximum(over, 0.0).sum(1) + np.maximum(under, 0.0).sum(1))
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
     """Rows (I, n) with Σ_x row(x) Q(y|x) ≤ 0 for every label y, under a belief (n,).
 
-    `doubt` (I, n) is how far each number of the promised rows may be off. `possible` are the symbols that no observer
-    rules out; the others are never told. `box` is there for a single window of a single secret under a single model:
-    its weights and the box aimed at.
+    Each number of the promised rows is raised by as much as it may be off. `possible` are the symbols that no observer
+    rules out; the others are never told. `boxes` are there where all rows come from secrets that are true or not, under
+    the stream's own model.
     """
 
     belief: Floats
     promised: Floats
-    doubt: Floats
     aimed: Floats
     possible: NDArray[np.bool_]
-    box: tuple[Floats, float, float] | None = None
+    boxes: Boxes | None = None
 
     @classmethod
-    def of(cls, watches: Watches) -> Bounds:
-        """Of all live windows of all secrets, as every observer sees them."""
-        return cls.of_guarded(
-            [(belief, one) for belief, row in watches.weights(every=True) for one in row], watches.rows[0][0].belief
-        )
+    def of(cls, watches: Watches, opening: Opening | None = None) -> Bounds:
+        """Of all live windows of all secrets, as every observer sees them; `opening` is how boxes open with time."""
+        beliefs = [row[0].belief for row in watches.rows]
+        parts = [
+            _Promise.of(
+                belief, watch.masses, watch.records.prior, watch.ahead.aim, watch.secret.sides,
+                watch.ahead.error(watch.step), None if opening is None else opening.aims(watch),
+            )
+            for belief, row in zip(beliefs, watches.rows, strict=True) for watch in row
+        ]  # fmt: skip
+        return cls._of(parts, beliefs, beliefs[0])
 
     @classmethod
     def of_guarded(cls, promises: Sequence[tuple[Floats, Guarded]], belief: Floats) -> Bounds:
@@ -55,18 +112,33 @@ class Bounds:
         >>> weights, prior = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([[0.405, 0.595]])
         >>> belief = np.array([0.5, 0.5])
         >>> bounds = Bounds.of_guarded([(belief, Guarded(np.array([0]), weights, prior, 0.5, "both", 0.0))], belief)
-        >>> bounds.promised.shape, [round(edge, 5) for edge in bounds.box[1:]]
+        >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in (bounds.boxes.low, bounds.boxes.high)]
         ((2, 2), [0.4712, 0.70779])
         """
-        n = belief.size
-        parts = [_rows(seen, one) for seen, one in promises]
-        promised, doubt, aimed = (np.concatenate([np.zeros((0, n)), *(part[k] for part in parts)]) for k in range(3))
-        possible = np.logical_and.reduce([belief > 0.0, *(seen > 0.0 for seen, _ in promises)])
-        tight = [(seen, _tighter(one)) for seen, one in promises]
-        tight = [(seen, one[one.binding()]) for seen, one in tight]
-        binding = [(seen, one) for seen, one in tight if len(one)]
-        alone = len(binding) == 1 and len(binding[0][1]) == 1 and binding[0][1].is_box and binding[0][0] is belief
-        return cls(belief, promised, doubt, aimed, possible, _box(*binding[0]) if alone else None)
+        parts = (
+            _Promise.of(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
+            for seen, one in promises
+        )
+        return cls._of(parts, [belief, *(seen for seen, _ in promises)], belief)
+
+    @classmethod
+    def _of(cls, parts: Iterable[_Promise | None], beliefs: Sequence[Floats], own: Floats) -> Bounds:
+        binding = [part for part in parts if part is not None]
+        possible = own > 0.0
+        for seen in beliefs:
+            if seen is not own:
+                possible = possible & (seen > 0.0)
+        if not binding:
+            nothing = np.zeros((0, own.size))
+            return cls(own, nothing, nothing, possible)
+        promised, aimed = _joined([part.promised for part in binding]), _joined([part.aimed for part in binding])
+        boxes = None
+        if all(part.boxes is not None and part.belief is own for part in binding):
+            found = [part.boxes for part in binding if part.boxes is not None]
+            boxes = found[0] if len(found) == 1 else Boxes(*(
+                np.concatenate([getattr(one, name) for one in found]) for name in ("masses", "low", "high")
+            ))  # fmt: skip
+        return cls(own, promised, aimed, possible, boxes)
 
     def free(self) -> NDArray[np.bool_]:
         """Symbols that may be told as they are: alone on their label they keep every bound."""
@@ -76,36 +148,95 @@ class Bounds:
         """The same over the symbols that are told at all; the others are released by a draw from the marginal of these.
 
         A symbol that is released by that draw adds the same to every label, in proportion to the label's probability,
-        so that its rows may be shared out over the others by their belief.
+        so that its rows may be shared out over the others by their belief. To a box it adds what moves its edges.
         """
+        if self.belief.min() >= UNLIKELY and self.possible.all():
+            return self
         taken = self.possible & (self.free() | (self.belief >= UNLIKELY))
         if not taken.any():
             taken = self.belief == self.belief.max()
+        left_out = self.belief[~taken]
+        if not left_out.any():
+            return replace(self, possible=taken)
         belief = np.where(taken, self.belief, 0.0)
-        belief = belief / belief.sum()
+        total = belief.sum()
+        belief = belief / total
         rest = self.aimed[:, ~taken].sum(1)
         aimed = np.where(taken, self.aimed + np.multiply.outer(rest, belief), 0.0)
-        box = self.box if self.box is None or not self.belief[~taken].any() else None
-        return replace(self, belief=belief, aimed=aimed, possible=taken, box=box)
+        boxes = self.boxes
+        if boxes is not None:
+            mass, gone = boxes.masses[:, ~taken].sum(1), left_out.sum()
+            # over the symbols that are told, masses m/total and belief b/total: m + mass·b ≤ high (b + gone·b) …
+            masses = np.where(taken, boxes.masses, 0.0) / total
+            low, high = (edge * (1.0 + gone / total) - mass / total for edge in (boxes.low, boxes.high))
+            boxes = Boxes(masses, low, high)
+        return replace(self, belief=belief, aimed=aimed, possible=taken, boxes=boxes)
 
 
-def _tighter(one: Guarded) -> Guarded:
-    """The same promise with the ε that a solver aims at."""
-    room = max(TIGHTER * one.epsilon, 4 * (one.error + slack(one.weights.shape[2])))
-    return replace(one, epsilon=max(0.0, one.epsilon - room))
+def _joined(parts: list[Floats]) -> Floats:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _rows(belief: Floats, one: Guarded) -> tuple[Floats, Floats, Floats]:
-    """Promised rows, their doubt and the rows aimed at, of the windows that some symbol could break."""
-    tight = _tighter(one)
-    chosen = tight.binding()
-    (plus, minus), (up, down) = one[chosen].two_sides(), tight[chosen].two_sides()
-    aimed = belief * (up - down)
-    aimed = aimed - np.multiply.outer(np.maximum(aimed.sum(1), 0.0), belief / belief.sum())
-    return belief * (plus - minus), belief * (plus + minus) * (2 * one.error + slack(belief.size)), aimed
+@dataclass(frozen=True, eq=False)
+class _Promise:
+    """The rows of one secret under one model, of the windows that some symbol could break."""
+
+    belief: Floats
+    promised: Floats
+    aimed: Floats
+    boxes: Boxes | None
+
+    @classmethod
+    def of(
+        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
+        aims: Floats | None = None,
+    ) -> _Promise | None:  # fmt: skip
+        """From Pr(v, X = x | y_<k) (W, V, n) and the priors (W, V); None where no symbol, told as it is, breaks it.
+
+        `epsilon` is what is promised, `aims` (W,) what is aimed at where that is less.
+        """
+        n, values = belief.size, prior.shape[1]
+        room = max(TIGHTER * epsilon, 4 * (error + slack(n)))
+        grown: Any = math.exp(max(0.0, epsilon - room))
+        if aims is not None:
+            grown = np.minimum(grown, np.exp(aims))[:, None, None]
+        first, second = _PAIRS["up" if sides == "up" else values] if values < 3 else _pairs(values)
+        everywhere = bool(prior.all())
+        lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[:, :, None]
+        plus, minus = lifts[:, first], lifts[:, second]
+        if not everywhere:  # a value of prior 0 cannot occur and bounds nothing
+            bounded = ((prior[:, first] > 0.0) & (prior[:, second] > 0.0))[:, :, None]
+            plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
+        aimed = plus - grown * minus  # (W, pairs, n)
+        chosen = np.flatnonzero(aimed.reshape(len(prior), -1).max(1, initial=0.0) > 0.0)
+        if not chosen.size:
+            return None
+        if chosen.size < len(prior):
+            plus, minus, aimed, masses, prior = (part[chosen] for part in (plus, minus, aimed, masses, prior))
+            grown = grown if aims is None else grown[chosen]
+        minus = math.exp(epsilon) * minus
+        promised = (plus - minus) + (2 * error + slack(n)) * (plus + minus)
+        boxes = _boxes(masses[:, 1], prior, grown, sides, belief) if values == 2 else None
+        promised, aimed = promised.reshape(-1, n), aimed.reshape(-1, n)
+        over = aimed.sum(1)
+        if over.max() > 0.0:  # as loose as it takes for saying nothing to be allowed
+            aimed = aimed - np.multiply.outer(np.maximum(over, 0.0), belief / belief.sum())
+        return cls(belief, promised, aimed, boxes)
 
 
-def _box(belief: Floats, one: Guarded) -> tuple[Floats, float, float]:
-    weights = one.sigma[0]
-    mean = float(belief @ weights) / float(belief.sum())
-    return weights, min(float(one.low[0]), mean), max(float(one.high[0]), mean)
+# pairs (v, v') whose ratio Pr(y|v)/Pr(y|v') is bounded, as two lists
+_PAIRS: dict[object, tuple[list[int], list[int]]] = {"up": ([1], [0]), 2: ([1, 0], [0, 1])}
+
+
+def _pairs(values: int) -> tuple[list[int], list[int]]:
+    both = [(one, two) for one in range(values) for two in range(values) if one != two]
+    return [one for one, _ in both], [two for _, two in both]
+
+
+def _boxes(masses: Floats, prior: Floats, grown: Any, sides: str, belief: Floats) -> Boxes:
+    """The boxes of windows whose odds may be e^aim = `grown` times the prior ones, wide enough for saying nothing."""
+    factor = np.ravel(grown)
+    mean, no, yes = masses.sum(1) / belief.sum(), prior[:, 0], prior[:, 1]
+    high = yes * factor / (yes * factor + no)
+    low = yes / (yes + no * factor) if sides == "both" else np.zeros(len(mean))
+    return Boxes(masses, np.minimum(low, mean), np.maximum(high, mean))

@@ -24,170 +24,280 @@ labels, or on low ones: their mean then rises or falls towards that of everythin
 cover is shared out so that all its labels have the mean of the group.
 
 *Closed form.* In (1) and (2) the gain of a high symbol grows with σ, that of a low one with -σ, and free symbols come
-after them in the same orders: so some mass u off the top and v off the bottom is moved, in the order of σ. Both sides
-of (1) and (2) are then concave, piecewise linear functions of u plus one of v, and the least u + v lies at a corner of
-one of them or where both are tight: a sort and a few interpolations, O(n log n).
+after them in the same orders: so some mass u off the top and v off the bottom is moved, in the order of σ. What u and v
+gain for each need are concave functions, so for each need the least v for a given u, and with it the total, is a convex
+function of u. The total for one need alone is least where the symbols furthest from its bound are moved first, on
+either side. Where that meets the other need too, it is the optimum. Where neither does, the larger of the two convex
+functions is least between their own least points, and there the one rises while the other falls: both needs are met
+exactly where they cross. A sort, two cumulative sums and a search, O(n log n).
+
+*Form.* What is moved off the top goes to labels by one law, whichever symbol it comes from, and so does what is moved
+off the bottom. At most two symbols are moved in part. So the table has a handful of different rows, besides those of
+symbols that are told as they are.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 
 NEVER = 1e-12  # relative excess of a need over all there is that is rounding, not a need
-HIGH, FREE, LOW = 0, 1, 2
+NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are told as
+HIGH, FREE, LOW = 2, 1, 0
+_STEPS = 200  # of the search for where both needs are met; about ten are taken
+_NEAR = 1e-13
+_FEW = 500  # symbols up to which lists are quicker to search than arrays
+_Gains = tuple[tuple[Sequence[float], Sequence[float]], tuple[Sequence[float], Sequence[float]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """Masses β(x) Q(y|x) by groups of labels: told(x) of x is told as it is, moved(g, x) of it goes to group g.
-
-    What goes to a group is spread over its labels by share(g, y), which sums to one over each group in use.
-    """
+    """Masses β(x) Q(y|x): told(x) of x is told as it is, the rest goes to labels by the law of the end it comes off."""
 
     told: Floats  # (n,)
-    moved: Floats  # (3, n)
-    share: Floats  # (3, n)
+    moved: Floats  # (2, n) off the bottom, off the top
+    laws: Floats  # (2, n) of the labels that either goes to; each sums to one where it is in use
 
     @property
     def error(self) -> float:
         """Probability of a wrong symbol; a symbol that comes back to its own label is not wrong."""
-        return float((self.moved * (1.0 - self.share)).sum())
+        return float((self.moved * (1.0 - self.laws)).sum())
 
-    def joint(self) -> Any:
-        """β(x) Q(y|x) as a sparse table (n, n): most symbols go nowhere but to their own label."""
-        from scipy import sparse
-
-        return sparse.diags_array(self.told).tocsr() + sparse.csr_array(self.moved.T) @ sparse.csr_array(self.share)
+    def joint(self) -> Floats:
+        """β(x) Q(y|x) written out: (n, n)."""
+        return np.asarray(np.diag(self.told) + self.moved.T @ self.laws)
 
 
 def pooled(belief: Floats, weights: Floats, lo: float, hi: float) -> Pooled:
     """The kernel of least error for one secret.
 
     >>> made = pooled(np.array([0.5, 0.5]), np.array([0.19, 1.0]), 0.360886, 0.754355)
-    >>> round(made.error, 5), (made.joint().toarray() / 0.5).round(4).tolist()
+    >>> round(made.error, 5), (made.joint() / 0.5).round(4).tolist()
     (0.26589, [[0.6391, 0.3609], [0.1709, 0.8291]])
     """
-    top, bottom = _orders(weights, lo, hi)
-    off_top, off_bottom = least_moved(belief, weights, lo, hi, top, bottom)
-    from_top, from_bottom = _taken(belief, top, off_top), _taken(belief, bottom, off_bottom)
-    over = np.maximum(from_top + from_bottom - belief, 0.0)  # rounding, where both ends meet
-    from_bottom = from_bottom - over
-    told = np.maximum(belief - from_top - from_bottom, 0.0)
-    group = np.where(weights > hi, HIGH, np.where(weights < lo, LOW, FREE))
-    moved = _placed(told, from_bottom, from_top, weights, group, (lo, hi))
-    return Pooled(told, moved, _shares(told, moved, weights, group, (lo, hi)))
-
-
-def least_moved(belief: Floats, weights: Floats, lo: float, hi: float, top: Ints, bottom: Ints) -> tuple[float, float]:
-    """The masses u off the top and v off the bottom that are moved."""
-    over, under = weights - hi, lo - weights
-    need = float((belief * np.maximum(over, 0.0)).sum()), float((belief * np.maximum(under, 0.0)).sum())
-    if need[0] <= 0.0 and need[1] <= 0.0:
-        return 0.0, 0.0
-    u, *up = _curves(belief, top, (np.maximum(over, 0.0), np.maximum(-under, 0.0)))
-    v, *down = _curves(belief, bottom, (np.maximum(-over, 0.0), np.maximum(under, 0.0)))
-
-    def rest(off: Floats, which: int) -> Floats:
-        """The least v that meets one need once `off` is off the top."""
-        return _reached(v, down[which], need[which] - np.interp(off, u, up[which]))
-
-    corners = np.concatenate([u, *(_reached(u, up[k], need[k] - down[k]) for k in (0, 1))])
-    off = np.unique(corners[np.isfinite(corners)])
-    gap = _difference(rest(off, 0), rest(off, 1))
-    turn = np.flatnonzero(gap[:-1] * gap[1:] < 0.0)  # both needs are met exactly between these corners
-    part = gap[turn] / (gap[turn] - gap[turn + 1])
-    off = np.concatenate([off, off[turn] + part * (off[turn + 1] - off[turn])])
-    left = np.maximum(rest(off, 0), rest(off, 1))
-    best = int((off + left).argmin())
-    return float(off[best]), float(left[best])
-
-
-def _orders(weights: Floats, lo: float, hi: float) -> tuple[Ints, Ints]:
-    """Symbols that may cover low labels, the highest first, and those that may cover high labels, the lowest first."""
     order = np.argsort(weights, kind="stable")
-    ranked = weights[order]
-    return order[ranked > lo][::-1], order[ranked < hi]
+    line = _Line(belief[order], weights[order], lo, hi)
+    told, moved = line.apart(*line.least_moved())
+    laws = line.laws(told, moved)
+    back = np.empty_like(order)
+    back[order] = np.arange(order.size)
+    return Pooled(told[back], moved[:, back], laws[:, back])
 
 
-def _curves(belief: Floats, order: Ints, gains: tuple[Floats, Floats]) -> tuple[Floats, Floats, Floats]:
-    """Mass moved so far in this order, and what it gains for either need: corners of concave functions."""
-    mass = belief[order]
-    parts = (mass, mass * gains[0][order], mass * gains[1][order])
-    return tuple(np.concatenate([[0.0], np.cumsum(part)]) for part in parts)  # type: ignore[return-value]
+class _Line:
+    """The symbols in the order of their weights: low ones, free ones, high ones."""
+
+    def __init__(self, belief: Floats, weights: Floats, lo: float, hi: float) -> None:
+        self.belief, self.weights, self.lo, self.hi = belief, weights, lo, hi
+        self.first, self.last = int(weights.searchsorted(lo, "left")), int(weights.searchsorted(hi, "right"))
+        self.secret = belief * weights
+        self.over, self.under = self.secret - hi * belief, lo * belief - self.secret
+
+    def least_moved(self) -> tuple[float, float]:
+        """The masses v off the bottom and u off the top that are moved."""
+        need = float(self.over[self.last :].sum()), float(self.under[: self.first].sum())
+        alone = [self._for_one(k, need[k]) for k in (0, 1) if need[k] > 0.0]
+        if not alone:
+            return 0.0, 0.0
+        if len(alone) == 1:
+            return alone[0]
+        up, down = self._from_top(), self._from_bottom()
+
+        def rest(off: float, which: int) -> float:
+            """The least v that meets one need once `off` is off the top."""
+            return _reached(*down[which], need[which] - _at(off, *up[which]))
+
+        for k in (0, 1):
+            v, u = alone[k]
+            if rest(u, 1 - k) <= v * (1 + NEVER):
+                return v, u
+        u = _crossing(lambda off: (rest(off, 0), rest(off, 1)), alone[0][1], alone[1][1])
+        return max(rest(u, 0), rest(u, 1)), u
+
+    def _for_one(self, which: int, need: float) -> tuple[float, float]:
+        """(v, u) of the least v + u that meets one need alone: what is furthest from its bound is moved first."""
+        gains = np.abs(self.under if which else self.over)
+        bound = self.lo if which else self.hi
+        order = (-np.abs(self.weights - bound)).argsort(kind="stable")
+        reached = np.cumsum(gains[order])
+        whole = min(int(reached.searchsorted(need)), order.size - 1)
+        taken, last = order[:whole], int(order[whole])
+        before = float(reached[whole - 1]) if whole else 0.0
+        gain = float(gains[last])
+        part = float(self.belief[last]) * (min(1.0, max(0.0, need - before) / gain) if gain > 0.0 else 1.0)
+        off_top = self.weights[taken] > bound
+        masses = self.belief[taken]
+        top = float(masses[off_top].sum())
+        bottom = float(masses[~off_top].sum())
+        return (bottom, top + part) if self.weights[last] > bound else (bottom + part, top)
+
+    def _from_top(self) -> _Gains:
+        """Mass off the top, and what it gains for either need: corners of concave functions."""
+        begin = int(self.weights.searchsorted(self.lo, "right"))
+        mass, first, second = (
+            _running(part[begin:][::-1]) for part in (self.belief, np.maximum(self.over, 0.0), -self.under)
+        )
+        return (mass, first), (mass, second)
+
+    def _from_bottom(self) -> _Gains:
+        end = int(self.weights.searchsorted(self.hi, "left"))
+        mass, first, second = (
+            _running(part[:end]) for part in (self.belief, -self.over, np.maximum(self.under, 0.0))
+        )
+        return (mass, first), (mass, second)
+
+    def apart(self, off_bottom: float, off_top: float) -> tuple[Floats, Floats]:
+        """Masses told as they are (n,), and moved off the bottom and off the top (2, n)."""
+        moved = np.zeros((2, self.belief.size))
+        up, down = self.belief[::-1], moved[1, ::-1]
+        if off_top > 0.0:
+            _take(up, off_top, down, int(self.weights.size - self.weights.searchsorted(self.lo, "right")))
+        if off_bottom > 0.0:
+            left = self.belief - moved[1]  # where both ends meet
+            _take(left, off_bottom, moved[0], int(self.weights.searchsorted(self.hi, "left")))
+        told = self.belief - moved[0] - moved[1]
+        told[told < 0.0] = 0.0
+        return told, moved
+
+    def laws(self, told: Floats, moved: Floats) -> Floats:
+        """The laws of labels, (2, n), by which what is off the bottom and off the top is spread."""
+        laws = np.zeros((2, told.size))
+        low, high = (_Part(float(part.sum()), float((part * self.weights).sum())) for part in moved)
+        if low.mass + high.mass <= 0.0:
+            return laws
+        groups = slice(0, self.first), slice(self.first, self.last), slice(self.last, None)
+        secret = told * self.weights
+        held = [_Part(float(told[group].sum()), float(secret[group].sum())) for group in groups]
+        gets = self._placed(held, low, high)
+        for g, group in enumerate(groups):
+            one, two = gets[0].get(g, 0.0), gets[1].get(g, 0.0)
+            cover = _Part(one * low.mass + two * high.mass, one * low.secret + two * high.secret)
+            if cover.mass > 0.0 and held[g].mass > 0.0:
+                spread = self._shares(told[group], self.weights[group], g, held[g], cover)
+                laws[0, group], laws[1, group] = one * spread, two * spread
+        return laws
+
+    def _placed(self, held: list[_Part], low: _Part, high: _Part) -> tuple[dict[int, float], dict[int, float]]:
+        """What shares of the masses off the bottom and off the top go to which group: where they are needed, as much
+        as leaves these labels inside the box, and what would be too much to a third group."""
+        lo, hi = self.lo, self.hi
+        up, down = held[HIGH], held[LOW]
+        phi, psi = _most(low.under(lo), up.over(lo), up.mass), _most(high.over(hi), down.under(hi), down.mass)
+        least_phi = _least(up.over(hi), low.under(hi), up.mass)
+        least_psi = _least(down.under(lo), high.over(lo), down.mass)
+        sinks = _sink(held, FREE, LOW, HIGH), _sink(held, FREE, HIGH, LOW)
+        if sinks[0] == sinks[1]:
+            sink = held[sinks[0]]
+            excess = sink.over(hi) - (1 - phi) * low.under(hi) + (1 - psi) * high.over(hi)
+            if excess > 0.0 and low.under(hi) > 0.0:
+                phi = max(least_phi, phi - excess / low.under(hi))
+            lack = sink.under(lo) + (1 - phi) * low.under(lo) - (1 - psi) * high.over(lo)
+            if lack > 0.0 and high.over(lo) > 0.0:
+                psi = max(least_psi, psi - lack / high.over(lo))
+        return _two(HIGH, phi, sinks[0]), _two(LOW, psi, sinks[1])
+
+    def _shares(self, own: Floats, weights: Floats, group: int, held: _Part, cover: _Part) -> Floats:
+        """How what goes to a group is spread over its labels: each ends up inside the box."""
+        if group == FREE:
+            # towards the bound that the cover draws to, as far as each label may go
+            middle = cover.secret / cover.mass
+            bound = self.hi if middle > self.hi else self.lo if middle < self.lo else None
+            room = own if bound is None else own * np.abs(weights - bound)
+            large = np.where(own >= NEGLIGIBLE, room, 0.0)
+            room = large if large.any() else room
+        else:
+            mean = (held.secret + cover.secret) / (held.mass + cover.mass)
+            room = own * np.abs(weights - mean)
+        total = float(room.sum())
+        return np.asarray(room / total if total > 0.0 else own / held.mass)
 
 
-def _reached(mass: Floats, gain: Floats, need: Floats) -> Floats:
-    """The least mass whose gain meets each need; infinite where none does."""
-    end = int(np.searchsorted(gain, gain[-1])) + 1  # from here on it gains nothing
-    found = np.interp(need, gain[:end], mass[:end])
-    return np.where(need <= 0.0, 0.0, np.where(need > gain[-1] * (1 + NEVER) + NEVER**1.25, np.inf, found))
-
-
-def _difference(first: Floats, second: Floats) -> Floats:
-    """first - second, 0 where either is infinite."""
-    both = np.isfinite(first) & np.isfinite(second)
-    return np.where(both, first, 0.0) - np.where(both, second, 0.0)
-
-
-def _taken(belief: Floats, order: Ints, mass: float) -> Floats:
-    """The first `mass` of the belief in this order, symbol by symbol."""
-    taken = np.zeros_like(belief)
-    held = belief[order]
-    taken[order] = np.clip(mass - (np.cumsum(held) - held), 0.0, held)
-    return taken
-
-
-def _placed(
-    told: Floats, from_bottom: Floats, from_top: Floats, weights: Floats, group: Ints, box: tuple[float, float]
-) -> Floats:
-    """Where the moved masses go, (3, n): to the labels they cover, and what would be too much to a third group."""
-    lo, hi = box
-    held = np.array([told[group == g].sum() for g in (HIGH, FREE, LOW)])
-    up, down = _Part.of(told, weights, group == HIGH), _Part.of(told, weights, group == LOW)
-    low, high = _Part.of(from_bottom, weights), _Part.of(from_top, weights)
-    # shares of the two covers that go where they are needed: the most that leaves these labels inside the box
-    phi, psi = _most(low.under(lo), up.over(lo), held[HIGH]), _most(high.over(hi), down.under(hi), held[LOW])
-    least_phi = _least(up.over(hi), low.under(hi), held[HIGH])
-    least_psi = _least(down.under(lo), high.over(lo), held[LOW])
-    sinks = _sink(held, FREE, LOW, HIGH), _sink(held, FREE, HIGH, LOW)
-    if sinks[0] == sinks[1]:
-        sink = _Part.of(told, weights, group == sinks[0])
-        excess = sink.over(hi) - (1 - phi) * low.under(hi) + (1 - psi) * high.over(hi)
-        if excess > 0.0 and low.under(hi) > 0.0:
-            phi = max(least_phi, phi - excess / low.under(hi))
-        lack = sink.under(lo) + (1 - phi) * low.under(lo) - (1 - psi) * high.over(lo)
-        if lack > 0.0 and high.over(lo) > 0.0:
-            psi = max(least_psi, psi - lack / high.over(lo))
-    moved = np.zeros((3, told.size))
-    moved[HIGH] += phi * from_bottom
-    moved[sinks[0]] += (1 - phi) * from_bottom
-    moved[LOW] += psi * from_top
-    moved[sinks[1]] += (1 - psi) * from_top
-    return moved
-
-
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """Some mass and the mass of E in it."""
 
     mass: float
     secret: float
-
-    @classmethod
-    def of(cls, masses: Floats, weights: Floats, where: Floats | bool = True) -> _Part:
-        some = np.where(where, masses, 0.0)
-        return cls(float(some.sum()), float((some * weights).sum()))
 
     def over(self, bound: float) -> float:
         return self.secret - bound * self.mass
 
     def under(self, bound: float) -> float:
         return bound * self.mass - self.secret
+
+
+def _take(masses: Floats, total: float, taken: Floats, end: int) -> None:
+    """Fill `taken` with the first `total` of the masses, from the first `end` of them alone.
+
+    A little that would be left of the last one is taken too: it would be a label that rounding may spoil.
+    """
+    running = np.cumsum(masses[:end])
+    whole = int(running.searchsorted(total))
+    taken[:whole] = masses[:whole]
+    if whole < end:
+        part = total - float(running[whole - 1]) if whole else total
+        left = float(masses[whole]) - part
+        taken[whole] = masses[whole] if left < NEGLIGIBLE else part
+
+
+def _running(parts: Floats) -> Sequence[float]:
+    """0 and all partial sums."""
+    sums = np.zeros(parts.size + 1)
+    np.cumsum(parts, out=sums[1:])
+    return sums.tolist() if sums.size <= _FEW else sums  # type: ignore[return-value]
+
+
+def _at(place: float, along: Sequence[float], values: Sequence[float]) -> float:
+    """A piecewise linear function given by its corners; flat beyond them."""
+    k = bisect_left(along, place)
+    if k == 0 or k >= len(along):
+        return float(values[0 if k == 0 else -1])
+    part = (place - along[k - 1]) / (along[k] - along[k - 1])
+    return float(values[k - 1] + part * (values[k] - values[k - 1]))
+
+
+def _reached(mass: Sequence[float], gain: Sequence[float], need: float) -> float:
+    """The least mass whose gain meets a need; infinite where none does."""
+    if need <= 0.0:
+        return 0.0
+    if need > gain[-1] * (1 + NEVER) + NEVER**1.25:
+        return math.inf
+    return _at(min(need, gain[-1]), gain, mass)
+
+
+def _crossing(both: Callable[[float], tuple[float, float]], one: float, two: float) -> float:
+    """Where two functions of u are equal: at `one` the second is the larger, at `two` the first.
+
+    They are straight but for a few corners, so the chord finds it soon; an end that stays twice is given half its weight, so
+    that the other end moves too.
+    """
+    left, right = _difference(*both(one)), _difference(*both(two))
+    moved = 0  # which end moved last
+    for _ in range(_STEPS):
+        if abs(two - one) <= _NEAR * (abs(one) + abs(two)):
+            break
+        chord = math.isfinite(left) and math.isfinite(right) and right > left
+        middle = one - left * (two - one) / (right - left) if chord else 0.5 * (one + two)
+        gap = _difference(*both(middle))
+        if abs(gap) <= _NEAR * middle:
+            return middle
+        if gap < 0.0:
+            one, left, right = middle, gap, right if moved >= 0 else 0.5 * right
+        else:
+            two, right, left = middle, gap, left if moved <= 0 else 0.5 * left
+        moved = -1 if gap < 0.0 else 1
+    return one if max(both(one)) < math.inf else two
+
+
+def _difference(first: float, second: float) -> float:
+    """first - second; 0 where both are infinite."""
+    return 0.0 if first == second else first - second
 
 
 def _most(harm: float, room: float, held: float) -> float:
@@ -204,25 +314,11 @@ def _least(need: float, help: float, held: float) -> float:
     return 1.0 if need >= help else need / help
 
 
-def _sink(held: Floats, *groups: int) -> int:
+def _sink(held: list[_Part], *groups: int) -> int:
     """The first of these groups that has labels."""
-    return next((g for g in groups if held[g] > 0.0), groups[0])
+    return next((g for g in groups if held[g].mass > 0.0), groups[0])
 
 
-def _shares(told: Floats, moved: Floats, weights: Floats, group: Ints, box: tuple[float, float]) -> Floats:
-    """How what goes to a group is spread over its labels, (3, n): each ends up inside the box."""
-    share = np.zeros((3, told.size))
-    for g in (HIGH, FREE, LOW):
-        own, cover = np.where(group == g, told, 0.0), _Part.of(moved[g], weights)
-        if cover.mass <= 0.0:
-            continue
-        middle, at = cover.secret / cover.mass, _Part.of(own, weights)
-        mean = (at.secret + cover.secret) / (at.mass + cover.mass)
-        if g == FREE:
-            # towards the bound that the cover draws to, as far as each label may go
-            bound = box[1] if middle > box[1] else box[0] if middle < box[0] else None
-            room = own if bound is None else own * np.abs(weights - bound)
-        else:
-            room = own * np.abs(weights - mean)
-        share[g] = room / room.sum() if room.sum() > 0.0 else own / at.mass
-    return share
+def _two(group: int, share: float, sink: int) -> dict[int, float]:
+    """A share to a group and the rest to another, which may be the same."""
+    return {group: 1.0} if group == sink else {group: share, sink: 1.0 - share}

@@ -101,6 +101,22 @@ class Secret:
         machine, clock = self._machine(model.alphabet)
         return Compiled(self, machine, clock, model.n)
 
+    def named(self, alphabet: Symbols) -> Codes:
+        """Codes of the symbols that the secret names: the sensitive ones, where some are to be told apart.
+
+        >>> from seqveil.core.alphabet import Alphabet
+        >>> visit("a", then=["b", "c"]).named(Alphabet(["c", "a", "b", "d"])).tolist()
+        [0, 1, 2]
+        """
+        if self.kind == "joint":
+            return np.unique(np.concatenate([part.named(alphabet) for part in self.parts]))
+        if self.kind == "pattern":
+            found = [code_of_text(name, alphabet) for name in expression.names(expression.parsed(self.text))]
+            return np.unique(np.array(found, np.int64))
+        if self.circle:
+            return codes_within(self.circle, alphabet)
+        return codes_of((*self.values, *self.then), alphabet)
+
     def _machine(self, alphabet: Symbols) -> tuple[Automaton, Codes]:
         """The automaton over letters x + n·clock[t mod period], and the clock."""
         n = alphabet.n

@@ -111,6 +111,9 @@ class Watch:
             law = np.concatenate(laws)[left] if laws else np.zeros((0, plan.values, self.model.size))
         else:
             current = self.step // plan.length
+            if not plan.repeats and len(now) and len(index):  # one window, and it is in progress
+                table = plan.inside.at(plan.length - 1 - self.step)
+                return plan.shown((table * now).sum(1)[None])
             parts = [filtering.clear(self.ended)]
             if current in index:
                 table = plan.inside.at(plan.length - 1 - self.step % plan.length)

@@ -1,0 +1,411 @@
+"""From what must hold of a release to an integer table of which it holds.
+
+*What must hold* are linear bounds on every label (`bounds.Bounds`). The table is solved for bounds a little tighter
+than those promised, rounded to integers that sum to 2**62, and checked from these integers (`tables.Table`). A table
+that does not pass is mixed with its own marginal, which draws every label towards the average of all, and that average
+is inside. Mixed wholly it is the constant release, whose columns say nothing: it always passes, so there is always
+something to release.
+
+A solver may leave labels of next to no mass that keep to nothing; once drawn, such a label would break any promise.
+They are dropped first, and what they held is spread as the rest of its row is.
+
+*Several windows.* A table that is best for one window alone and keeps all others is best for all of them: so the closed
+form is tried for the windows that would be broken most, and the program is for what is left.
+
+*With an ε for every release as well*, every lift within e^±ε is a row of the same program for small alphabets. For
+larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε
+alone is mixed until the secrets are kept, and the better of the two is taken. Both mixtures keep both promises; neither
+is the optimum of the two together. Where all that is dearer than one constant release, that is made.
+
+*With a floor*, every release is utility-optimised LDP, whatever the model (Murakami and Kawamoto, USENIX Security
+2019): a label either belongs to one symbol that is not sensitive, or every symbol comes out there, with probabilities
+within e^floor of each other. Which labels are of the second kind is chosen beforehand, from what is public: those of
+the sensitive symbols and of symbols that may not be told as they are. The rest is a linear program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.guarding import program
+from seqveil.core.guarding.bounds import Bounds
+from seqveil.core.guarding.pools import NEGLIGIBLE, pooled
+from seqveil.core.guarding.tables import WRITABLE, Draft, Table, constant
+from seqveil.core.kernel import Floats, Ints, mix, usable
+from seqveil.core.mechanisms import optimal
+from seqveil.core.symbols import WITHHELD
+
+MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
+SMALL = 160  # symbols up to which the program is over all of them
+SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
+TRIED = 3  # windows whose own best table is tried for all
+TINY = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """Utility-optimised LDP for every release: its ε, and the codes of the symbols that are sensitive."""
+
+    epsilon: float
+    sensitive: Ints
+
+
+def guarded(
+    bounds: Bounds,
+    distortion: Distortion,
+    blank: float | None = None,
+    lies: bool = True,
+    epsilon: float | None = None,
+    floor: Floor | None = None,
+) -> Table:
+    """The table of least expected cost whose every label keeps to the bounds, checked from its integers.
+
+    Parameters:
+
+    - `blank`: the price of a release that says nothing; none: not allowed;
+    - `lies`: whether a wrong symbol may be released at all; without, it is the truth or nothing;
+    - `epsilon`: what every lift has to be within as well; none: no such bound;
+    - `floor`: utility-optimised LDP for every release; none: no such bound.
+
+    >>> from seqveil.core.distortion import hamming
+    >>> from seqveil.core.secrets import Guarded
+    >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
+    >>> secret = Guarded(np.array([0]), weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
+    >>> made = guarded(Bounds.of_guarded([(belief, secret)], belief), hamming())
+    >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
+    (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
+    """
+    work = _Work(bounds, distortion, blank, lies, epsilon, floor)
+    nothing_to_keep = not len(bounds.aimed)
+    plain = nothing_to_keep or (blank is None and distortion.is_hamming)
+    if lies and plain and epsilon is None and floor is None:
+        made = work.in_closed_form()
+        if made is not None:
+            return made
+    tables = [work.checked(draft) for draft in work.drafts()]
+    best = min(tables, key=lambda one: one.error)
+    return replace(best, bound=min(max(one.bound for one in tables), best.error))
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """One call of `guarded`."""
+
+    bounds: Bounds
+    distortion: Distortion
+    blank: float | None
+    lies: bool
+    epsilon: float | None
+    floor: Floor | None
+
+    def in_closed_form(self) -> Table | None:
+        """The best table for one window, where it keeps all the others too."""
+        bounds = self.bounds.told_apart()
+        if not len(bounds.aimed):
+            return self._passing(_pooled(bounds, None))
+        if bounds.boxes is None:
+            return None
+        windows = np.zeros(1, np.int64)
+        if bounds.boxes.high.size > 1:
+            windows = np.argsort(-bounds.boxes.needs(bounds.belief), kind="stable")[:TRIED]
+        for window in windows.tolist():
+            draft = _pooled(bounds, window)
+            made = None if draft is None else self._passing(draft)
+            if made is not None:
+                return made
+        return None
+
+    def _passing(self, draft: Draft | None) -> Table | None:
+        if draft is None:
+            return None
+        made = Table.of(draft, self.bounds.belief, self.distortion, self.blank)
+        return made if made.keeps(self.bounds) else None
+
+    def drafts(self) -> list[Draft]:
+        """Tables in floats, the best first; the last says nothing."""
+        bounds, n = self.bounds, self.bounds.belief.size
+        if self.floor is not None:
+            return self._floored(self.floor)
+        said = constant(n, self._guess(bounds.possible))
+        if not self.lies:
+            return [_truth_or_nothing(bounds, 1.0 if self.blank is None else self.blank), said]
+        if self.epsilon is None:
+            return [self._programmed(bounds.told_apart(), None) or said, said]
+        if n <= SMALL_WITH_EPSILON:
+            found = self._programmed(bounds.told_apart(), self.epsilon)
+            return [said] if found is None else [found, said]
+        if n**2 > WRITABLE:
+            raise InputError(
+                f"an ε for every release beside declared secrets is for at most {int(WRITABLE**0.5)} symbols, got "
+                f"{n}; leave epsilon out, or use a coarser alphabet"
+            )
+        alone = self._programmed(bounds.told_apart(), None)
+        return [*([] if alone is None else [alone]), said, _best_for(self.epsilon, bounds, self.distortion)]
+
+    def _guess(self, allowed: NDArray[np.bool_]) -> int:
+        """The label that costs least if it is released whatever the truth is."""
+        if not self.lies:
+            return WITHHELD
+        return int(self.distortion.best_guess(np.where(allowed, self.bounds.belief, 0.0)[None])[0])
+
+    def checked(self, draft: Draft) -> Table:
+        """The table in integers that keep to what is promised, mixed as much as it takes."""
+        for one in self._mixtures(draft):
+            made = Table.of(one, self.bounds.belief, self.distortion, self.blank)
+            if (
+                made.keeps(self.bounds)
+                and (self.epsilon is None or made.within(self.epsilon))
+                and (self.floor is None or made.floored(self.floor.epsilon, self.floor.sensitive))
+            ):
+                return made
+        raise GuaranteeError(
+            "no release keeps to the declared secrets, not even one that says nothing; nothing was released; please "
+            "report the model and the secrets"
+        )
+
+    def _mixtures(self, draft: Draft) -> Iterator[Draft]:
+        """The table, then mixed more and more with one row for all, and at last that row alone."""
+        yield draft
+        if self.epsilon is not None and draft.kinds.size * draft.outputs.size <= WRITABLE:
+            law = self.bounds.belief / self.bounds.belief.sum()
+            within = usable(self.epsilon, law.size) * (1 - 1e-9)
+            draft = _written_out(draft, mix(draft.full()[None], law[None], within)[0])
+            yield draft
+        law = draft.law(self.bounds.belief)
+        for share in MIXES:
+            yield draft.mixed(share, law)
+        n, label = draft.kinds.size, int(law.argmax())
+        if self.floor is None:
+            shared, nothing = np.arange(draft.outputs.size), np.zeros(n, np.int64)
+            yield Draft(draft.outputs, nothing, np.zeros(1), shared, law[None], -np.inf, law)
+        yield constant(n, int(draft.outputs[label]))
+
+    def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
+        """The program over all symbols of a small alphabet; else over those not free and their likeliest cover."""
+        belief, free, blank = bounds.belief, bounds.free(), self.blank
+        symbols = np.flatnonzero(bounds.possible)
+        whole = symbols.size <= SMALL
+        if not whole:
+            symbols = _not_free_and_cover(bounds, free)
+        labels = symbols
+        if labels.size > SMALL:
+            labels = np.sort(labels[np.argsort(-belief[labels], kind="stable")[:SMALL]])
+        cost = self.distortion.between(symbols[:, None], labels[None, :])
+        if blank is not None:
+            cost = np.column_stack([cost, np.full(symbols.size, blank)])
+            labels = np.append(labels, WITHHELD)
+        rows = bounds.aimed[:, symbols]
+        if epsilon is not None:
+            rows = np.concatenate([rows, _lifts(belief[symbols], usable(epsilon, belief.size) - 1e-9)])
+        try:
+            found = program.solve(belief[symbols], cost, rows)
+        except program.Unsolved:
+            return None
+        pure = bounds.possible & free if epsilon is None else np.zeros_like(free)
+        return _without_residue(bounds, pure, symbols, labels, found.table, found.bound if whole else -np.inf)
+
+    def _floored(self, floor: Floor) -> list[Draft]:
+        """The program with a floor, for a few choices of the labels that are shared; the last says nothing."""
+        bounds, n = self.bounds, self.bounds.belief.size
+        if n > SMALL:
+            raise InputError(
+                f"a floor beside declared secrets is for at most {SMALL} symbols, got {n}; leave floor out, or use a "
+                "coarser alphabet"
+            )
+        pure = bounds.free() & bounds.possible
+        pure[floor.sensitive] = False
+        if not self.lies:
+            choices = [np.array([WITHHELD])]
+        else:
+            shared = np.flatnonzero(~pure)
+            others = np.argsort(-np.where(pure, bounds.belief, -1.0), kind="stable")[: min(2, int(pure.sum()))]
+            choices = [np.concatenate([shared, others[:more]]) for more in range(others.size + 1)]
+            if self.blank is not None:
+                choices = [np.append(labels, WITHHELD) for labels in choices]
+        drafts = [self._with_floor(floor, pure, labels) for labels in choices]
+        guesses = np.ones(n, bool) if self.lies else bounds.possible
+        return [*(one for one in drafts if one is not None), constant(n, self._guess(guesses))]
+
+    def _with_floor(self, floor: Floor, pure: NDArray[np.bool_], labels: Ints) -> Draft | None:
+        """Symbols told as they are where `pure` says so and their label is not shared, the rest on shared `labels`."""
+        bounds, n = self.bounds, self.bounds.belief.size
+        cost = self.distortion.between(np.arange(n)[:, None], np.maximum(labels, 0)[None, :])
+        cost = np.where(labels == WITHHELD, 1.0 if self.blank is None else self.blank, cost)
+        alone = pure & ~np.isin(np.arange(n), labels)
+        try:
+            table, least = program.solve_with_floor(
+                bounds.belief, cost, bounds.aimed, alone, floor.epsilon * (1 - 1e-6) - 1e-12
+            )
+        except program.Unsolved:
+            return None
+        marginal = bounds.belief @ table
+        kept = marginal >= NEGLIGIBLE
+        if not kept.any():
+            return None
+        told = np.where(alone, np.maximum(1.0 - table.sum(1), 0.0), 0.0)
+        table = table[:, kept]
+        left = table.sum(1)
+        table = np.where(alone, 1.0 - told, 1.0)[:, None] * table / np.maximum(left, TINY)[:, None]
+        if not np.isfinite(table).all() or (left <= 0.0).any():
+            return None
+        outputs = np.concatenate([labels[kept], np.flatnonzero(alone)])
+        towards = np.zeros(outputs.size)
+        towards[int(marginal[kept].argmax())] = 1.0
+        return Draft(outputs, np.arange(n), told, np.arange(int(kept.sum())), table, least, towards)
+
+
+def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
+    """The closed form for one window: at most seven kinds of rows. None: nothing would be told at all."""
+    belief, n = bounds.belief, bounds.belief.size
+    taken = np.flatnonzero(bounds.possible)
+    told = belief if taken.size == n else belief[taken]
+    if window is None or bounds.boxes is None:
+        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
+    boxes = bounds.boxes
+    masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
+    made = pooled(told, masses / told, float(boxes.low[window]), float(boxes.high[window]))
+    used, place = np.flatnonzero(made.told), np.flatnonzero(made.laws[0] + made.laws[1])
+    if not used.size:
+        return None
+    laws, moved = made.laws[:, place], made.moved > 0.0
+    kinds = moved[0] + 2 * moved[1]
+    in_part = np.flatnonzero((kinds > 0) & ((made.told > 0.0) | (kinds == 3)))
+    # kind 0 is told as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
+    spread, share = np.zeros((3 + in_part.size, place.size)), np.zeros(3 + in_part.size)
+    share[0], spread[1:3] = 1.0, laws
+    if in_part.size:
+        kinds[in_part] = np.arange(3, 3 + in_part.size)
+        share[3:] = made.told[in_part] / told[in_part]
+        parts = made.moved[:, in_part, None] / told[in_part, None]
+        spread[3:] = parts[0] * laws[0] + parts[1] * laws[1]
+    outputs = used if taken.size == n else taken[used]
+    return _with_the_rest(Draft(outputs, kinds, share, used.searchsorted(place), spread, made.error), bounds)
+
+
+_NOWHERE = np.zeros(0, np.int64), np.zeros((1, 0))
+
+
+def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
+    """The table of the symbols that are told at all as one of all symbols: the others get a draw from its marginal."""
+    left_out = np.flatnonzero(~bounds.possible)
+    if not left_out.size:
+        return draft
+    kinds, count = np.full(bounds.belief.size, draft.told.size), draft.told.size
+    kinds[bounds.possible] = draft.kinds
+    law = replace(draft, kinds=np.where(bounds.possible, kinds, 0)).law(np.where(bounds.possible, bounds.belief, 0.0))
+    spread = np.zeros((count + 1, draft.outputs.size))
+    spread[:count, draft.shared], spread[count] = draft.spread, law
+    places = np.arange(draft.outputs.size)
+    return Draft(draft.outputs, kinds, np.append(draft.told, 0.0), places, spread, draft.least, law)
+
+
+def _lifts(belief: Floats, epsilon: float) -> Floats:
+    """Rows that hold every lift Q(y|x) / p(y) within e^±ε."""
+    one, law = np.eye(belief.size), np.tile(belief / belief.sum(), (belief.size, 1))
+    return np.concatenate([one - np.exp(epsilon) * law, np.exp(-epsilon) * law - one])
+
+
+def _written_out(draft: Draft, table: Floats) -> Draft:
+    n, places = draft.kinds.size, np.arange(draft.outputs.size)
+    return Draft(draft.outputs, np.arange(n), np.zeros(n), places, table, draft.least, draft.towards)
+
+
+def _without_residue(
+    bounds: Bounds, free: NDArray[np.bool_], symbols: Ints, labels: Ints, table: Floats, least: float
+) -> Draft:
+    """Labels of negligible mass dropped, what they held spread as the rest is; symbols left with nothing, and those
+    that are not told at all, share one more row: the marginal. `free` symbols outside the program are told."""
+    belief, n = bounds.belief, bounds.belief.size
+    outside = np.flatnonzero(free & ~np.isin(np.arange(n), symbols))
+    marginal = belief[symbols] @ table
+    pure = ((table > 0.0).sum(0) == 1) & np.isin(labels, np.flatnonzero(free))
+    kept = (marginal >= NEGLIGIBLE) | (pure & (marginal > 0.0))
+    labels, table, marginal = labels[kept], table[:, kept], marginal[kept]
+    left = table.sum(1)
+    good = left > 0.5
+    outputs = np.concatenate([labels, outside])
+    law = np.concatenate([marginal, belief[outside]])
+    law = law / law.sum()
+    count = int(good.sum())
+    kinds = np.full(n, count + 1)
+    kinds[symbols[good]] = np.arange(count)
+    kinds[outside] = count
+    spread = np.zeros((count + 2, outputs.size))
+    spread[:count, : labels.size] = table[good] / left[good, None]
+    spread[count + 1] = law
+    told = np.zeros(count + 2)
+    told[count] = 1.0
+    return Draft(outputs, kinds, told, np.arange(outputs.size), spread, least, law)
+
+
+def _not_free_and_cover(bounds: Bounds, free: NDArray[np.bool_]) -> Ints:
+    """Symbols that are not free, and the likeliest free ones: so many that saying nothing of all these is allowed."""
+    needed, cover = np.flatnonzero(~free & bounds.possible), np.flatnonzero(free & bounds.possible)
+    cover = cover[np.argsort(-bounds.belief[cover], kind="stable")]
+    helped = bounds.aimed[:, needed].sum(1)[:, None] + np.cumsum(bounds.aimed[:, cover], axis=1)
+    enough = np.flatnonzero((helped <= 0.0).all(0))
+    count = max(SMALL, int(enough[0]) + 1 if enough.size else cover.size)
+    return np.union1d(needed, cover[:count])
+
+
+def _truth_or_nothing(bounds: Bounds, price: float) -> Draft:
+    """Free symbols told, all others withheld, and the least free mass withheld with them that keeps the bounds."""
+    belief, free = bounds.belief, bounds.free() & bounds.possible
+    hidden = np.where(free, 0.0, 1.0)
+    if (bounds.aimed @ hidden > 0.0).any():
+        hidden[free] = _least_cover(belief[free], bounds.aimed[:, free], bounds.aimed @ hidden)
+    if hidden.any() and belief @ hidden == 0.0:
+        # a symbol that cannot come: if it does, nothing is said, which must not be a surprise
+        hidden[free] = NEGLIGIBLE
+    shares, kinds = np.unique(hidden, return_inverse=True)
+    told = np.flatnonzero(hidden < 1.0)
+    outputs = np.append(told, WITHHELD) if hidden.any() else told
+    shared, spread = np.array([told.size]), shares[:, None]
+    if not hidden.any():
+        shared, spread = np.zeros(1, np.int64), np.zeros((1, 1))
+    towards = np.zeros(outputs.size)
+    towards[-1] = 1.0
+    least = price * float(belief @ hidden)
+    return Draft(outputs, kinds.astype(np.int64), 1.0 - shares, shared, spread, least, towards)
+
+
+def _least_cover(mass: Floats, rows: Floats, excess: Floats) -> Floats:
+    """Shares of free symbols to withhold: least Σ mass·share such that excess + rows·share ≤ 0, shares in [0, 1]."""
+    over = np.flatnonzero(excess > 0.0)
+    if over.size == 1:  # a fractional knapsack: the most help for its mass first
+        help_ = -rows[over[0]]
+        order = np.argsort(-help_ / mass, kind="stable")
+        given = help_[order]
+        share = np.zeros_like(mass)
+        share[order] = np.clip((excess[over[0]] - (np.cumsum(given) - given)) / np.where(given > 0, given, 1.0), 0, 1)
+        share[help_ <= 0.0] = 0.0
+        if (excess + rows @ share <= 0.0)[np.arange(len(excess)) != over[0]].all():
+            return share
+    if not mass.size:
+        return mass
+    from scipy.optimize import linprog
+
+    scale = np.maximum(np.abs(rows).max(1), np.abs(excess)) + TINY
+    found = linprog(mass, rows / scale[:, None], -excess / scale, bounds=(0.0, 1.0), method="highs")
+    return np.ones_like(mass) if found.x is None else np.clip(found.x, 0.0, 1.0)
+
+
+def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:
+    """The table that is best for ε alone, mixed with its marginal until the secrets are kept."""
+    belief = bounds.belief / bounds.belief.sum()
+    made = optimal.kernels(belief[None], epsilon, distortion).one(0)
+    table = made.probabilities
+    marginal = belief @ table
+    moved, still = bounds.aimed @ table, np.multiply.outer(bounds.aimed.sum(1), marginal)
+    share = np.where(moved > 0.0, moved / np.maximum(moved - still, TINY), 0.0).max(initial=0.0)
+    mixed = (1.0 - share) * table + share * marginal
+    n, places = belief.size, np.arange(made.codes.size)
+    return Draft(made.codes, np.arange(n), np.zeros(n), places, mixed, -np.inf, marginal)
+
+

@@ -1,0 +1,206 @@
+"""Other ways to keep a declared secret, to compare with `guarded`: all release one symbol at a time.
+
+- `utility_optimised`: randomised response that protects the sensitive symbols alone, without a model;
+- `suppression`: the sensitive symbols are never released, something else stands in for them;
+- `Halving`: randomised response whose ε is halved until the secret is kept.
+
+The first two are mechanisms, made for the secrets at hand; a `Setting` takes them like any other, and accounts for the
+secrets it is given. The third looks at that account. `release` and `Halving.release` give the same record. The fourth
+rival needs nothing new: a sound mechanism with `Budget(total=…)`, which bounds the whole sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core.coins import SeededCoins
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.guarding.bounds import Bounds
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
+from seqveil.core.mechanisms import Mechanism, randomized_response
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, Watches
+from seqveil.core.symbols import Symbols
+from seqveil.release.setting import Setting
+from seqveil.release.stream import State, step
+
+HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of streams of one length."""
+
+    codes: Ints  # (B, T) released
+    watches: list[Watches]  # the account of the secrets after each stream
+
+    def told(self) -> Floats:
+        """The most that was told about the first secret of each stream, at any time: (B,)."""
+        rows = [each.rows[0][0] for each in self.watches]
+        return np.array([watch.worst.worst(watch.secret.sides) for watch in rows])
+
+
+def release(setting: Setting, truth: Ints, seed: int = 0) -> Outcome:
+    """Streams (B, T) as a mechanism releases them; the setting's secrets are accounted for."""
+    state, coins, made = State.start(setting, len(truth)), SeededCoins(seed), []
+    for codes in truth.T:
+        released, state = step(setting, state, codes, coins)
+        made.append(released.codes)
+    if state.watches is None:
+        raise InputError("this comparison is about declared secrets; pass secrets to the setting")
+    return Outcome(np.stack(made, axis=1), list(state.watches))
+
+
+def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
+    """Codes of the symbols that the secrets name."""
+    wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
+    codes = np.unique(np.concatenate([secret.named(alphabet) for secret in wanted]))
+    if codes.size == alphabet.n:
+        raise InputError("the secrets name every symbol of the alphabet, so none is left that is not sensitive")
+    return codes
+
+
+def utility_optimised(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechanism:
+    """Utility-optimised randomised response: a sensitive symbol is told apart from no symbol by more than e^ε.
+
+    Over the k sensitive symbols it is randomised response; every other symbol comes out as each of them with
+    probability 1/(k+e^ε-1), and else as it is.
+
+    *Guarantee*: utility-optimised ε-LDP at each release, whatever the model. Nothing about a secret in total: over T
+    releases its odds may move by Tε, and what symbols that are not sensitive tell about it is not bounded at all.
+
+    >>> from seqveil.core.alphabet import Alphabet
+    >>> from seqveil.core.secrets import ever
+    >>> made = utility_optimised(Alphabet(["news", "sport", "health"]), ever("health"))
+    >>> made.kernels(np.full((1, 3), 1 / 3), math.log(4.0)).one(0).probabilities.round(4).tolist()
+    [[0.75, 0.0, 0.25], [0.0, 0.75, 0.25], [0.0, 0.0, 1.0]]
+
+    Reference: Murakami, Kawamoto, *Utility-optimized local differential privacy mechanisms for distribution
+    estimation*, USENIX Security 2019, section 4.1.
+    """
+    codes, n = sensitive(alphabet, secrets), alphabet.n
+    secret = np.isin(np.arange(n), codes)
+
+    def build(beliefs: Floats, epsilon: float, _distortion: Distortion) -> Kernels:
+        grown = math.exp(usable(epsilon, n))
+        each = 1.0 / (codes.size + grown - 1.0)
+        table = np.where(secret[None, :], each, 0.0) * np.ones((n, 1))
+        table[np.arange(n), np.arange(n)] = np.where(secret, grown * each, 1.0 - codes.size * each)
+        return _for_all(to_weights(table), len(beliefs))
+
+    return Mechanism(
+        name="utility_optimised",
+        summary="randomised response that protects the sensitive symbols alone",
+        guarantee="utility-optimised ε-LDP at each release, whatever the model",
+        trusts="nothing",
+        cost="O(n)",
+        reference="Murakami, Kawamoto 2019",
+        sound=False,
+        ldp=math.inf,
+        build=build,
+        wide=True,
+    )
+
+
+def suppression(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechanism:
+    """Sensitive symbols are never released: the likeliest symbol that is not sensitive stands in for them.
+
+    *Guarantee*: none. What comes before and after tells of what is missing; ε is not used.
+
+    >>> from seqveil.core.alphabet import Alphabet
+    >>> from seqveil.core.secrets import ever
+    >>> made = suppression(Alphabet(["news", "sport", "health"]), ever("health"))
+    >>> made.kernels(np.array([[0.2, 0.5, 0.3]]), 1.0).one(0).probabilities.tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    """
+    codes, n = sensitive(alphabet, secrets), alphabet.n
+    others = np.setdiff1d(np.arange(n), codes)
+
+    def build(beliefs: Floats, _epsilon: float, _distortion: Distortion) -> Kernels:
+        users = len(beliefs)
+        stands_in = beliefs[:, others].argmax(1)
+        weights = np.zeros((users, n, others.size), np.int64)
+        weights[:, others, np.arange(others.size)] = DENOMINATOR
+        weights[np.arange(users)[:, None], codes[None, :], stands_in[:, None]] = DENOMINATOR
+        outputs = np.tile(others, (users, 1))
+        return Kernels(n, outputs, np.zeros_like(outputs), weights)
+
+    return Mechanism(
+        name="suppression",
+        summary="the sensitive symbols are never released, the likeliest other one stands in",
+        guarantee="none",
+        trusts="everybody",
+        cost="O(n)",
+        reference="",
+        sound=False,
+        ldp=math.inf,
+        build=build,
+        wide=True,
+    )
+
+
+class Halving:
+    """Randomised response whose ε is halved until no label moves the odds of a secret further than promised.
+
+    *Guarantee*: that of `guarded`, for the same secrets under the same model: the account is the same, and a release
+    that keeps no label within the promise, however small its ε, is replaced by one that tells nothing.
+
+    Parameters: the model, the secrets, and the ε that every release begins with.
+
+    Reference: Cao, Xiao, Xiong, Bai, *PriSTE: from location privacy to spatiotemporal event privacy*, ICDE 2019,
+    Algorithm 2, with randomised response as the mechanism that is tuned.
+    """
+
+    name = "halving"
+
+    def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = 4.0) -> None:
+        self.model, self.epsilon = model, epsilon
+        self.start = Watches(model, secrets)
+        self._made: dict[float, tuple[Ints, Ints]] = {}
+
+    def _response(self, epsilon: float) -> tuple[Ints, Ints]:
+        """The weights (n, n) of randomised response, and their running sums."""
+        if epsilon not in self._made:
+            n = self.model.n
+            kernel = randomized_response.kernels(np.full((1, n), 1.0 / n), epsilon).one(0)
+            weights = np.zeros((n, n), np.int64)
+            weights[:, kernel.codes] = np.stack([kernel.column(k) for k in range(len(kernel.codes))], axis=1)
+            self._made[epsilon] = weights, np.cumsum(weights, axis=1)
+        return self._made[epsilon]
+
+    def choose(self, watches: Watches) -> tuple[float, Ints, Ints]:
+        """The ε that keeps every promise, with the weights and their running sums; 0 where none does."""
+        bounds, epsilon = Bounds.of(watches), self.epsilon
+        for _ in range(HALVINGS):
+            weights, sums = self._response(epsilon)
+            if not len(bounds.promised) or bool((bounds.promised @ weights.astype(np.float64) <= 0.0).all()):
+                return epsilon, weights, sums
+            epsilon /= 2
+        weights = np.zeros((self.model.n, self.model.n), np.int64)
+        weights[:, int(bounds.belief.argmax())] = DENOMINATOR
+        return 0.0, weights, np.cumsum(weights, axis=1)
+
+    def release(self, truth: Ints, seed: int = 0) -> Outcome:
+        """Streams (B, T), and the account of the secrets after each."""
+        coins, codes = SeededCoins(seed), np.empty_like(truth)
+        after = []
+        for user, stream in enumerate(truth):
+            watches = self.start
+            for t, code in enumerate(stream.tolist()):
+                _, weights, sums = self.choose(watches)
+                codes[user, t] = int(np.searchsorted(sums[code], int(coins.draw(1)[0]), side="right"))
+                watches = watches.observe(weights[:, codes[user, t]])
+            after.append(watches)
+        return Outcome(codes, after)
+
+
+def _for_all(weights: Ints, users: int) -> Kernels:
+    """The same kernel over all symbols for every user."""
+    n = len(weights)
+    outputs = np.tile(np.arange(n), (users, 1))
+    return Kernels(n, outputs, np.zeros_like(outputs), np.tile(weights, (users, 1, 1)))
