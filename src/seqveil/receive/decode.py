@@ -15,6 +15,7 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, UnknownSymbol
+from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
@@ -40,6 +41,8 @@ def decode(
     blank: float | None = None,
     observers: MarkovModel | Sequence[MarkovModel] = (),
     longest: int = LONGEST,
+    floor: float | None = None,
+    opening: str | Opening | None = "linear",
     times: Sequence[float] | None = None,
     length: int | None = None,
     smooth: bool = True,
@@ -60,6 +63,7 @@ def decode(
     if batch != 1 and mechanism == "optimal":
         mechanism = "auto"  # as a session does
     kept: dict[str, Any] = {"withhold": withhold, "blank": blank, "observers": observers, "longest": longest}
+    kept |= {"floor": floor, "opening": opening}
     named = (mechanism, epsilon, distortion, schedule, budget, batch)
     setting = stream.Setting.of(model, *named, secrets=secrets, **kept)
     if not len(released):

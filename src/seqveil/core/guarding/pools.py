@@ -148,9 +148,7 @@ class _Line:
 
     def _from_bottom(self) -> _Gains:
         end = int(self.weights.searchsorted(self.hi, "left"))
-        mass, first, second = (
-            _running(part[:end]) for part in (self.belief, -self.over, np.maximum(self.under, 0.0))
-        )
+        mass, first, second = (_running(part[:end]) for part in (self.belief, -self.over, np.maximum(self.under, 0.0)))
         return (mass, first), (mass, second)
 
     def apart(self, off_bottom: float, off_top: float) -> tuple[Floats, Floats]:

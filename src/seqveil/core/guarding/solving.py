@@ -407,5 +407,3 @@ def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:
     mixed = (1.0 - share) * table + share * marginal
     n, places = belief.size, np.arange(made.codes.size)
     return Draft(made.codes, np.arange(n), np.zeros(n), places, mixed, -np.inf, marginal)
-
-
