@@ -7,7 +7,7 @@ from seqveil import MarkovModel, Setting
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import InputError, ModelError
 from seqveil.receive.learn import learn
-from seqveil.receive.reweigh import Shadow
+from seqveil.receive.reweigh import Reweighed
 from seqveil.receive.upgrade import evidence_of, upgrade
 from seqveil.release.streams import Streams
 
@@ -42,10 +42,10 @@ def test_accounts_follow_the_chain_in_force_through_two_moves(tmp_path):
     second = Setting.of(chain, "optimal", 1.0, schedule=2)
     done = upgrade(path, [START], second)
     assert (done.users, done.version) == (60, 1)
-    shadow = Shadow(START, chain, 60)
+    both = Reweighed(START, chain, 60)
     for step in first.T:
-        shadow.observe(np.arange(60), step)
-    np.testing.assert_allclose(worst(path, second), shadow.state.account.worst, atol=UNIT)
+        both.observe(np.arange(60), step)
+    np.testing.assert_allclose(worst(path, second), both.account.worst, atol=UNIT)
     assert worst(path, second).max() <= 12.0 + UNIT  # ε-LDP: within Σε under every chain
     later = released(path, second, truth[:, 12:20], since=12)
     again = released(path, second, 2 - truth[:, 12:20], since=12)  # a retry gives back what was released

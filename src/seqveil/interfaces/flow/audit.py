@@ -14,7 +14,7 @@ from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.meta import Digest
 from seqveil.interfaces.flow.received import Batch, Received, receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
-from seqveil.receive.audit import Audit, BatchAudit, Report
+from seqveil.receive.audit import Audit, Report
 from seqveil.release.stream import Setting
 
 
@@ -58,14 +58,15 @@ def _one_by_one(received: Received, memory: int, progress: Progress | None) -> t
     return audit, digest
 
 
-def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[BatchAudit, Digest]:
-    audit, digest = BatchAudit(received.setting, memory), Digest()
+def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[Audit, Digest]:
+    audit, digest = Audit(received.setting, memory), Digest()
+    whole = np.zeros(received.setting.batch, np.int64)  # only full batches are left out
     for portion in received.portions(progress):
         for sealed in portion.sealed:
             try:
                 for _ in range(sealed.skipped):
-                    audit.skip(sealed.user, sealed.skipped_at)
-                audit.take(sealed.user, sealed.path, sealed.codes, sealed.epsilons, sealed.time)
+                    audit.take_batch(sealed.user, None, whole, time=sealed.skipped_at)
+                audit.take_batch(sealed.user, sealed.path, sealed.codes, sealed.epsilons, sealed.time)
             except DataError as error:
                 rows = f"rows {sealed.rows[0] + 1} to {sealed.rows[-1] + 1}"
                 raise DataError(f"{received.source.name}: {rows}: {error}") from None

@@ -30,7 +30,7 @@ from seqveil.interfaces.flow.meta import EPSILON, EVENT, Digest
 from seqveil.interfaces.flow.received import Received
 from seqveil.interfaces.flow.release import SEEDED, Released, account_of, disk_full, refuse_overwriting
 from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, columns_for, seconds, times_read_as
-from seqveil.receive.audit.exact import ROUNDING
+from seqveil.receive.audit import ROUNDING
 from seqveil.release.releases import Releases, Standings
 from seqveil.release.stream import UNKNOWN, Setting
 from seqveil.release.streams import Streams

@@ -1,0 +1,218 @@
+"""The exact leakage of what was released, from the model and the releases alone, against what was promised."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core.kernel import Floats, Ints
+from seqveil.release.accounting import Budget, Composition, compose
+from seqveil.release.releases import Releases, Standings
+from seqveil.release.store import Memory
+from seqveil.release.stream import NOTHING, Setting
+from seqveil.release.streams import Streams
+
+ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit found. A check is True (kept), False (broken) or None (nothing of the kind was promised).
+
+    A release is one symbol, or one batch.
+    """
+
+    users: int
+    releases: int
+    held: int  # releases that leak nothing: at ε = 0, or a batch whose ε buys no cell
+    leakage: float  # of the user with the most; `most` and `least` are its two sides
+    most: float
+    least: float
+    worst_user: Hashable
+    composition: float  # Σε of the user with the most
+    worst_release: float  # most that a single release moved a belief
+    worst_window: float | None  # most that was realised in one window of the budget
+    ldp: float  # without any model
+    each_release: bool  # every release within its ε
+    each_stream: bool  # every stream within its Σε
+    total: bool | None
+    window: bool | None
+    epsilons: bool | None  # the file's ε are those the setting spent
+    unchanged: bool | None  # the rows are those that the release wrote
+    composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
+    values: bool | None = None  # for batches: the values are those that follow from the paths
+    batch: int = 1
+    exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
+    ldp_total: bool | None = None  # every stream within the budget that needs no model
+    unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
+
+    @property
+    def passed(self) -> bool:
+        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.unseeded)
+        return all(check is not False for check in (*promises, self.epsilons, self.values, self.unchanged))
+
+
+def within(found: Floats, bound: Floats) -> bool:
+    """Whether each figure keeps to its bound, up to the rounding of sums."""
+    return bool((found <= bound + ROUNDING * (1 + bound)).all())
+
+
+def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
+    """Whether every stream kept to the budget that needs no model; None where there is none."""
+    if budget.ldp_total is None:
+        return None
+    return bool(accounts.ldp.max() <= budget.ldp_total * (1 + ROUNDING))
+
+
+class Audit:
+    """Takes releases in the order they were made and accounts for them exactly.
+
+    With V_k the max-plus filter of `seqveil.leakage`, each user's leakage is the larger side of max_x V_k(x) and
+    min_x V_k(x): the largest factor by which the releases moved the belief in any sequence. Of a batch, lifts,
+    reproduction and ε all follow from its path. The most and the least lift of each batch are exact up to rounding;
+    added up over a stream they bound its leakage from above.
+
+    *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
+    recomputed. A release that the setting cannot have made is refused.
+
+    >>> from seqveil import MarkovModel, Session
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> audit = Audit(Setting.of(model, epsilon=1.0))
+    >>> _ = audit.take(["ann", "ann", "bob"], np.array([0, 1, 0]))
+    >>> report = audit.report()
+    >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
+    (True, 'ann', 2.0, True)
+
+    >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
+    >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
+    >>> audit = Audit(session.setting)
+    >>> [audit.take_batch("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
+    [2.0, 2.0]
+    >>> report = audit.report()
+    >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
+    (True, 2, 4.0, True)
+
+    Reference: docs/theory.md, sections 7 and 8.
+    """
+
+    def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
+        self.setting = setting
+        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory)
+        self._releases = self._held = 0
+        self._worst_release = self._worst_window = 0.0
+        self._each_release = True
+        self._epsilons: bool | None = None
+        self._values: bool | None = None
+        self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
+        self._counts: dict[Hashable, int] = {}
+
+    def take(
+        self,
+        users: Sequence[Hashable],
+        codes: Ints,
+        times: Floats | None = None,
+        epsilons: Floats | None = None,
+    ) -> Floats:
+        """Account for these releases (NOTHING where an event went without) and return the ε each one used.
+
+        `epsilons` are those the file claims, NaN where it claims none.
+        """
+        seen = self._streams.observe(users, codes, times)  # type: ignore[arg-type]  # in memory any name will do
+        made = codes != NOTHING
+        self._releases += int(made.sum())
+        self._held += int((seen.epsilons[made] == 0).sum())
+        self._count(users, seen, times)
+        self._compare(epsilons, seen.epsilons)
+        return seen.epsilons
+
+    def take_batch(
+        self,
+        user: Hashable,
+        path: tuple[int, ...] | None,
+        codes: Ints,
+        epsilons: Floats | None = None,
+        time: float | None = None,
+    ) -> float:
+        """Account for a user's next batch, released as this path with these values; returns the ε it used.
+
+        Where the path is None the batch went without a release, and the codes say only how many symbols it had.
+        `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
+        """
+        stamps = None if time is None else np.array([time])
+        seen = self._streams.observe([user], [path], stamps, [codes.size])  # type: ignore[list-item]
+        if path is not None:
+            self._releases += 1
+            self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is
+            self._values = bool((seen.symbols[0] == codes).all()) and self._values is not False
+        self._count([user], seen, stamps)
+        self._compare(epsilons, np.concatenate([seen.epsilons, np.zeros(codes.size - 1)]))
+        return float(seen.epsilons[0])
+
+    def _count(self, users: Sequence[Hashable], seen: Releases, times: Floats | None) -> None:
+        """Add what these releases cost, each of which used so much ε; a batch that went without one cost nothing."""
+        costs = np.nan_to_num(seen.leakages, nan=0.0, posinf=np.inf)
+        self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
+        self._each_release &= within(costs, seen.epsilons)
+        if self.setting.budget.span is not None:
+            self._look_back(users, costs, times, self.setting.budget.span)
+
+    def _compare(self, claimed: Floats | None, used: Floats) -> None:
+        if claimed is not None:
+            same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
+            self._epsilons = bool(same.all()) and self._epsilons is not False
+
+    def _look_back(self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float) -> None:
+        """The largest sum of realised costs in any window, by a queue of its own for each user."""
+        for k, user in enumerate(users):
+            recent = self._recent.setdefault(user, deque())
+            count = self._counts[user] = self._counts.get(user, -1) + 1
+            now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
+            recent.append((now, float(costs[k])))
+            while now - recent[0][0] >= span:
+                recent.popleft()
+            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
+
+    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+        """Everything found so far; `unchanged` is what the caller knows of the file."""
+        accounts = self._streams.standings()
+        setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
+        worst = int(leaked.argmax())
+        spent = float(accounts.by_composition.max())
+        window = None if budget.per_window is None else self._worst_window
+        return Report(
+            users=len(accounts.users),
+            releases=self._releases,
+            held=self._held,
+            leakage=float(leaked[worst]),
+            most=float(accounts.most[worst]),
+            least=float(accounts.least[worst]),
+            worst_user=accounts.users[worst],
+            composition=spent,
+            worst_release=self._worst_release,
+            worst_window=window,
+            ldp=float(accounts.ldp.max()),
+            each_release=self._each_release,
+            each_stream=within(leaked, accounts.by_composition),
+            total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
+            window=None
+            if window is None or budget.per_window is None
+            else window <= budget.per_window * (1 + ROUNDING),
+            epsilons=self._epsilons,
+            unchanged=unchanged,
+            composed=self._composed(accounts, delta),
+            values=self._values,
+            batch=setting.batch,
+            exact=not setting.in_batches,
+            ldp_total=within_ldp(budget, accounts),
+        )
+
+    def _composed(self, accounts: Standings, delta: float) -> Composition | None:
+        setting = self.setting
+        if setting.budget.limited or setting.schedule.threshold is not None or not setting.mechanism.sound:
+            return None
+        pulses = -(-int(accounts.events.max()) // setting.schedule.period)
+        return compose(setting.epsilon * setting.schedule.period, pulses, delta)
