@@ -15,7 +15,7 @@ from seqveil.interfaces.flow.received import receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
 from seqveil.receive.coldstart import Lanes, Version, Versions
 from seqveil.receive.learn import Evidence, Learned, Region, learn, region
-from seqveil.receive.learn.region import LARGEST
+from seqveil.receive.learn.model_error import LARGEST
 from seqveil.release.state import rounds
 from seqveil.release.stream import Setting
 

@@ -18,7 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.receive.learn import Chain, Evidence, learn, region
-from seqveil.receive.learn.walk import FullWalk
+from seqveil.receive.learn.expected import FullWalk
 from seqveil.receive.statistics.unbiased import places
 from seqveil.release import stream
 
