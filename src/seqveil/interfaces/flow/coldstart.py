@@ -29,8 +29,9 @@ from seqveil.interfaces.flow.release import SEEDED, Released, unless_refused
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, value_type_of
 from seqveil.interfaces.flow.verdict import not_checked
 from seqveil.receive.audit import ROUNDING, Report, within, within_ldp
-from seqveil.receive.coldstart import ColdStart, Receiver, Versions
+from seqveil.receive.coldstart import ColdStart, Receiver
 from seqveil.receive.learn import Evidence
+from seqveil.receive.versions import Versions
 from seqveil.release.releases import Standings
 from seqveil.release.stream import REFUSED
 
