@@ -14,10 +14,10 @@ from seqveil.core.coins import coins, known_as
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import symbols_of
 from seqveil.core.symbols import Symbols
 from seqveil.receive.follow import turns
 from seqveil.receive.learn import Chain, Evidence, Learned, learn
-from seqveil.receive.learn.evidence import symbols_of
 from seqveil.receive.learn.learner import LARGEST
 from seqveil.receive.versions import Version, VersionedStreams, Versions, first_version, next_version
 from seqveil.release.accounting import Budget, Schedule
@@ -131,10 +131,9 @@ class ColdStart(_Follower):
         budget: Budget | float | None = None,
         seed: int | None = None,
     ) -> None:
-        count = alphabet if isinstance(alphabet, int) else None
-        if count is not None and count < 2:
+        if isinstance(alphabet, int) and alphabet < 2:
             raise InputError("expected an alphabet, or the number of symbols, at least 2")
-        names = symbols_of(None if count is not None else alphabet, count)  # type: ignore[arg-type]
+        names = symbols_of(None, alphabet) if isinstance(alphabet, int) else symbols_of(alphabet, None)
         if names.n ** (order + 1) > LARGEST:  # now, not at the first point, when releases wait for it
             raise InputError(f"a chain of order {order} over {names.n} symbols is too large to be learned; use fewer")
         begin = first_version(names, start, epsilon, distortion, schedule, budget)

@@ -7,19 +7,16 @@ a raw symbol could be in, so whatever is computed from it is post-processing and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.layout import Layout
-from seqveil.core.symbols import Symbols
 from seqveil.receive.follow import Followed, turns
 from seqveil.release import stream
 from seqveil.release.accounting import GONE
@@ -237,15 +234,3 @@ class Log:
         """What can be learned from: columns and whose they are, nothing else."""
         table, users, index = self.joined()
         return Evidence(table / float(DENOMINATOR), users, index)
-
-
-def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
-    """The symbols that are named, or codes 0..n-1."""
-    if alphabet is None:
-        if n is None:
-            raise InputError("expected an alphabet, or n, the number of symbols")
-        return Alphabet.codes(n)
-    found = alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
-    if n is not None and found.n != n:
-        raise InputError(f"expected an alphabet of {n} symbols, got {found.n}")
-    return found

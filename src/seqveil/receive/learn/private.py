@@ -19,11 +19,10 @@ from seqveil.core.coins import BITS, Coins, coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import read_streams
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States, validate
 from seqveil.core.symbols import Symbols
 from seqveil.receive.follow import numbered
-from seqveil.receive.learn.evidence import symbols_of
 
 CONTRIBUTION = 20  # transitions of a user that count, unless told otherwise
 MOST_SYMBOLS = 2_000  # n² counts are noised one by one
