@@ -16,7 +16,7 @@ from seqveil.core.model import Counts
 from seqveil.core.symbols import Symbols
 from seqveil.receive.decode import decode_codes
 from seqveil.receive.learn import Evidence, Learned, learn, region, slack_along
-from seqveil.receive.reweigh import Shadow
+from seqveil.receive.reweigh import Reweighed
 
 EPSILON, PERIOD = 1.0, 4
 GROWTH = (300, 1_000, 3_000, 10_000, 20_000)
@@ -127,9 +127,9 @@ def slack_rows(split: Split, size: int, period: int, raw: MarkovModel) -> dict[s
     print(f"    {'in the region (bound)':<34}{most}")
     for name, chain in [*((f"drawn from the posterior, {k}", m) for k, m in enumerate(around.plausible(2), 1)),
                         ("the raw-fitted chain", raw)]:  # fmt: skip
-        shadow, everyone = Shadow(used, chain, len(released)), np.arange(len(released))
-        costs = np.stack([shadow.observe(everyone, step).costs for step in released.T], axis=1)[:, ::PERIOD]
-        worst = float(shadow.state.account.worst.max())
+        both, everyone = Reweighed(used, chain, len(released)), np.arange(len(released))
+        costs = np.stack([both.observe(everyone, step).costs for step in released.T], axis=1)[:, ::PERIOD]
+        worst = float(both.account.worst.max())
         print(f"    {name:<34}{costs.mean():>8.2f}{costs.max():>8.2f}{worst:>14.1f}", flush=True)
         facts[name] = {"mean": float(costs.mean()), "worst": float(costs.max()), "stream": worst}
     return facts

@@ -16,9 +16,8 @@ from seqveil import MarkovModel, Setting, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
 from seqveil.datasets import Dataset
-from seqveil.receive.audit import wrong_model_bound
 from seqveil.receive.drift import Drift
-from seqveil.receive.reweigh import Shadow
+from seqveil.receive.reweigh import Reweighed, wrong_model_bound
 
 EPSILON, ALPHA = 1.0, 0.01
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -37,19 +36,19 @@ def measure(
     """
     setting = Setting.of(model, mechanism, EPSILON, schedule=period)
     users, length = raw.shape
-    shadow, coins, rows = Shadow(setting, truth, users), SeededCoins(7), np.arange(users)
+    both, coins, rows = Reweighed(setting, truth, users), SeededCoins(7), np.arange(users)
     drift = Drift(setting, ALPHA)
     bound, wrong, step, far = np.zeros(users), 0.0, 0.0, 0.0
     for symbols in raw.T:
-        seen = shadow.release(rows, symbols, coins)
+        seen = both.release(rows, symbols, coins)
         made = seen.released
         drift.update(rows.tolist(), made.codes)
         distance = 0.5 * np.abs(made.beliefs - seen.beliefs).sum(1)
         bound += wrong_model_bound(made.epsilons, distance, setting.mechanism.ldp)
         wrong += float(((made.beliefs * made.columns).argmax(1) != symbols).mean())
         step, far = max(step, float(seen.costs.max())), far + float(distance.mean())
-    worst = shadow.state.account.worst
-    found = {"leakage": worst.max(), "usual": worst.mean(), "own": shadow.state.own.account.worst.max()}
+    worst = both.account.worst
+    found = {"leakage": worst.max(), "usual": worst.mean(), "own": both.own.account.worst.max()}
     found = {name: float(value) / length for name, value in found.items()}
     return found | {
         "bound": float(bound.max()) / length,

@@ -14,8 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow.against import against_file
 from seqveil.interfaces.flow.release import release_file
-from seqveil.receive.audit import Against, BatchAgainst, wrong_model_bound
-from seqveil.receive.audit.against import merged
+from seqveil.receive.reweigh import Against, merged, wrong_model_bound
 from seqveil.release.stream import NOTHING
 
 
@@ -155,14 +154,14 @@ def test_batches_are_bounded_from_above(mechanism):
     """Brute force over batches: under the other chain no batch's posterior moves more than is said."""
     session = Session(MODEL, mechanism, epsilon=2.0, batch=2, seed=4)
     session.release_batch(["a", "b"])
-    against = BatchAgainst(session.setting, OTHER)
-    against.take("u", session.paths[0], 2)
+    against = Against(session.setting, OTHER)
+    against.take_batch("u", session.paths[0], 2)
     found = against.report()
     assert not found.exact
     assert 0 < found.leakage <= found.ldp + 1e-9
     assert found.within
-    own = BatchAgainst(session.setting, MODEL)
-    own.take("u", session.paths[0], 2)
+    own = Against(session.setting, MODEL)
+    own.take_batch("u", session.paths[0], 2)
     assert own.report().leakage >= session.leakage - 1e-9
 
 

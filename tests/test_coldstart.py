@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import reference_streams as streams
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Setting
-from seqveil.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
+from seqveil.coldstart import ColdStart, Points, Receiver, Version, VersionedStreams, Versions, first_version
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError, ModelError
@@ -46,23 +46,23 @@ def test_the_account_after_a_switch_is_that_of_all_sequences(seed, order):
     one = MarkovModel(*streams.random_chain(rng, n))
     prior, transitions = streams.random_chain(rng, n, order)
     two = MarkovModel(prior, transitions, order)
-    lanes, coins, columns = Lanes(begin), SeededCoins(seed % 997), []
-    lanes.grow(2)
+    people, coins, columns = VersionedStreams(begin), SeededCoins(seed % 997), []
+    people.grow(2)
     for k, model in enumerate((None, one, two)):
         if model is not None:
-            lanes.switch(Version(k, Setting.of(model, "optimal", epsilon), 4 * k))
+            people.switch(Version(k, Setting.of(model, "optimal", epsilon), 4 * k))
         for _ in range(2):
-            made = lanes.release(np.array([0]), rng.integers(0, n, 1), coins)
+            made = people.release(np.array([0]), rng.integers(0, n, 1), coins)
             columns.append(made.columns[0])
         if model is two:
             law = streams.sequence_law(prior, transitions, len(columns))
             most, least = streams.sequence_leakage(law, columns)
-            account = lanes.state.account
+            account = people.state.account
             np.testing.assert_allclose([account.most[0], account.least[0]], [most, least], atol=1e-9)
             assert account.worst[0] <= epsilon * (2 + 2 * 2 + 2) + 1e-9  # ε, 2ε, ε
             assert account.worst[1] == 0.0  # who released nothing leaked nothing
             expected = streams.symbol_law(streams.sequence_law(prior, transitions, 7), columns, 6, n)
-            found = np.bincount(two.newest, lanes.state.states[0], minlength=n)
+            found = np.bincount(two.newest, people.state.states[0], minlength=n)
             np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -77,7 +77,7 @@ def test_a_receiver_with_versions_and_releases_agrees_to_the_last_bit(tmp_path):
         part = released[:, k : k + 3].T.ravel()
         used, _ = receiver.observe([*range(200)] * (part.size // 200), part)
         np.testing.assert_array_equal(used, epsilons[:, k : k + 3].T.ravel())
-    mine, theirs = start._users.lanes.state, receiver.lanes.state
+    mine, theirs = start.streams.state, receiver.streams.state
     for name in ("states", "steps", "spent"):
         np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
     np.testing.assert_array_equal(mine.account.most, theirs.account.most)
@@ -143,10 +143,10 @@ def test_what_cannot_start_cold_is_refused(tmp_path):
         ColdStart(1, 1.0)
     with pytest.raises(InputError, match="too large"):
         ColdStart(3_000, 1.0)
-    lanes = Lanes(first_version(Alphabet.codes(2), "randomized_response", 1.0))
-    lanes.close()
+    closed = VersionedStreams(first_version(Alphabet.codes(2), "randomized_response", 1.0))
+    closed.close()
     with pytest.raises(InputError, match="closed"):
-        lanes.evidence()
+        closed.evidence()
     STICKY.save(tmp_path / "model")
     assert not Versions.is_one(tmp_path / "model")
     with pytest.raises(ModelError, match="not a file of versions"):

@@ -7,7 +7,7 @@ from seqveil import MarkovModel, Setting
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import InputError, ModelError
 from seqveil.receive.learn import learn
-from seqveil.receive.reweigh import Shadow
+from seqveil.receive.reweigh import Reweighed
 from seqveil.receive.upgrade import evidence_of, upgrade
 from seqveil.release.streams import Streams
 
@@ -42,10 +42,10 @@ def test_accounts_follow_the_chain_in_force_through_two_moves(tmp_path):
     second = Setting.of(chain, "optimal", 1.0, schedule=2)
     done = upgrade(path, [START], second)
     assert (done.users, done.version) == (60, 1)
-    shadow = Shadow(START, chain, 60)
+    both = Reweighed(START, chain, 60)
     for step in first.T:
-        shadow.observe(np.arange(60), step)
-    np.testing.assert_allclose(worst(path, second), shadow.state.account.worst, atol=UNIT)
+        both.observe(np.arange(60), step)
+    np.testing.assert_allclose(worst(path, second), both.account.worst, atol=UNIT)
     assert worst(path, second).max() <= 12.0 + UNIT  # ε-LDP: within Σε under every chain
     later = released(path, second, truth[:, 12:20], since=12)
     again = released(path, second, 2 - truth[:, 12:20], since=12)  # a retry gives back what was released
@@ -57,17 +57,17 @@ def test_accounts_follow_the_chain_in_force_through_two_moves(tmp_path):
     done = upgrade(path, [START, second], third)
     np.testing.assert_allclose(done.before, before.max(), atol=UNIT)
     assert worst(path, third).max() <= 12.0 + 2 * 8.0 + UNIT
-    from seqveil.coldstart import Lanes, Version
+    from seqveil.coldstart import Version, VersionedStreams
 
-    lanes = Lanes(Version(1, START, 0))
-    lanes.grow(60)
+    streams = VersionedStreams(Version(1, START, 0))
+    streams.grow(60)
     for part, version in ((first, None), (later, second)):
         if version is not None:
-            lanes.switch(Version(2, version, 0))
+            streams.switch(Version(2, version, 0))
         for step in part.T:
-            lanes.observe(np.arange(60), step)
-    lanes.switch(Version(3, third, 0))
-    np.testing.assert_allclose(worst(path, third), lanes.state.account.worst, atol=UNIT)
+            streams.observe(np.arange(60), step)
+    streams.switch(Version(3, third, 0))
+    np.testing.assert_allclose(worst(path, third), streams.state.account.worst, atol=UNIT)
     released(path, third, truth[:, 20:], since=20)
     assert evidence_of(path, [START, second, third]).events == 60 * 30
 

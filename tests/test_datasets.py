@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from seqveil import datasets
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.datasets import _walks
-from seqveil.interfaces.datasets._catalogue import FACTS
+from seqveil.interfaces.datasets import generators
+from seqveil.interfaces.datasets.real import FACTS
 
 REAL = os.environ.get("SEQVEIL_DATA")
 real = pytest.mark.skipif(not REAL, reason="SEQVEIL_DATA names no folder with the real sets")
@@ -123,7 +123,7 @@ class TestSynthetic:
         at = fine.alphabet.points[table(fine, 300)]
         step = np.sqrt((np.diff(at, axis=1) ** 2).sum(2))
         assert np.quantile(step, [0.75, 0.9, 0.99]) == pytest.approx([0.285, 0.653, 1.383], rel=0.25)
-        assert pytest.approx((38.4, 38.9), abs=0.1) == (_walks.WIDE, _walks.HIGH)
+        assert pytest.approx((38.4, 38.9), abs=0.1) == (generators.WIDE, generators.HIGH)
 
     @pytest.mark.parametrize(
         ("call", "says"),

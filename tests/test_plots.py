@@ -10,7 +10,6 @@ import pytest
 import seqveil as sv
 from seqveil import planning, plots
 from seqveil.core.errors import InputError
-from seqveil.interfaces.plots import _canvas
 from seqveil.planning import Plan, Row
 
 STEPS, SYMBOLS = 12, 5
@@ -121,7 +120,7 @@ def test_ticks_are_at_the_bounds_that_were_planned():
 
 
 def test_no_two_lines_differ_by_colour_alone():
-    looks = [look for look, _ in zip(_canvas.looks(), range(14), strict=False)]
+    looks = [look for look, _ in zip(plots._looks(), range(14), strict=False)]
     assert len({(look["marker"], look["markerfacecolor"] == "white") for look in looks}) == 14
     assert len({look["color"] for look in looks[:7]}) == 7
 
@@ -129,7 +128,7 @@ def test_no_two_lines_differ_by_colour_alone():
 def test_raw_released_and_decoded_are_told_apart_in_grey():
     """A heat map's colours darken steadily, so no kind of colour vision loses its order."""
     assert luminance(plots.RAW) > 1.5 * max(luminance(plots.RELEASED), luminance(plots.DECODED))
-    steps = [luminance(_canvas.heat_map()(share)) for share in np.linspace(0, 1, 30)]
+    steps = [luminance(plots._heat_map()(share)) for share in np.linspace(0, 1, 30)]
     assert (np.diff(steps) < 0).all()
 
 
@@ -148,7 +147,7 @@ def test_the_pictures_of_the_docs_can_be_drawn(tmp_path, monkeypatch):
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):
-    _canvas._picture.cache_clear()
+    plots._picture.cache_clear()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"a picture needs matplotlib; in the clone .*'\.\[plots\]'"):
         plots.account([1.0], [1.0])

@@ -15,8 +15,9 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow.release import release_file
-from seqveil.receive.statistics import summarise, unbiased
-from seqveil.receive.statistics.unbiased import _fieller, indicators
+from seqveil.receive import unbiased
+from seqveil.receive.statistics import summarise
+from seqveil.receive.unbiased import _fieller, indicators
 from seqveil.release import stream
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])

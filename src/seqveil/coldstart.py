@@ -1,5 +1,8 @@
 """Begin without a model: the public name of `seqveil.receive.coldstart`."""
 
-from seqveil.receive.coldstart import ColdStart, Lanes, Points, Receiver, Version, Versions, first_version
+from seqveil.receive.coldstart import ColdStart, Points, Receiver
+from seqveil.receive.versions import Version, VersionedStreams, Versions, first_version
 
-__all__ = ["ColdStart", "Lanes", "Points", "Receiver", "Version", "Versions", "first_version"]
+__all__ = ["ColdStart", "Lanes", "Points", "Receiver", "Version", "VersionedStreams", "Versions", "first_version"]
+
+Lanes = VersionedStreams  # its name in 0.1

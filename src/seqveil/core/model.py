@@ -73,7 +73,7 @@ class MarkovModel:
         self, prior: ArrayLike, transitions: Any, order: int = 1, alphabet: Symbols | Sequence[Any] | None = None
     ) -> None:
         states = from_arrays(prior, transitions, order)
-        self._adopt(states, _as_alphabet(alphabet, states.n))
+        self._adopt(states, symbols_of(alphabet, states.n))
 
     @classmethod
     def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
@@ -120,7 +120,7 @@ class MarkovModel:
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0]))
         array([1., 0.])
         """
-        given = None if alphabet is None and n is None else _as_alphabet(alphabet, n)
+        given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given, user, value, time)
         counts = Counts(found.n, order)
         counts.add(users, codes)
@@ -372,10 +372,11 @@ class Counts(RunCounts):
         prior: str | ArrayLike = "data",
     ) -> MarkovModel:
         """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
-        return MarkovModel._of(self.states(smoothing, prior), _as_alphabet(alphabet, self.n))
+        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
 
 
-def _as_alphabet(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
+def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
+    """The symbols that are named, or codes 0..n-1."""
     if alphabet is None:
         if n is None or n < 1:
             raise DataError("an alphabet or its size n >= 1 is needed; got neither")

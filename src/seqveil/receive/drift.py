@@ -16,17 +16,16 @@ from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.states import States
-from seqveil.release.state import State, rounds
-from seqveil.release.stream import Setting, observe
+from seqveil.receive.follow import Followed, turns
+from seqveil.release.state import Rows
+from seqveil.release.stream import Setting
 
-Rows = NDArray[np.intp]
 SHARE = 0.3  # of a transition row that a fixed rival changes
 LEARNED = 300  # symbols up to which a rival learns the whole chain
 FIRM = 30.0  # transitions out of a symbol that the model counts for when a rival begins to learn
@@ -80,31 +79,24 @@ class Drift:
         self.log_likelihood = 0.0
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
-        self._state = State.start(setting, 0)
-        self._index: dict[Hashable, int] = {}
+        self._followed = Followed(setting)
         self._active = np.full(len(self._rivals), -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((len(self._rivals), 0))  # log of each user's bets, all put in at the start
 
     def update(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> float:
         """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far."""
-        known = len(self._index)
-        ids = np.array([self._index.setdefault(user, len(self._index)) for user in users], np.intp)
-        if len(self._index) > known:
-            self._grow(len(self._index))
-        for turn in rounds(ids):
-            self._take(ids[turn], codes[turn], None if times is None else times[turn])
+        everyone = self._followed.rows(users)
+        missing = len(self._followed) - self._own.shape[1]
+        if missing:
+            self._own = np.pad(self._own, ((0, 0), (0, missing)))
+            for rival in self._rivals:
+                rival.grow(len(self._followed))
+        for _, rows, told, stamps in turns(everyone, codes, times):
+            self._take(rows, told, stamps)
         return self.e_value
 
-    def _grow(self, users: int) -> None:
-        room = max(users, 2 * len(self._state)) if users > len(self._state) else 0
-        self._state = self._state.grown(self.setting, room)
-        for rival in self._rivals:
-            rival.grow(room)
-        if room:
-            self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
-
     def _take(self, rows: Rows, codes: Ints, times: Floats | None) -> None:
-        seen, self._state = self._state.move(rows, lambda some: observe(self.setting, some, codes, times))
+        seen = self._followed.observe(rows, codes, times)
         columns = seen.columns / seen.columns.max(1, keepdims=True)
         mine = (seen.beliefs * columns).sum(1)
         self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[codes >= 0].sum())
@@ -134,8 +126,9 @@ class Drift:
 
     def user_log_e_values(self) -> dict[Hashable, float]:
         """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
-        logs = np.logaddexp.reduce(self._own[:, : len(self._index)], axis=0) - math.log(len(self._rivals))
-        return dict(zip(self._index, logs.tolist(), strict=True))
+        users = self._followed.users
+        logs = np.logaddexp.reduce(self._own[:, : len(users)], axis=0) - math.log(len(self._rivals))
+        return dict(zip(users, logs.tolist(), strict=True))
 
 
 def _waiting(events: int) -> float:
@@ -174,15 +167,14 @@ class Fixed:
     """A rival that is a chain of its own."""
 
     def __init__(self, model: MarkovModel) -> None:
-        self._model, self._states = model, np.zeros((0, model.size))
+        self._model, self._states = model, filtering.start(model, 0)
 
     def grow(self, users: int) -> None:
-        more = max(0, users - len(self._states))
-        self._states = np.concatenate([self._states, np.broadcast_to(self._model.initial, (more, self._model.size))])
+        more = filtering.start(self._model, max(0, users - len(self._states)))
+        self._states = np.concatenate([self._states, more])
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        posterior, marginal = filtering.condition(self._model, self._states[rows], columns)
-        self._states[rows] = filtering.predict(self._model, posterior)
+        self._states[rows], marginal = filtering.move(self._model, self._states[rows], columns)
         return marginal
 
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
-from seqveil.receive.coldstart import Lanes, Version
 from seqveil.receive.learn import Evidence
+from seqveil.receive.versions import Version, VersionedStreams, refuse_unmovable, replayed
 from seqveil.release.store.database import Database
-from seqveil.release.store.packing import pack, small, units
-from seqveil.release.store.records import GAP, Stored, codec_of
+from seqveil.release.store.packing import pack, units
+from seqveil.release.store.records import codec_of
 from seqveil.release.stream import Setting, State
 
 GROUP = 4096  # users weighed together
@@ -50,7 +50,7 @@ def upgrade(path: str | os.PathLike[str], settings: Sequence[Setting], new: Sett
     Afterwards the file opens with `new` and no other setting. Parameters: one by one, no batches; the same symbols and
     budget, no window; states small enough to be kept in the file.
     """
-    _check(settings, new)
+    refuse_unmovable(settings, new, "state file")
     now = settings[-1]
     database = Database(path, codec_of(now))
     try:
@@ -68,15 +68,15 @@ def upgrade(path: str | os.PathLike[str], settings: Sequence[Setting], new: Sett
 
 def evidence_of(path: str | os.PathLike[str], settings: Sequence[Setting]) -> Evidence:
     """All releases of a state file as what can be learned from; `settings` as for `upgrade`."""
-    _check(settings, settings[-1])
+    refuse_unmovable(settings, settings[-1], "state file")
     database = Database(path, codec_of(settings[-1]))
     try:
         with database.transaction():
             _agree(database, settings)
             database.settle()
             found: Evidence | None = None
-            for lanes, _ in _groups(database, settings):
-                part = lanes.evidence()
+            for streams, _ in _groups(database, settings):
+                part = streams.evidence()
                 found = part if found is None else found + part
     finally:
         database.close()
@@ -95,22 +95,6 @@ def begun_with(path: str | os.PathLike[str]) -> int:
     return len(json.loads(facts[VERSIONS])) if VERSIONS in facts else 1
 
 
-def _check(settings: Sequence[Setting], new: Setting) -> None:
-    if not settings:
-        raise InputError("expected the settings the file was released with, the first one first")
-    names = {each.model.alphabet.fingerprint() for each in (*settings, new)}
-    if len(names) > 1:
-        raise InputError("the new model must number the same symbols; learn it with the alphabet of the file's")
-    if any(each.in_batches or each.budget.per_window is not None for each in (*settings, new)):
-        raise InputError("a state file of batches, or with a window budget, cannot move on to another model")
-    if any(each.secrets for each in (*settings, new)):
-        raise InputError("a state file with declared secrets cannot move on: what it promised is about its own model")
-    if any(each.budget != settings[0].budget for each in (*settings, new)):
-        raise InputError("expected the same budget before and after; a model changes no promise")
-    if not new.mechanism.sound or not all(small(each) for each in (*settings, new)):
-        raise InputError("expected a sound mechanism and a model whose state is small enough to be kept in the file")
-
-
 def _agree(database: Database, settings: Sequence[Setting]) -> None:
     known, listed = database.fact("setting"), database.fact(VERSIONS)
     described = [each.to_dict(costs=True) for each in settings]
@@ -126,10 +110,10 @@ def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgr
     sql = database.sql
     sql.execute(SWITCHES)
     version, users, before, after = len(settings), 0, 0.0, 0.0
-    for lanes, ids in _groups(database, settings):
-        before = max(before, float(lanes.state.account.worst.max(initial=0.0)))
-        lanes.switch(Version(version + 1, new, 0))
-        state, users = lanes.state, users + ids.size
+    for streams, ids in _groups(database, settings):
+        before = max(before, float(streams.state.account.worst.max(initial=0.0)))
+        streams.switch(Version(version + 1, new, 0))
+        state, users = streams.state, users + ids.size
         after = max(after, float(state.account.worst.max(initial=0.0)))
         _write(database, ids, state)
         rows = zip(ids.tolist(), state.steps.tolist(), strict=True)
@@ -137,48 +121,28 @@ def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgr
     return Upgraded(users, version, before, after)
 
 
-def _groups(database: Database, settings: Sequence[Setting]) -> Iterator[tuple[Lanes, Ints]]:
-    """The users in groups, each replayed through all versions: lanes under the last one, and the users' ids."""
-    sql = database.sql
-    everyone = sql.execute("SELECT id, events FROM users WHERE events > 0 ORDER BY id").fetchall()
+def _groups(database: Database, settings: Sequence[Setting]) -> Iterator[tuple[VersionedStreams, Ints]]:
+    """The users in groups, each replayed through all settings: streams under the last one, and the users' ids."""
+    everyone = database.sql.execute("SELECT id, events FROM users WHERE events > 0 ORDER BY id").fetchall()
     for at in range(0, len(everyone), GROUP):
-        yield _replayed(database, settings, everyone[at : at + GROUP])
-
-
-def _replayed(database: Database, settings: Sequence[Setting], rows: list[tuple[int, int]]) -> tuple[Lanes, Ints]:
-    lanes = Lanes(Version(1, settings[0], 0))  # numbered from 1: exact accounts from the first release on
-    lanes.grow(len(rows))
-    told = [list(database.releases(user, events)) for user, events in rows]
-    for number, setting in enumerate(settings):
-        if number:
-            lanes.switch(Version(number + 1, setting, 0))
-        ends = [_switch(database, user, number + 1, events) for user, events in rows]
-        begins = [_switch(database, user, number, 0) for user, _ in rows]
-        _play(lanes, [each[a:b] for each, a, b in zip(told, begins, ends, strict=True)])
-    return lanes, np.array([user for user, _ in rows], np.int64)
+        group = everyone[at : at + GROUP]
+        codes = [stored.code for user, events in group for stored in database.releases(user, events)]
+        moved = [[_switch(database, user, k, events) for k in range(1, len(settings))] for user, events in group]
+        ids, lengths = np.array(group, np.int64).T
+        moves = np.array(moved, np.int64).reshape(len(group), len(settings) - 1)
+        yield replayed(settings, np.array(codes, np.int64), lengths, moves), ids
 
 
 def _switch(database: Database, user: int, version: int, otherwise: int) -> int:
     """The event at which a user moved to a version; who came later was never under an earlier one."""
     sql = database.sql
-    if version == 0 or not sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'switches'").fetchone():
+    if not sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'switches'").fetchone():
         return otherwise
     row = sql.execute("SELECT seq FROM switches WHERE user = ? AND version = ?", (user, version)).fetchone()
     if row is not None:
         return int(row[0])
     last = sql.execute("SELECT max(version) FROM switches").fetchone()[0]
     return 0 if last is not None and version <= last else otherwise
-
-
-def _play(lanes: Lanes, told: list[list[Stored]]) -> None:
-    for step in range(max((len(each) for each in told), default=0)):
-        rows = np.array([k for k, each in enumerate(told) if len(each) > step], np.intp)
-        codes = np.array([told[k][step].code for k in rows], np.int64)
-        gone = codes == GAP
-        if gone.any():
-            lanes.skip(rows[gone])
-        if not gone.all():
-            lanes.observe(rows[~gone], codes[~gone])
 
 
 def _write(database: Database, ids: Ints, state: State) -> None:

@@ -13,7 +13,8 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.receive.audit import Departure, Report
+    from seqveil.receive.audit import Report
+    from seqveil.receive.reweigh import Departure
     from seqveil.release.secrets import SecretTotal
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
     from seqveil.interfaces.files import Columns
-    from seqveil.receive.coldstart import Versions
+    from seqveil.receive.versions import Versions
     from seqveil.release.accounting import Budget, Schedule
     from seqveil.release.stream import Setting
 
@@ -343,7 +343,7 @@ def versions_in(model: Path, given: bool = False) -> Versions | None:
 
     Such a file says how the release was made, so options that say it too (`given`) do not go with it.
     """
-    from seqveil.receive.coldstart import Versions
+    from seqveil.receive.versions import Versions
 
     if not Versions.is_one(model):
         return None
@@ -363,7 +363,7 @@ def check_model_out(out: Path) -> None:
 def model_in(model: Path) -> MarkovModel:
     """The model in a file, for a command that takes no versions."""
     from seqveil.core.model import MarkovModel
-    from seqveil.receive.coldstart import Versions
+    from seqveil.receive.versions import Versions
 
     if Versions.is_one(model):
         raise InputError(

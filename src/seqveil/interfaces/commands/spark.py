@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seqveil.interfaces.spark import Carried, Columns
-    from seqveil.receive.coldstart import Versions
+    from seqveil.receive.versions import Versions
 
 spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
 

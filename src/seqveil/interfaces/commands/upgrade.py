@@ -13,7 +13,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines
 
 if TYPE_CHECKING:
-    from seqveil.receive.coldstart import Version, Versions
+    from seqveil.receive.versions import Version, Versions
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class UpgradeOptions:
 
     def load(self) -> Versions | None:
         """The versions so far, or None where there are none; options that begin do not go with versions."""
-        from seqveil.receive.coldstart import Versions
+        from seqveil.receive.versions import Versions
 
         if not self.versions.exists():
             return None
@@ -46,7 +46,7 @@ class UpgradeOptions:
     def begin(self) -> Versions:
         """Version 0, saved."""
         from seqveil.interfaces.flow.private import named_alphabet
-        from seqveil.receive.coldstart import Versions, first_version
+        from seqveil.receive.versions import Versions, first_version
         from seqveil.release.accounting import Budget
 
         if self.alphabet is None or self.epsilon is None:
@@ -93,9 +93,9 @@ def upgrade(
 
 def _next(state: Path, known: Versions, file: Path, mechanism: str) -> str:
     """Learn from the state file and move it on where that is earned; what came of it."""
-    from seqveil.receive.coldstart.versions import next_version
     from seqveil.receive.learn import learn
     from seqveil.receive.upgrade import begun_with, evidence_of, upgrade
+    from seqveil.receive.versions import next_version
 
     if not state.exists():
         raise InputError(f"{state.name}: no such state file; release something with version 0 first")

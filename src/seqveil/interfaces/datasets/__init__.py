@@ -20,31 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from seqveil.core.errors import InputError
-from seqveil.interfaces.datasets import _loaders, _numbers, _walks, _words
-from seqveil.interfaces.datasets._catalogue import FACTS
-from seqveil.interfaces.datasets._dataset import Content, Dataset
-from seqveil.interfaces.datasets._files import Folder, folder_of
+from seqveil.interfaces.datasets import generators, real
+from seqveil.interfaces.datasets.dataset import Content, Dataset
+from seqveil.interfaces.datasets.real import FACTS, Folder, folder_of
 
 __all__ = ["Dataset", "kinds", "load", "missing", "names", "stand_in", "synthetic"]
 
-_LOADERS: dict[str, Callable[..., Content]] = {
-    "msnbc": _loaders.msnbc,
-    "diginetica": _loaders.diginetica,
-    "kosarak": _loaders.kosarak,
-    "gaze_vr": _loaders.gaze_vr,
-    "heart_rate": _loaders.heart_rate,
-    "electricity": _loaders.electricity,
-    "geolife": _loaders.geolife,
-}
-_MAKERS: dict[str, Callable[..., Content]] = {
-    "clicks": _words.clicks,
-    "items": _words.items,
-    "sets": _words.sets,
-    "gaze": _walks.gaze,
-    "heart_rate": _numbers.heart_rate,
-    "power": _numbers.power,
-    "places": _walks.places,
-}
+_LOADERS: dict[str, Callable[..., Content]] = {name: getattr(real, name) for name in FACTS}
+_MAKERS: dict[str, Callable[..., Content]] = {kind: getattr(generators, kind) for kind in generators.KINDS}
 
 
 def names() -> list[str]:

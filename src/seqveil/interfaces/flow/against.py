@@ -9,8 +9,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.flow.received import Received, receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
-from seqveil.receive.audit.against import Against, BatchAgainst, Departure, merged
-from seqveil.receive.reweigh import check
+from seqveil.receive.reweigh import Against, Departure, check, merged
 from seqveil.release.stream import Setting
 
 
@@ -58,13 +57,13 @@ def _one_by_one(received: Received, other: MarkovModel, part: tuple[int, int], p
 
 
 def _batches(received: Received, other: MarkovModel, progress: Progress | None) -> Departure:
-    against, size = BatchAgainst(received.setting, other), received.setting.batch
+    against, size = Against(received.setting, other), received.setting.batch
     for portion in received.portions(progress):
         for sealed in portion.sealed:
             try:
                 for _ in range(sealed.skipped):
-                    against.take(sealed.user, None, size, sealed.skipped_at)
-                against.take(sealed.user, sealed.path, sealed.codes.size, sealed.time)
+                    against.take_batch(sealed.user, None, size, sealed.skipped_at)
+                against.take_batch(sealed.user, sealed.path, sealed.codes.size, sealed.time)
             except DataError as error:
                 rows = f"rows {sealed.rows[0] + 1} to {sealed.rows[-1] + 1}"
                 raise DataError(f"{received.source.name}: {rows}: {error}") from None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
@@ -17,7 +17,7 @@ from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.meta import Digest
 from seqveil.interfaces.flow.received import Batch, Received, receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
-from seqveil.receive.audit import Asked, Audit, BatchAudit, Report
+from seqveil.receive.audit import Asked, Audit, Report
 from seqveil.release.stream import Setting
 
 
@@ -51,21 +51,15 @@ def audit_file(
     """
     received = receive(released, model, setting, meta, columns, format, chunk=chunk)
     asked = Asked.of(received.setting, secrets, promised, longest)
-    if received.setting.in_batches:
-        if asked.secrets:
-            raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
-        audit, digest = _batches(received, memory, progress)
-    else:
-        audit, digest = _one_by_one(received, memory, asked, progress)
+    audit = Audit(received.setting, memory, asked)
+    digest = (_batches if received.setting.in_batches else _one_by_one)(received, audit, progress)
     claimed = None if received.meta is None else received.meta.get("digest")
     report = audit.report(delta, None if claimed is None else claimed == digest.hex())
     return replace(report, unseeded=side.unseeded(received.meta))
 
 
-def _one_by_one(
-    received: Received, memory: int, asked: Asked, progress: Progress | None
-) -> tuple[Audit | BatchAudit, Digest]:
-    audit, digest = Audit(received.setting, memory, asked), Digest()
+def _one_by_one(received: Received, audit: Audit, progress: Progress | None) -> Digest:
+    digest = Digest()
     for batch in received.batches(progress):
         try:
             used = audit.take(batch.users, batch.codes, batch.times, batch.epsilons)
@@ -73,23 +67,23 @@ def _one_by_one(
             rows = f"rows {batch.chunk.row(0)} to {batch.chunk.row(batch.chunk.n - 1)}"
             raise DataError(f"{received.source.name}: {rows}: {error}") from None
         _note(digest, batch, used)
-    return audit, digest
+    return digest
 
 
-def _batches(received: Received, memory: int, progress: Progress | None) -> tuple[Audit | BatchAudit, Digest]:
-    audit, digest = BatchAudit(received.setting, memory), Digest()
+def _batches(received: Received, audit: Audit, progress: Progress | None) -> Digest:
+    digest, whole = Digest(), np.zeros(received.setting.batch, np.int64)  # only full batches are left out
     for portion in received.portions(progress):
         for sealed in portion.sealed:
             try:
                 for _ in range(sealed.skipped):
-                    audit.skip(sealed.user, sealed.skipped_at)
-                audit.take(sealed.user, sealed.path, sealed.codes, sealed.epsilons, sealed.time)
+                    audit.take_batch(sealed.user, None, whole, time=sealed.skipped_at)
+                audit.take_batch(sealed.user, sealed.path, sealed.codes, sealed.epsilons, sealed.time)
             except DataError as error:
                 rows = f"rows {sealed.rows[0] + 1} to {sealed.rows[-1] + 1}"
                 raise DataError(f"{received.source.name}: {rows}: {error}") from None
         told = zip(portion.batches, portion.paths, strict=True)
         digest.add(portion.users, portion.codes, portion.epsilons, told)
-    return audit, digest
+    return digest
 
 
 def _note(digest: Digest, batch: Batch, used: Floats) -> None:

@@ -21,7 +21,7 @@ from seqveil.core.mechanisms.auto import choose
 from seqveil.interfaces.files import Chunk
 from seqveil.interfaces.flow.meta import BATCH, EVENT, PATH, SAME_PATH
 from seqveil.interfaces.flow.rows import Rows
-from seqveil.receive.audit.exact import ROUNDING
+from seqveil.receive.audit import ROUNDING
 from seqveil.release import batches
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases, Standings

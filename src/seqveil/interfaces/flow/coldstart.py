@@ -28,10 +28,10 @@ from seqveil.interfaces.flow.meta import CONFIDENCE, EPSILON
 from seqveil.interfaces.flow.release import SEEDED, Released, unless_refused
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Rows, Source, Table, value_type_of
 from seqveil.interfaces.flow.verdict import not_checked
-from seqveil.receive.audit import Report
-from seqveil.receive.audit.exact import ROUNDING, within_ldp
-from seqveil.receive.coldstart import ColdStart, Receiver, Versions
+from seqveil.receive.audit import ROUNDING, Report, within, within_ldp
+from seqveil.receive.coldstart import ColdStart, Receiver
 from seqveil.receive.learn import Evidence
+from seqveil.receive.versions import Versions
 from seqveil.release.releases import Standings
 from seqveil.release.stream import REFUSED
 
@@ -216,7 +216,7 @@ def audit_cold(
     """
     found = _Received.of(released, versions, meta, columns, format)
     receiver, digest = Receiver(versions), side.Digest()
-    within = same = True
+    each = same = True
     held = at = 0
     middle = _Middle(versions)
     for part, codes, claimed in found.chunks(progress):
@@ -226,13 +226,13 @@ def audit_cold(
         except DataError as error:
             raise DataError(f"{found.source.name}: rows {part.row(0)} to {part.row(part.n - 1)}: {error}") from None
         numbers = np.searchsorted([v.after for v in versions], at + np.arange(part.n), side="right") - 1
-        within &= bool((costs <= used + ROUNDING * (1 + used)).all())
+        each &= within(costs, used)
         same &= bool((np.abs(claimed[:, 0] - used) <= ROUNDING * (1 + used)).all() and (claimed[:, 1] == numbers).all())
         middle.add(users, numbers, used)
         digest.add(part.users, codes, claimed[:, 0])
         held += int((used == 0).sum())
         at += part.n
-    checks = {"each_release": within, "epsilons": same, "unchanged": _unchanged(found.meta, digest)}
+    checks = {"each_release": each, "epsilons": same, "unchanged": _unchanged(found.meta, digest)}
     checks["unseeded"] = side.unseeded(found.meta)
     return _report(receiver, middle, held, checks)
 
@@ -276,7 +276,7 @@ def _report(receiver: Receiver, middle: _Middle, held: int, checks: dict[str, An
         worst_window=None,
         ldp=float(accounts.ldp.max()),
         each_release=checks["each_release"],
-        each_stream=bool((leaked <= bound + ROUNDING * (1 + bound)).all()),
+        each_stream=within(leaked, bound),
         total=total,
         ldp_total=within_ldp(budget, accounts),
         window=None,

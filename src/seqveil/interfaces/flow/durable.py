@@ -38,7 +38,7 @@ from seqveil.interfaces.flow.release import (
     refuse_withholding,
 )
 from seqveil.interfaces.flow.rows import FilePath, Progress, Rows, Source, Table, columns_for, seconds, times_read_as
-from seqveil.receive.audit.exact import ROUNDING
+from seqveil.receive.audit import ROUNDING
 from seqveil.release.releases import Releases, Standings
 from seqveil.release.secrets import SecretTotal
 from seqveil.release.stream import UNKNOWN, Setting

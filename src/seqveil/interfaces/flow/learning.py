@@ -13,10 +13,11 @@ from seqveil.interfaces.files import Columns
 from seqveil.interfaces.flow import coldstart
 from seqveil.interfaces.flow.received import receive
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress
-from seqveil.receive.coldstart import Lanes, Version, Versions
+from seqveil.receive.follow import Followed, turns
 from seqveil.receive.learn import Evidence, Learned, Region, learn, region
-from seqveil.receive.learn.region import LARGEST
-from seqveil.release.state import rounds
+from seqveil.receive.learn.evidence import Log
+from seqveil.receive.learn.model_error import LARGEST
+from seqveil.receive.versions import Versions
 from seqveil.release.stream import Setting
 
 
@@ -74,15 +75,14 @@ def evidence_file(
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if received.setting.budget.seconds is not None:
         raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
-    lanes, index, whose = Lanes(Version(1, received.setting, 0)), dict[Hashable, int](), []
+    followed, log, whose = Followed(received.setting), Log(model.n), []
     for batch in received.batches(progress):
-        ids = np.array([index.setdefault(user, len(index)) for user in batch.users], np.intp)
-        lanes.grow(len(index))
-        whose.append(ids)
+        everyone = followed.rows(batch.users)
+        whose.append(everyone)
         try:
-            for turn in rounds(ids):
-                lanes.observe(ids[turn], batch.codes[turn])
+            for _, some, codes, _ in turns(everyone, batch.codes):
+                log.add(some, followed.observe(some, codes), received.setting)
         except DataError as error:
             rows = f"rows {batch.chunk.row(0)} to {batch.chunk.row(batch.chunk.n - 1)}"
             raise DataError(f"{received.source.name}: {rows}: {error}") from None
-    return lanes.evidence().arranged(np.concatenate(whose)), list(index)
+    return log.evidence().arranged(np.concatenate(whose)), followed.users

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from seqveil.interfaces.spark.moving import MOST, Query, evidence_of, move, versions_of
-from seqveil.receive.coldstart import Versions
-from seqveil.receive.coldstart.versions import next_version
 from seqveil.receive.learn import learn
+from seqveil.receive.versions import Versions, next_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

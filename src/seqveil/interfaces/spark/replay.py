@@ -17,10 +17,11 @@ from seqveil.core.kernel import Ints
 from seqveil.core.symbols import Symbols
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.job import SEQ, USER, whole_users
-from seqveil.receive.coldstart import Lanes, Version
+from seqveil.receive import versions
 from seqveil.receive.learn import Evidence
+from seqveil.receive.versions import Version, VersionedStreams
 from seqveil.release.calls import MOST_SKIPPED
-from seqveil.release.store.packing import pack, small, units
+from seqveil.release.store.packing import pack, units
 from seqveil.release.store.records import GAP
 from seqveil.release.stream import Setting
 
@@ -43,19 +44,9 @@ class Streams:
 
 def refuse_unmovable(settings: Sequence[Setting], new: Setting) -> None:
     """Refuse settings between which a query cannot move."""
-    if not settings:
-        raise InputError("expected the settings that the query was released with, the first one first")
-    every = (*settings, new)
-    if len({each.model.alphabet.fingerprint() for each in every}) > 1:
-        raise InputError("the new model must number the same symbols; learn it with the alphabet of the query's")
-    if any(each.in_batches or each.budget.per_window is not None for each in every):
-        raise InputError("a query of batches, or with a window budget, cannot move on to another model")
-    if any(each.budget != new.budget for each in every):
-        raise InputError("expected the same budget before and after; a model changes no promise")
+    versions.refuse_unmovable(settings, new, "query")
     if new.budget.when_spent == "stop":
         raise InputError("events that a spent budget left out are not in the output; only hold and error can move on")
-    if not new.mechanism.sound or not all(small(each) for each in every):
-        raise InputError("expected a sound mechanism and a model whose state is small enough to be kept as it is")
 
 
 def streams(rows: pd.DataFrame, alphabet: Symbols, versions: int) -> Streams:
@@ -97,25 +88,9 @@ def _codes(rows: pd.DataFrame, alphabet: Symbols) -> Ints:
         raise DataError(f"a released value is not in the model's alphabet ({n} symbols); check the columns") from None
 
 
-def replayed(settings: Sequence[Setting], told: Streams) -> Lanes:
+def replayed(settings: Sequence[Setting], told: Streams) -> VersionedStreams:
     """The users as the last of these settings sees them, after all their releases; exact accounts from the first on."""
-    lanes = Lanes(Version(1, settings[0], 0))  # numbered from 1: version 0 would be charged Σε, whatever the chain
-    lanes.grow(len(told.users))
-    starts = np.cumsum(told.lengths) - told.lengths
-    edges = np.column_stack([np.zeros_like(told.lengths), np.minimum(told.moved, told.lengths[:, None]), told.lengths])
-    for number, setting in enumerate(settings):
-        if number:
-            lanes.switch(Version(number + 1, setting, 0))
-        begin, end = edges[:, number], edges[:, number + 1]
-        for step in range(int((end - begin).max(initial=0))):
-            rows = np.flatnonzero(begin + step < end)
-            codes = told.codes[starts[rows] + begin[rows] + step]
-            gone = codes == GAP
-            if gone.any():
-                lanes.skip(rows[gone])
-            if not gone.all():
-                lanes.observe(rows[~gone], codes[~gone])
-    return lanes
+    return versions.replayed(settings, told.codes, told.lengths, told.moved)
 
 
 def carry_sorted(settings: Sequence[Setting], new: Setting, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -129,10 +104,10 @@ def carry(settings: Sequence[Setting], new: Setting, told: Streams) -> pd.DataFr
     """One row a user: ledger and state under the new chain, the numbers of its moves, and its leakage before."""
     import pandas as pd
 
-    lanes = replayed(settings, told)
-    before = units(np.maximum(lanes.state.account.worst, 0.0))
-    lanes.switch(Version(len(settings) + 1, new, 0))
-    state, everyone = lanes.state, np.arange(len(told.users))
+    seen = replayed(settings, told)
+    before = units(np.maximum(seen.state.account.worst, 0.0))
+    seen.switch(Version(len(settings) + 1, new, 0))
+    state, everyone = seen.state, np.arange(len(told.users))
     packed = pack(state)
     width = len(packed) // max(1, everyone.size)
     moves = np.column_stack([told.moved, told.lengths])

@@ -4,13 +4,11 @@
 off it may be, and `slack_along` what that does to the guarantee.
 """
 
+from seqveil.receive.learn.em import sparse_learn
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expect import Statistics, expect, likelihoods
+from seqveil.receive.learn.expected import Chain, Statistics, expect, likelihoods
 from seqveil.receive.learn.learner import HeldOut, Learned, Learner, held_out, learn
-from seqveil.receive.learn.region import Region, region
-from seqveil.receive.learn.slack import slack_along
-from seqveil.receive.learn.sparse import sparse_learn
-from seqveil.receive.learn.walk import Chain
+from seqveil.receive.learn.model_error import Region, region, slack_along
 
 __all__ = [
     "Chain",

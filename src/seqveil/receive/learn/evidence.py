@@ -17,8 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.layout import Layout
+from seqveil.receive.follow import Followed, turns
 from seqveil.release import stream
 from seqveil.release.accounting import GONE
+from seqveil.release.state import Rows
+from seqveil.release.stream import Released
 
 BELIEF_FREE = frozenset({"randomized_response"})  # one table whatever the belief: the model in the setting is not used
 
@@ -83,9 +86,12 @@ class Evidence:
         lengths = np.array([codes.size for codes in streams])
         codes, users = np.concatenate(streams), np.repeat(np.arange(len(streams)), lengths)
         if _one_table(setting):
-            return cls(*_by_table(setting, codes, _places(lengths), users))
+            return cls(*_by_table(setting, codes, places(lengths), users))
         moments = None if stamps is None else np.concatenate(stamps)
-        return cls(*_observed(setting, users, codes, moments))
+        followed, log = Followed(setting, len(streams)), Log(setting.model.n)
+        for _, rows, told, when in turns(users, codes, moments):
+            log.add(rows, followed.observe(rows, told, when), setting)
+        return log.evidence().arranged(users)
 
     @classmethod
     def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:
@@ -95,14 +101,10 @@ class Evidence:
 
     def __add__(self, other: Evidence) -> Evidence:
         """Both logs, the second of other users than the first."""
-        return self.joined(other, int(self.users.max(initial=-1)) + 1)
-
-    def joined(self, other: Evidence, shift: int = 0) -> Evidence:
-        """Both logs, one after the other; user k of the second is user k + shift."""
         if self.n != other.n:
             raise InputError(f"expected evidence over {self.n} symbols, got {other.n}")
         index = np.concatenate([self.index, other.index + len(self.table)])
-        users = np.concatenate([self.users, other.users + shift])
+        users = np.concatenate([self.users, other.users + int(self.users.max(initial=-1)) + 1])
         return Evidence(np.concatenate([self.table, other.table]), users, index)
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
@@ -130,7 +132,7 @@ class Evidence:
             return self
         order = np.argsort(self.users, kind="stable")
         place = np.empty(self.events, np.int64)
-        place[order] = _places(lengths)
+        place[order] = places(lengths)
         pieces = -(-lengths // length)
         return Evidence(self.table, (np.cumsum(pieces) - pieces)[self.users] + place // length, self.index)
 
@@ -171,20 +173,64 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
     return table, users, np.where(paid, codes, n)
 
 
-def _observed(setting: stream.Setting, users: Ints, codes: Ints, times: Floats | None) -> tuple[Floats, Ints, Ints]:
-    """From an observer's replay: a row of its own for every event, in the order of the steps, as blocks are read."""
-    state, columns = stream.State.start(setting, int(users.max()) + 1), []
-    turns = list(Layout.of(users).steps())
-    for turn in turns:
-        stamps = None if times is None else times[turn]
-        seen, after = stream.observe(setting, state.take(users[turn]), codes[turn], stamps)
-        state.put(users[turn], after)
-        columns.append(seen.columns)
-    index = np.empty(codes.size, np.int64)
-    index[np.concatenate(turns)] = np.arange(codes.size)
-    return np.concatenate(columns) / float(DENOMINATOR), users, index
-
-
-def _places(lengths: Ints) -> Ints:
-    """0, 1, … within each stream."""
+def places(lengths: Ints) -> Ints:
+    """0, 1, … within each stream, one stream after another."""
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+class Log:
+    """Columns of releases in the order they were followed, and whose they are; equal ones are kept once where easy."""
+
+    def __init__(self, n: int) -> None:
+        self._columns = [np.full((1, n), DENOMINATOR, np.int64)]  # row 0 tells nothing
+        self._count = 1
+        self._known: dict[tuple[int, float, int], int] = {}
+        self._users = [np.zeros(0, np.int64)]
+        self._index = [np.zeros(0, np.int64)]
+
+    def add(self, users: Rows, made: Released, setting: stream.Setting, version: int = 0) -> None:
+        """One release of each of these users, made under a setting, which is the version-th of the log."""
+        columns = made.columns
+        silent = (columns == columns[:, :1]).all(1)
+        index = np.zeros(len(users), np.int64)
+        if setting.mechanism.name in BELIEF_FREE:
+            for epsilon in np.unique(made.epsilons[~silent]).tolist():
+                same = np.flatnonzero(~silent & (made.epsilons == epsilon))
+                codes, first, back = np.unique(made.codes[same], return_index=True, return_inverse=True)
+                kept = [
+                    self._place((version, epsilon, code), columns[same[at]])
+                    for code, at in zip(codes.tolist(), first.tolist(), strict=True)
+                ]
+                index[same] = np.array(kept)[back]
+        else:
+            own = np.flatnonzero(~silent)
+            index[own] = self._count + np.arange(own.size)
+            self._columns.append(columns[own])
+            self._count += own.size
+        self._note(users, index)
+
+    def skip(self, users: Rows) -> None:
+        """An event of each of these users that tells nothing."""
+        self._note(users, np.zeros(len(users), np.int64))
+
+    def _note(self, users: Rows, index: Ints) -> None:
+        self._users.append(users.astype(np.int64))
+        self._index.append(index)
+
+    def _place(self, key: tuple[int, float, int], column: Ints) -> int:
+        if key not in self._known:
+            self._known[key] = self._count
+            self._columns.append(column[None].copy())
+            self._count += 1
+        return self._known[key]
+
+    def joined(self) -> tuple[Ints, Ints, Ints]:
+        """The different columns as integers, and for each event its user and its column's row."""
+        parts = self._columns, self._users, self._index
+        self._columns, self._users, self._index = ([np.concatenate(part)] for part in parts)
+        return self._columns[0], self._users[0], self._index[0]
+
+    def evidence(self) -> Evidence:
+        """What can be learned from: columns and whose they are, nothing else."""
+        table, users, index = self.joined()
+        return Evidence(table / float(DENOMINATOR), users, index)

@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.symbols import Symbols
+from seqveil.receive.learn.em import climb, family, maximise
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expect import Statistics, expect, likelihoods
-from seqveil.receive.learn.fitting import climb, family, maximise
-from seqveil.receive.learn.walk import Chain
+from seqveil.receive.learn.expected import Chain, Statistics, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
@@ -106,17 +103,17 @@ def learn(
 
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
-    names = _names(alphabet, evidence.n)
+    names = symbols_of(alphabet, evidence.n)
     if evidence.n ** (order + 1) > LARGEST:
         raise InputError(
             f"a chain of order {order} over {evidence.n} symbols is too large a table; learn with sparse_learn from a "
             "start that says which moves can occur"
         )
-    centre = _chain(start) if start is not None else family(_some(evidence).cut(PIECE), names)
-    against = Chain.uniform(evidence.n) if rival is None else _chain(rival)
+    centre = Chain.of(start) if start is not None else family(_some(evidence).cut(PIECE), names)
+    against = Chain.uniform(evidence.n) if rival is None else Chain.of(rival)
     found: tuple[float, HeldOut | None] = (strength or USUAL, None)
     for level in range(1, order + 1):
-        centre = centre.deeper() if level > 1 else centre
+        centre = centre.deeper(level)
         found = _try(evidence, centre, strength, against)
         near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], rounds, tolerance)
         whole_log = evidence.people > TRIED  # most of the way was made on some of the users
@@ -124,7 +121,7 @@ def learn(
         prior, centre = centre, end.chain
     whole = expect(evidence, end.chain)
     chain = Chain(maximise(whole, prior, found[0]).first, end.chain.rows)  # first symbols are those of whole streams
-    model = _model(chain, names)
+    model = chain.model(names)
     return Learned(model, chain, prior, found[0], whole, end.rounds, end.change, end.converged, found[1])
 
 
@@ -149,7 +146,7 @@ class Learner:
         order: int = 1,
         strength: float | None = None,
     ) -> None:
-        self._names = _names(alphabet, n)
+        self._names = symbols_of(alphabet, n)
         self._order, self._strength = order, strength
         self._learned: Learned | None = None
         self._blocks = 0
@@ -192,7 +189,7 @@ class Learner:
         total = old + fresh.scaled(weight * users / fresh.users)
         chain = maximise(total, before.centre, before.strength)
         change = float(np.abs(chain.rows - before.chain.rows).sum(1).max() / 2)
-        model = _model(chain, self._names)
+        model = chain.model(self._names)
         ended = (total, before.rounds + 1, change, False, before.held_out)
         self._learned = Learned(model, chain, before.centre, before.strength, *ended)
 
@@ -223,7 +220,7 @@ def _try(evidence: Evidence, centre: Chain, strength: float | None, rival: Chain
     tried = STRENGTHS if strength is None else (strength,)
     chains = [climb(rest.cut(PIECE), centre, centre, each, 30, 1e-6).chain for each in tried]
     scores = [float(likelihoods(others, chain).sum()) for chain in chains]
-    return tried[int(np.argmax(scores))], held_out(others, chains, _as_deep(rival, centre.order))
+    return tried[int(np.argmax(scores))], held_out(others, chains, rival.deeper(centre.order))
 
 
 def _some(evidence: Evidence) -> Evidence:
@@ -238,41 +235,3 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     mask = np.zeros(int(numbers.max(initial=-1)) + 1, bool)
     mask[numbers[step - 1 :: step]] = True
     return mask
-
-
-def _as_deep(chain: Chain, order: int) -> Chain:
-    while chain.order < order:
-        chain = chain.deeper()
-    return chain
-
-
-def _chain(given: MarkovModel | Chain) -> Chain:
-    if isinstance(given, Chain):
-        return given
-    if given.order != 1:
-        raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
-    rows = np.asarray(given.chain.todense()) + given.backoff[:, None] * given.base
-    floor = 1e-9 / given.n
-    return Chain(_lifted(given.prior, floor), _lifted(rows, floor))
-
-
-def _lifted(law: Floats, floor: float) -> Floats:
-    law = np.maximum(law, floor)
-    lifted: Floats = law / law.sum(-1, keepdims=True)
-    return lifted
-
-
-def _names(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
-    if alphabet is None:
-        if n is None:
-            raise InputError("expected an alphabet, or n, the number of symbols")
-        return Alphabet.codes(n)
-    found = alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
-    if n is not None and found.n != n:
-        raise InputError(f"expected an alphabet of {n} symbols, got {found.n}")
-    return found
-
-
-def _model(chain: Chain, names: Symbols) -> MarkovModel:
-    shape = (chain.n,) * chain.order
-    return MarkovModel(chain.first.reshape(shape), chain.rows, chain.order, names)

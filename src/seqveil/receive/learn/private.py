@@ -1,7 +1,8 @@
 """A chain fitted to raw data with differential privacy: noisy integer counts, bounded for each user.
 
 Each user adds at most one start and M transitions, taken evenly along the stream. Every one of the n starts and n²
-transitions gets exact integer noise, whether it occurred or not, and all that follows uses the noisy counts alone.
+transitions gets integer noise that is drawn exactly, whether it occurred or not, and all that follows uses the noisy
+counts alone. No floating-point number decides anything about the noise, so pure ε-DP is pure.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.alphabet import Alphabet
-from seqveil.core.coins import Coins, coins
+from seqveil.core.coins import BITS, Coins, coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import read_streams
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States, validate
 from seqveil.core.symbols import Symbols
-from seqveil.receive.learn.noise import exact_laplace
+from seqveil.receive.follow import numbered
 
 CONTRIBUTION = 20  # transitions of a user that count, unless told otherwise
 MOST_SYMBOLS = 2_000  # n² counts are noised one by one
 FINENESS = 1 << 20  # ε is rounded down to a multiple of 1/FINENESS, so that the noise has a rational rate
 CUT = 4.0  # counts below so many noise scales are taken for noise
+WIDEST = 1 << 54  # of a denominator: leaves 8 bits for the factor K of `_decays`
 MOST_STAYING = 0.95  # share of what was not kept that may stay where it is
 
 
@@ -62,23 +63,16 @@ def fit_private(
 
     Reference: Dwork, McSherry, Nissim, Smith, *Calibrating noise to sensitivity in private data analysis*, TCC 2006.
     """
-    found = _public(alphabet, n)
+    if alphabet is None and n is None:
+        raise InputError(
+            "a private fit needs the alphabet, which is public: collecting it from data shows who had what"
+        )
+    found = symbols_of(alphabet, n)
     _, users, codes = read_streams(streams, found, user, value, time)
     counts = BoundedCounts(found.n, contribution)
     counts.measure(users.tolist())
     counts.add(users.tolist(), codes)
     return counts.noisy(epsilon, coins(seed)).model(found)
-
-
-def _public(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
-    if alphabet is None and n is None:
-        raise InputError(
-            "a private fit needs the alphabet, which is public: collecting it from data shows who had what"
-        )
-    if alphabet is None:
-        assert n is not None
-        return Alphabet.codes(n)
-    return alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
 
 
 class BoundedCounts:
@@ -105,14 +99,14 @@ class BoundedCounts:
 
     def measure(self, users: Sequence[Hashable]) -> None:
         """Count the events of each user; all chunks, before the first `add`."""
-        rows = self._rows(users)
+        rows = numbered(self._slots, users)
         self._events = np.pad(self._events, (0, len(self._slots) - len(self._events)))
         self._events += np.bincount(rows, minlength=len(self._slots))
 
     def add(self, users: Sequence[Hashable], codes: ArrayLike) -> None:
         """Count a chunk again, with its codes, in time order within each user."""
         array, known = np.asarray(codes, np.int64), len(self._slots)
-        rows = self._rows(users)
+        rows = numbered(self._slots, users)
         if len(self._slots) > known or rows.size != array.size:
             raise DataError("the second reading of the data is not like the first; fit from a file that stays as it is")
         if array.size and not (array.min() >= 0 and array.max() < self.n):
@@ -139,10 +133,6 @@ class BoundedCounts:
         kept = (place > 0) & (place < events) & ((total <= bound) | kept)
         self._starts += np.bincount(after[place == 0], minlength=self.n)
         self._moves += np.bincount(before[kept] * self.n + after[kept], minlength=self.n**2)
-
-    def _rows(self, users: Sequence[Hashable]) -> Ints:
-        slots = self._slots
-        return np.fromiter((slots.setdefault(user, len(slots)) for user in users), np.int64, len(users))
 
     def noisy(self, epsilon: float, source: Coins) -> NoisyCounts:
         """The counts with noise: ε-differentially private, where `source` is. Each call spends its own ε."""
@@ -214,11 +204,78 @@ class NoisyCounts:
         chain = sparse.csr_array((kept + np.diag(stay * rest)) / total[:, None])
         states = States(1, n, self._first(base, cut), chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
         validate(states)
-        found = alphabet if alphabet is not None else Alphabet.codes(n)
-        return MarkovModel._of(states, found).with_origin(self.origin())
+        return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(self.origin())
 
     def _first(self, base: Floats, cut: float) -> Floats:
         """Law of the first symbol, by the same rule."""
         kept = np.where(self.starts >= cut * self.scale, self.starts, 0).astype(np.float64)
         rest = max(float(self.starts.sum() - kept.sum()), self.scale)
         return np.asarray((kept + rest * base) / (kept.sum() + rest))
+
+
+def exact_laplace(rate: tuple[int, int], count: int, coins: Coins) -> Ints:
+    """`count` integers with Pr(k) ∝ e^{-|k|·s/t}, exactly, where `rate` = (s, t) is a fraction above 0.
+
+    U is uniform on 0..t-1 and kept with probability e^{-U/t}, V counts successes of probability e^{-1}; then
+    ⌊(U + tV)/s⌋ is geometric with ratio e^{-s/t}, and a fair sign that is drawn again at -0 makes it two-sided.
+
+    *Guarantee*: each decision is a comparison of integers drawn uniformly by rejection, so the law is the one stated
+    and not near it: shifting a count by L changes the probability of any outcome by a factor of at most e^{L·s/t}.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> noise = exact_laplace((1, 3), 4000, SeededCoins(1))
+    >>> abs(float(noise.mean())) < 0.3, round(float((noise == 0).mean()), 1)
+    (True, 0.2)
+
+    Reference: Canonne, Kamath, Steinke, *The discrete Gaussian for differential privacy*, 2020, algorithms 1 and 2.
+    """
+    s, t = rate
+    if not (0 < s <= WIDEST and 0 < t <= WIDEST):
+        raise InputError(
+            "expected a rate s/t of whole numbers from 1 to 2**54; use a larger epsilon or a smaller bound"
+        )
+    found: list[Ints] = []
+    missing = count
+    while missing:
+        share = uniform(np.full(2 * missing + 16, t, np.int64), coins)
+        share = share[_decays(share, t, coins)]
+        size = (share + t * _run(share.size, coins)) // s
+        negative = (coins.draw(size.size) & 1).astype(bool)
+        kept = ~(negative & (size == 0))
+        part = np.where(negative, -size, size)[kept][:missing]
+        found.append(part)
+        missing -= part.size
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def uniform(bounds: Ints, coins: Coins) -> Ints:
+    """An integer uniform on 0..bound-1 for each bound (1..2**62): coins beyond the last whole multiple are redrawn."""
+    limits = (1 << BITS) // bounds * bounds
+    drawn = coins.draw(bounds.size)
+    beyond = np.flatnonzero(drawn >= limits)
+    while beyond.size:
+        drawn[beyond] = coins.draw(beyond.size)
+        beyond = beyond[drawn[beyond] >= limits[beyond]]
+    return drawn % bounds
+
+
+def _decays(numerators: Ints, denominator: int, coins: Coins) -> NDArray[np.bool_]:
+    """True with probability e^{-a/b} for each a in 0..b: a run of successes of chance a/(bK), K = 1, 2, …, is even."""
+    even = np.ones(numerators.size, bool)
+    alive, turn = np.arange(numerators.size), 1
+    while alive.size:
+        bounds = np.full(alive.size, denominator * turn, np.int64)
+        alive = alive[uniform(bounds, coins) < numerators[alive]]
+        even[alive] = ~even[alive]
+        turn += 1
+    return even
+
+
+def _run(count: int, coins: Coins) -> Ints:
+    """How many draws of probability e^{-1} succeed before the first that does not."""
+    length = np.zeros(count, np.int64)
+    alive = np.arange(count)
+    while alive.size:
+        alive = alive[_decays(np.ones(alive.size, np.int64), 1, coins)]
+        length[alive] += 1
+    return length

@@ -1,32 +1,29 @@
-"""When to learn, and when to move on to what was learned: the cold start itself."""
+"""Begin with nothing but a stream and ε: release without a model, learn one from the releases, move on to it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
-from seqveil.core.alphabet import Alphabet
-from seqveil.core.coins import Coins, coins, known_as
+from seqveil.core.coins import coins, known_as
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError, SeqveilError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import symbols_of
 from seqveil.core.symbols import Symbols
-from seqveil.receive.coldstart.lanes import Lanes
-from seqveil.receive.coldstart.versions import Version, Versions, first_version, next_version
+from seqveil.receive.follow import turns
 from seqveil.receive.learn import Chain, Evidence, Learned, learn
 from seqveil.receive.learn.learner import LARGEST
+from seqveil.receive.versions import Version, VersionedStreams, Versions, first_version, next_version
 from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.releases import Standings
-from seqveil.release.state import rounds
-from seqveil.release.stream import REFUSED, Mask, Released, budget_spent, raw_codes
-
-Act = Callable[[NDArray[np.intp], NDArray[np.intp]], Released]
+from seqveil.release.state import Rows, rounds
+from seqveil.release.stream import REFUSED, Mask, budget_spent, raw_codes
 
 
 @dataclass(frozen=True)
@@ -60,43 +57,29 @@ class Points:
         return point if point <= self.last else None
 
 
-class _Users:
-    """Named users over lanes, events in their order, at most up to the next point of a change at a time."""
+class _Follower:
+    """What a cold start and its receiver have in common."""
 
-    def __init__(self, version: Version) -> None:
-        self.lanes, self.events = Lanes(version), 0
-        self._index: dict[Hashable, int] = {}
-        self.worst_release = 0.0
+    def __init__(self, versions: Versions) -> None:
+        self.versions = versions
+        self.streams = VersionedStreams(versions[0])
 
-    def rows(self, users: Sequence[Hashable]) -> NDArray[np.intp]:
-        ids = np.array([self._index.setdefault(known_as(user), len(self._index)) for user in users], np.intp)
-        self.lanes.grow(len(self._index))
-        return ids
+    @property
+    def events(self) -> int:
+        """Releases so far, of all users."""
+        return self.streams.events
 
-    def play(self, ids: NDArray[np.intp], act: Act, refused: Mask, codes: Ints, epsilons: Floats) -> Floats:
-        """Fill in codes and ε, round by round; the cost of each. `refused` are users whose events are taken no more."""
-        costs = np.zeros(ids.size)
-        for turn in rounds(ids):
-            left = turn[~refused[ids[turn]]]
-            if not left.size:
-                break
-            made = act(ids[left], left)
-            codes[left], epsilons[left] = made.codes, made.epsilons
-            costs[left] = made.costs
-            refused[ids[left[made.codes == REFUSED]]] = True
-            self.events += int((made.codes != REFUSED).sum())
-        self.worst_release = max(self.worst_release, float(costs.max(initial=0.0)))
-        return costs
+    @property
+    def worst_release(self) -> float:
+        """The most that one release moved a belief under its own version."""
+        return self.streams.worst_release
 
     def accounts(self) -> Standings:
         """Where every user stands, exactly, under the version in force."""
-        state = self.lanes.state
-        steps, account = state.steps.copy(), state.account
-        figures = (state.spent, account.most, account.least, state.ldp)
-        return Standings(list(self._index), steps, steps, *(figure.copy() for figure in figures))
+        return self.streams.standings()
 
 
-class ColdStart:
+class ColdStart(_Follower):
     """Releases streams of many users from nothing but an alphabet and ε, and learns the model from its own releases.
 
     Version 0 is `start`, whose ε-LDP needs no model. After given counts of events a chain is learned from all releases
@@ -111,8 +94,17 @@ class ColdStart:
     past the total. A third version weighs releases of the second anew, each at up to 2ε. Which version made a release
     is public, and so is everything that decides it.
 
-    Parameters: `schedule` (a period or a `Schedule`) is that of all versions; `order` of the learned chains; `points`,
-    when to learn; `budget`, a total, or a `Budget` without window; `seed` for research only.
+    Parameters:
+        alphabet: the symbols, or how many there are.
+        epsilon: the bound of one release.
+        mechanism: of the versions that are learned.
+        distortion: what a wrong symbol costs.
+        schedule: a period or a `Schedule`, that of all versions.
+        start: the mechanism of version 0.
+        order: of the learned chains.
+        points: when to learn.
+        budget: a total, or a `Budget` without window.
+        seed: for research only.
 
     >>> from seqveil.core.model import MarkovModel
     >>> truth = MarkovModel([0.5, 0.5], [[0.95, 0.05], [0.05, 0.95]]).sample(40, users=200, seed=1)
@@ -139,7 +131,9 @@ class ColdStart:
         budget: Budget | float | None = None,
         seed: int | None = None,
     ) -> None:
-        names = _alphabet(alphabet)
+        if isinstance(alphabet, int) and alphabet < 2:
+            raise InputError("expected an alphabet, or the number of symbols, at least 2")
+        names = symbols_of(None, alphabet) if isinstance(alphabet, int) else symbols_of(alphabet, None)
         if names.n ** (order + 1) > LARGEST:  # now, not at the first point, when releases wait for it
             raise InputError(f"a chain of order {order} over {names.n} symbols is too large to be learned; use fewer")
         begin = first_version(names, start, epsilon, distortion, schedule, budget)
@@ -148,25 +142,15 @@ class ColdStart:
             raise InputError(f'expected a sound mechanism that releases one by one, got "{chosen.name}"')
         self._mechanism, self._order = chosen.name, order
         self._points = points or Points()
-        self._users, self._coins = _Users(begin), coins(seed)
-        self.versions = Versions([begin])
+        super().__init__(Versions([begin]))
+        self._coins = coins(seed)
         self.tried: list[tuple[int, Learned]] = []  # all that was learned, after how many events
         self._chain = Chain.uniform(names.n)
-
-    @property
-    def events(self) -> int:
-        """Releases so far, of all users."""
-        return self._users.events
 
     @property
     def private(self) -> bool:
         """False where it is seeded: anyone with the seed can undo it."""
         return self._coins.private
-
-    @property
-    def worst_release(self) -> float:
-        """The most that one release moved a belief under its own version."""
-        return self._users.worst_release
 
     def release(self, user: Hashable, value: Any) -> Any:
         """The release of one event of one user."""
@@ -178,72 +162,77 @@ class ColdStart:
         codes, _, _ = self.release_codes(users, alphabet.encode(list(values)))
         return list(alphabet.decode(codes))
 
-    def release_codes(
-        self, users: Sequence[Hashable], codes: Ints, thrown: Coins | None = None
-    ) -> tuple[Ints, Floats, Ints]:
+    def release_codes(self, users: Sequence[Hashable], codes: Ints) -> tuple[Ints, Floats, Ints]:
         """Released codes, the ε used and the number of the version, event by event.
 
-        Where a user's budget is spent and the policy is "error", that event and the user's later ones are refused:
-        everything else is released, then BudgetSpent is raised with all three arrays (the code REFUSED).
+        A call that cannot be is refused before anything is drawn. What was drawn stands: whatever ends a call early, no
+        belief has moved by a release that nobody sees, because the error has all three arrays in `made`, with the code
+        REFUSED for what was not released. Where a user's budget is spent and the policy is "error", that event and the
+        user's later ones are refused: everything else is released, then BudgetSpent is raised.
         """
-        raw, source = raw_codes(codes, self.versions.alphabet.n), thrown or self._coins
-        ids = self._users.rows(users)
-        refused = np.zeros(len(self._users.lanes), bool)
-        made = np.full(ids.size, REFUSED, np.int64), np.zeros(ids.size), np.zeros(ids.size, np.int64)
-        at = 0
+        raw = raw_codes(codes, self.versions.alphabet.n)
+        if len(users) != raw.size:
+            raise InputError(f"expected a user for each of {raw.size} events, got {len(users)}")
+        rows = self.streams.rows([known_as(user) for user in users])
+        made = np.full(rows.size, REFUSED, np.int64), np.zeros(rows.size), np.zeros(rows.size, np.int64)
+        spent = np.zeros(len(self.streams), bool)  # whose events are taken no more
         try:
-            while at < ids.size:
-                part, before = slice(at, min(ids.size, at + self._room())), self.events
+            at = 0
+            while at < rows.size:
+                part, before = slice(at, min(rows.size, at + self._room())), self.events
                 made[2][part] = self.versions.last.number
-                self._users.play(ids[part], self._releasing(raw[part], source), refused, made[0][part], made[1][part])
+                self._release(rows[part], raw[part], spent, made[0][part], made[1][part])
                 at = part.stop
                 if self.events > before and self.events in self._points.upto(self.events):
                     self.learn()
                     if self._points.after(self.events) is None:
-                        self._users.lanes.close()
-        except SeqveilError as error:
-            error.made = made
+                        self.streams.close()
+        except Exception as error:
+            error.made = made  # type: ignore[attr-defined]  # what was drawn before it, whatever failed
             raise
-        if refused.any():
+        if spent.any():
             raise budget_spent(self.versions.last.setting, made[0] == REFUSED, made)
         return made
 
-    def _releasing(self, truth: Ints, source: Coins) -> Act:
-        return lambda rows, turn: self._users.lanes.release(rows, truth[turn], source)
+    def _release(self, rows: Rows, raw: Ints, spent: Mask, codes: Ints, epsilons: Floats) -> None:
+        """Release events under the version in force, and write down what came of each."""
+        for turn in rounds(rows):
+            left = turn[~spent[rows[turn]]]
+            if not left.size:
+                break
+            made = self.streams.release(rows[left], raw[left], self._coins)
+            codes[left], epsilons[left] = made.codes, made.epsilons
+            spent[rows[left[made.codes == REFUSED]]] = True
 
     def _room(self) -> int:
+        """Events until the next chain is learned."""
         point = self._points.after(self.events)
         return 1 << 62 if point is None else point - self.events
 
     def learn(self) -> Version | None:
         """Learn from all releases so far; the new version where it earned its place, else None."""
         now = self.versions.last
-        evidence = self._users.lanes.evidence()
+        evidence = self.streams.evidence()
         learned = learn(evidence, self.versions.alphabet, self._order, rival=self._chain)
         self.tried.append((self.events, learned))
         if learned.held_out is None or not learned.held_out.earned:
             return None
-        schedule = now.setting.schedule
-        version = next_version(now, learned, self._mechanism, schedule, self.events)
-        self._users.lanes.switch(version)
+        version = next_version(now, learned, self._mechanism, now.setting.schedule, self.events)
+        self.streams.switch(version)
         self.versions.add(version)
         self._chain = learned.chain
         return version
-
-    def accounts(self) -> Standings:
-        """Where every user stands, exactly, under the version in force."""
-        return self._users.accounts()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the versions, models included, to one public file."""
         self.versions.save(path)
 
     def __repr__(self) -> str:
-        users = len(self._users.lanes)
-        return f"ColdStart({self.versions.alphabet.n} symbols, {users} users, {self.events} events, {self.versions!r})"
+        users, n = len(self.streams.users), self.versions.alphabet.n
+        return f"ColdStart({n} symbols, {users} users, {self.events} events, {self.versions!r})"
 
 
-class Receiver:
+class Receiver(_Follower):
     """The same streams as a receiver sees them, from the versions and the releases alone: nothing private.
 
     *Guarantee*: after the same events, belief and account of every user are those of the cold start, to the last bit.
@@ -252,64 +241,39 @@ class Receiver:
     """
 
     def __init__(self, versions: Versions, keep: bool = False) -> None:
-        self.versions, self._keep = versions, keep
-        self._users = _Users(versions[0])
-        self._seen: list[NDArray[np.intp]] = []  # whose each release is, as they came
-
-    @property
-    def events(self) -> int:
-        return self._users.events
-
-    @property
-    def lanes(self) -> Lanes:
-        return self._users.lanes
-
-    @property
-    def worst_release(self) -> float:
-        return self._users.worst_release
+        super().__init__(versions)
+        self._keep = keep
+        self._seen: list[Rows] = [np.zeros(0, np.intp)]  # whose each release is, as they came
 
     def observe(self, users: Sequence[Hashable], codes: Ints) -> tuple[Floats, Floats]:
         """The ε that each release used and the most it moved a belief; refuses what the versions cannot have made."""
-        ids = self._users.rows(users)
+        rows = self.streams.rows([known_as(user) for user in users])
         if self._keep:
-            self._seen.append(ids)
-        epsilons, costs, at = np.empty(ids.size), np.empty(ids.size), 0
-        while at < ids.size:
+            self._seen.append(rows)
+        epsilons, costs, at = np.empty(rows.size), np.empty(rows.size), 0
+        while at < rows.size:
             self._come_into_force()
-            part = slice(at, min(ids.size, at + self._room()))
-            nobody = np.zeros(len(self.lanes), bool)
-            seen = self._seeing(codes[part])
-            costs[part] = self._users.play(ids[part], seen, nobody, codes[part].copy(), epsilons[part])
+            part = slice(at, min(rows.size, at + self._room()))
+            for turn, some, told, _ in turns(rows[part], codes[part]):
+                seen = self.streams.observe(some, told)
+                epsilons[part][turn], costs[part][turn] = seen.epsilons, seen.costs
             at = part.stop
         self._come_into_force()
         return epsilons, costs
 
     def evidence(self) -> Evidence:
         """All releases as what can be learned from, in the order they were observed; for a receiver that keeps them."""
-        return self.lanes.evidence().arranged(np.concatenate([np.zeros(0, np.intp), *self._seen]))
-
-    def _seeing(self, codes: Ints) -> Act:
-        return lambda rows, turn: self._users.lanes.observe(rows, codes[turn])
+        return self.streams.evidence().arranged(np.concatenate(self._seen))
 
     def _come_into_force(self) -> None:
-        number = self.lanes.version.number + 1
+        number = self.streams.version.number + 1
         if number < len(self.versions) and self.versions[number].after == self.events:
-            self.lanes.switch(self.versions[number])
+            self.streams.switch(self.versions[number])
             self._come_into_force()
         elif number == len(self.versions) and not self._keep:
-            self.lanes.close()
+            self.streams.close()
 
     def _room(self) -> int:
-        number = self.lanes.version.number + 1
+        """Events until the next version comes into force."""
+        number = self.streams.version.number + 1
         return 1 << 62 if number >= len(self.versions) else self.versions[number].after - self.events
-
-    def accounts(self) -> Standings:
-        return self._users.accounts()
-
-
-def _alphabet(given: Symbols | Sequence[Any] | int) -> Symbols:
-    if isinstance(given, bool) or (isinstance(given, int) and given < 2):
-        raise InputError("expected an alphabet, or the number of symbols, at least 2")
-    if isinstance(given, int):
-        return Alphabet.codes(given)
-    return given if isinstance(given, Symbols) else Alphabet(given)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.watch import LONGEST
@@ -84,6 +85,11 @@ class Asked(NamedTuple):
         return cls(tuple(secrets), tuple(given), longest)
 
 
+def within(found: Floats, bound: Floats) -> bool:
+    """Whether each figure keeps to its bound, up to the rounding of sums."""
+    return bool((found <= bound + ROUNDING * (1 + bound)).all())
+
+
 def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
     """Whether every stream kept to the budget that needs no model; None where there is none."""
     if budget.ldp_total is None:
@@ -91,112 +97,53 @@ def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
     return bool(accounts.ldp.max() <= budget.ldp_total * (1 + ROUNDING))
 
 
-class _Tally:
-    """What single releases add up to."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self._releases = self._held = 0
-        self._worst_release, self._worst_window = 0.0, 0.0
-        self._within = True
-        self._epsilons: bool | None = None
-        self._values: bool | None = None
-        self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
-        self._counts: dict[Hashable, int] = {}
-
-    def _count(self, users: Sequence[Hashable], costs: Floats, used: Floats, times: Floats | None) -> None:
-        """Add the costs of these releases, each of which used so much ε."""
-        self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
-        self._within &= bool((costs <= used + ROUNDING * (1 + used)).all())
-        if self.setting.budget.span is not None:
-            self._look_back(users, costs, times, self.setting.budget.span)
-
-    def _compare(self, claimed: Floats, used: Floats) -> None:
-        same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
-        self._epsilons = bool(same.all()) and self._epsilons is not False
-
-    def _look_back(self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float) -> None:
-        """The largest sum of realised costs in any window, by a queue of its own for each user."""
-        for k, user in enumerate(users):
-            recent = self._recent.setdefault(user, deque())
-            count = self._counts[user] = self._counts.get(user, -1) + 1
-            now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
-            recent.append((now, float(costs[k])))
-            while now - recent[0][0] >= span:
-                recent.popleft()
-            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
-
-    def _report(self, accounts: Standings, delta: float, unchanged: bool | None) -> Report:
-        setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
-        worst = int(leaked.argmax())
-        spent = float(accounts.by_composition.max())
-        window = None if budget.per_window is None else self._worst_window
-        within = bool((leaked <= accounts.by_composition + ROUNDING * (1 + accounts.by_composition)).all())
-        return Report(
-            users=len(accounts.users),
-            releases=self._releases,
-            held=self._held,
-            leakage=float(leaked[worst]),
-            most=float(accounts.most[worst]),
-            least=float(accounts.least[worst]),
-            worst_user=accounts.users[worst],
-            composition=spent,
-            worst_release=self._worst_release,
-            worst_window=window,
-            ldp=float(accounts.ldp.max()),
-            each_release=None if setting.unbounded else self._within,
-            each_stream=None if setting.unbounded else within,
-            total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
-            window=None
-            if window is None or budget.per_window is None
-            else window <= budget.per_window * (1 + ROUNDING),
-            epsilons=self._epsilons,
-            unchanged=unchanged,
-            composed=self._composed(accounts, delta),
-            values=self._values,
-            batch=setting.batch,
-            exact=not setting.in_batches,
-            ldp_total=within_ldp(budget, accounts),
-            whole_sequence=NO_BOUND if setting.unbounded else "",
-        )
-
-    def _composed(self, accounts: Standings, delta: float) -> Composition | None:
-        setting = self.setting
-        free = setting.budget.limited or setting.schedule.threshold is not None or setting.unbounded
-        if free or not setting.mechanism.sound:
-            return None
-        pulses = -(-int(accounts.events.max()) // setting.schedule.period)
-        return compose(setting.epsilon * setting.schedule.period, pulses, delta)
-
-
-class Audit(_Tally):
+class Audit:
     """Takes releases in the order they were made and accounts for them exactly.
 
     With V_k the max-plus filter of `seqveil.leakage`, each user's leakage is the larger side of max_x V_k(x) and
-    min_x V_k(x): the largest factor by which the releases moved the belief in any sequence.
+    min_x V_k(x): the largest factor by which the releases moved the belief in any sequence. Of a batch, lifts,
+    reproduction and ε all follow from its path. The most and the least lift of each batch are exact up to rounding;
+    added up over a stream they bound its leakage from above.
 
     *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
     recomputed. A release that the setting cannot have made is refused.
 
-    >>> from seqveil.core.model import MarkovModel
-    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> audit = Audit(setting)
+    >>> from seqveil import MarkovModel, Session
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> audit = Audit(Setting.of(model, epsilon=1.0))
     >>> _ = audit.take(["ann", "ann", "bob"], np.array([0, 1, 0]))
     >>> report = audit.report()
     >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
     (True, 'ann', 2.0, True)
 
+    >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
+    >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
+    >>> audit = Audit(session.setting)
+    >>> [audit.take_batch("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
+    [2.0, 2.0]
+    >>> report = audit.report()
+    >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
+    (True, 2, 4.0, True)
+
     Reference: docs/theory.md, sections 7 and 8.
     """
 
     def __init__(self, setting: Setting, memory: int = 1 << 30, asked: Asked | None = None) -> None:
-        super().__init__(setting)
-        self._asked = asked or Asked()
+        self.setting, self._asked = setting, asked or Asked()
+        if self._asked.secrets and setting.in_batches:
+            raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
         first = (setting.model, self._asked.secrets, self._asked.longest)
         self._first = Watches(*first, exact=True) if self._asked.secrets else None
         self._accounts: dict[Hashable, Watches] = {}
         seen = None if self._first is None else self._account
         self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)
+        self._releases = self._held = 0
+        self._worst_release = self._worst_window = 0.0
+        self._each_release = True
+        self._epsilons: bool | None = None
+        self._values: bool | None = None
+        self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
+        self._counts: dict[Hashable, int] = {}
 
     def _account(self, users: Sequence[Hashable], made: Released) -> None:
         """Take releases into the accounts of the secrets, each user once."""
@@ -217,79 +164,103 @@ class Audit(_Tally):
         `epsilons` are those the file claims, NaN where it claims none.
         """
         seen = self._streams.observe(users, codes, times)  # type: ignore[arg-type]  # in memory any name will do
-        used, made = seen.epsilons, codes != NOTHING
+        made = codes != NOTHING
         self._releases += int(made.sum())
-        self._held += int((used[made] == 0).sum())
-        self._count(users, seen.leakages, used, times)
-        if epsilons is not None:
-            self._compare(epsilons, used)
-        return used
+        self._held += int((seen.epsilons[made] == 0).sum())
+        self._count(users, seen, times)
+        self._compare(epsilons, seen.epsilons)
+        return seen.epsilons
 
-    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
-        """Everything found so far; `unchanged` is what the caller knows of the file."""
-        report = self._report(self._streams.standings(), delta, unchanged)
-        told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
-        checks = [total.kept for total in told if total.kept is not None]
-        return replace(report, secrets=told, declared=all(checks) if checks else None)
-
-
-class BatchAudit(_Tally):
-    """The same for releases in batches, from their paths: lifts, reproduction and ε all follow from the path.
-
-    The most and the least lift of each batch are exact up to rounding; added up over a stream they bound its leakage
-    from above.
-
-    *Guarantee*: as for `Audit`: nothing private is used, nothing that the release claims is believed.
-
-    >>> from seqveil import MarkovModel, Session
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
-    >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
-    >>> audit = BatchAudit(session.setting)
-    >>> [audit.take("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
-    [2.0, 2.0]
-    >>> report = audit.report()
-    >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
-    (True, 2, 4.0, True)
-    """
-
-    def __init__(self, setting: Setting, memory: int = 1 << 30) -> None:
-        super().__init__(setting)
-        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory)
-
-    def take(
+    def take_batch(
         self,
         user: Hashable,
-        path: tuple[int, ...],
+        path: tuple[int, ...] | None,
         codes: Ints,
         epsilons: Floats | None = None,
         time: float | None = None,
     ) -> float:
         """Account for a user's next batch, released as this path with these values; returns the ε it used.
 
+        Where the path is None the batch went without a release, and the codes say only how many symbols it had.
         `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
         """
-        seen, stamps = self._observe(user, path, codes.size, time)
-        used = seen.epsilons
-        self._releases += 1
-        self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is
-        self._count([user], seen.leakages, used, stamps)
-        self._values = bool((seen.symbols[0] == codes).all()) and self._values is not False
-        if epsilons is not None:
-            self._compare(epsilons, np.concatenate([used, np.zeros(codes.size - 1)]))
-        return float(used[0])
-
-    def skip(self, user: Hashable, time: float | None = None) -> None:
-        """Account for a user's next batch, a full one, that went without a release."""
-        _, stamps = self._observe(user, None, self.setting.batch, time)
-        self._count([user], np.zeros(1), np.zeros(1), stamps)
-
-    def _observe(
-        self, user: Hashable, path: tuple[int, ...] | None, size: int, time: float | None
-    ) -> tuple[Releases, Floats | None]:
         stamps = None if time is None else np.array([time])
-        return self._streams.observe([user], [path], stamps, [size]), stamps  # type: ignore[list-item]
+        seen = self._streams.observe([user], [path], stamps, [codes.size])  # type: ignore[list-item]
+        if path is not None:
+            self._releases += 1
+            self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is
+            self._values = bool((seen.symbols[0] == codes).all()) and self._values is not False
+        self._count([user], seen, stamps)
+        self._compare(epsilons, np.concatenate([seen.epsilons, np.zeros(codes.size - 1)]))
+        return float(seen.epsilons[0])
+
+    def _count(self, users: Sequence[Hashable], seen: Releases, times: Floats | None) -> None:
+        """Add what these releases cost, each of which used so much ε; a batch that went without one cost nothing."""
+        costs = np.nan_to_num(seen.leakages, nan=0.0, posinf=np.inf)
+        self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
+        self._each_release &= within(costs, seen.epsilons)
+        if self.setting.budget.span is not None:
+            self._look_back(users, costs, times, self.setting.budget.span)
+
+    def _compare(self, claimed: Floats | None, used: Floats) -> None:
+        if claimed is not None:
+            same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
+            self._epsilons = bool(same.all()) and self._epsilons is not False
+
+    def _look_back(self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float) -> None:
+        """The largest sum of realised costs in any window, by a queue of its own for each user."""
+        for k, user in enumerate(users):
+            recent = self._recent.setdefault(user, deque())
+            count = self._counts[user] = self._counts.get(user, -1) + 1
+            now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
+            recent.append((now, float(costs[k])))
+            while now - recent[0][0] >= span:
+                recent.popleft()
+            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
     def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
-        return self._report(self._streams.standings(), delta, unchanged)
+        accounts = self._streams.standings()
+        setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
+        worst = int(leaked.argmax())
+        spent = float(accounts.by_composition.max())
+        window = None if budget.per_window is None else self._worst_window
+        told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
+        checks = [total.kept for total in told if total.kept is not None]
+        return Report(
+            users=len(accounts.users),
+            releases=self._releases,
+            held=self._held,
+            leakage=float(leaked[worst]),
+            most=float(accounts.most[worst]),
+            least=float(accounts.least[worst]),
+            worst_user=accounts.users[worst],
+            composition=spent,
+            worst_release=self._worst_release,
+            worst_window=window,
+            ldp=float(accounts.ldp.max()),
+            each_release=None if setting.unbounded else self._each_release,
+            each_stream=None if setting.unbounded else within(leaked, accounts.by_composition),
+            total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
+            window=None
+            if window is None or budget.per_window is None
+            else window <= budget.per_window * (1 + ROUNDING),
+            epsilons=self._epsilons,
+            unchanged=unchanged,
+            composed=self._composed(accounts, delta),
+            values=self._values,
+            batch=setting.batch,
+            exact=not setting.in_batches,
+            ldp_total=within_ldp(budget, accounts),
+            secrets=told,
+            declared=all(checks) if checks else None,
+            whole_sequence=NO_BOUND if setting.unbounded else "",
+        )
+
+    def _composed(self, accounts: Standings, delta: float) -> Composition | None:
+        setting = self.setting
+        free = setting.budget.limited or setting.schedule.threshold is not None or setting.unbounded
+        if free or not setting.mechanism.sound:
+            return None
+        pulses = -(-int(accounts.events.max()) // setting.schedule.period)
+        return compose(setting.epsilon * setting.schedule.period, pulses, delta)

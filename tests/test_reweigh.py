@@ -10,7 +10,7 @@ import reference_streams as streams
 from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.receive import reweigh as shadow
+from seqveil.receive.reweigh import Against, Reweighed
 from seqveil.release import batches
 from seqveil.release.stream import State
 
@@ -30,38 +30,41 @@ def chains(seed, order):
 def test_account_and_belief_are_those_of_all_sequences(seed, order, mechanism):
     rng, mine, (prior, transitions), other = chains(seed, order)
     setting = Setting.of(mine, mechanism, float(rng.uniform(0.2, 2.0)), schedule=int(rng.integers(1, 3)))
-    state, columns, coins, codes = shadow.Shadowed.start(setting, other), [], SeededCoins(seed % 1000), []
+    both, columns, coins, codes = Reweighed(setting, other, users=1), [], SeededCoins(seed % 1000), []
     for k in range(4):
-        seen, state = shadow.step(setting, other, state, rng.integers(0, mine.n, 1), coins)
+        seen = both.release(np.array([0]), rng.integers(0, mine.n, 1), coins)
         columns.append(seen.released.columns[0])
         law = streams.sequence_law(prior, transitions, k + 1)
         most, least = streams.sequence_leakage(law, columns)
-        np.testing.assert_allclose([state.account.most[0], state.account.least[0]], [most, least], atol=1e-9)
-        assert state.account.most[0] >= most - 1e-15
-        assert state.account.least[0] <= least + 1e-15
+        np.testing.assert_allclose([both.account.most[0], both.account.least[0]], [most, least], atol=1e-9)
+        assert both.account.most[0] >= most - 1e-15
+        assert both.account.least[0] <= least + 1e-15
         assert seen.costs[0] <= 2 * seen.released.epsilons[0] + 1e-9  # 2ε-LDP whatever the truth is
         if k:
             expected = streams.symbol_law(law, columns[:-1], k, mine.n)
             np.testing.assert_allclose(seen.beliefs[0], expected, atol=1e-9)
         codes.append(int(seen.released.codes[0]))
-    replay = shadow.Shadow(setting, other)
-    replay.take(["ann"] * 4, np.array(codes))
-    np.testing.assert_array_equal(replay.state.account.most, state.account.most)
-    np.testing.assert_array_equal(replay.state.states, state.states)
-    assert replay.users == ["ann"]
+    replay, against = Reweighed(setting, other, users=1), Against(setting, other)
+    for code in codes:
+        replay.observe(np.array([0]), np.array([code]))
+    np.testing.assert_array_equal(replay.account.most, both.account.most)
+    np.testing.assert_array_equal(replay.other.states, both.other.states)
+    against.take(["ann"] * 4, np.array(codes))
+    found = against.report()
+    assert (found.worst_user, found.most, found.least) == ("ann", both.account.most[0], both.account.least[0])
 
 
-def test_under_its_own_model_a_shadow_is_the_account():
+def test_under_its_own_model_a_release_weighs_what_it_is_charged():
     rng = np.random.default_rng(4)
     model = MarkovModel(*streams.random_chain(rng, 4))
     setting = Setting.of(model, "optimal", 1.0, schedule=2, budget=3.0)
-    many, coins = shadow.Shadow(setting, model, users=30), SeededCoins(8)
+    many, coins = Reweighed(setting, model, users=30), SeededCoins(8)
     for k in range(12):
         rows = np.sort(rng.permutation(30)[: 30 if k % 2 else 11])
         many.release(rows, rng.integers(0, 4, rows.size), coins)
-    np.testing.assert_array_equal(many.state.account.most, many.state.own.account.most)
-    np.testing.assert_array_equal(many.state.account.least, many.state.own.account.least)
-    np.testing.assert_array_equal(many.state.states, many.state.own.states)
+    np.testing.assert_array_equal(many.account.most, many.own.account.most)
+    np.testing.assert_array_equal(many.account.least, many.own.account.least)
+    np.testing.assert_array_equal(many.other.states, many.own.states)
     with pytest.raises(InputError, match="at most once"):
         many.release(np.array([1, 1]), np.array([0, 0]), coins)
 
@@ -72,11 +75,11 @@ def test_context_free_releases_are_within_epsilon_under_every_chain():
     setting = Setting.of(none, "randomized_response", 0.8)
     for seed in range(30):
         other = MarkovModel(*streams.random_chain(np.random.default_rng(seed), 3, zeros=True))
-        many = shadow.Shadow(setting, other, users=20)
+        many = Reweighed(setting, other, users=20)
         for _ in range(5):
             costs = many.release(np.arange(20), rng.integers(0, 3, 20), SeededCoins(seed)).costs
             assert costs.max() <= 0.8 + 1e-9
-        assert many.state.account.worst.max() <= 4.0 + 1e-9
+        assert many.account.worst.max() <= 4.0 + 1e-9
 
 
 @settings(max_examples=15, deadline=None)
@@ -88,7 +91,8 @@ def test_batches_of_the_tree_are_weighed_exactly(seed, mechanism):
     other = MarkovModel(prior, transitions)
     setting, length = Setting.of(mine, mechanism, float(rng.uniform(1.0, 3.0)), batch=3), 3
     sent, _ = batches.step(setting, State.start(setting), rng.integers(0, 3, length), SeededCoins(seed % 999))
-    cost, after = shadow.observe_batch(setting, other, shadow.Shadowed.start(setting, other), sent.path, length)
+    both = Reweighed(setting, other, users=2)
+    cost = both.observe_batch(1, sent.path, length)
     law = streams.sequence_law(prior, transitions, length)
     given_o = {o: float(sent.lift(np.array(o))) for o in law}
     total = sum(float(chance) * given_o[o] for o, chance in law.items())
@@ -97,17 +101,18 @@ def test_batches_of_the_tree_are_weighed_exactly(seed, mechanism):
     last = np.zeros(3)
     for o, chance in law.items():
         last[o[-1]] += float(chance) * given_o[o] / total
-    np.testing.assert_allclose(after.states[0], last @ transitions, atol=1e-9)
+    np.testing.assert_allclose(both.other.states[1], last @ transitions, atol=1e-9)
 
 
-def test_tables_over_batches_and_other_alphabets_are_refused():
+def test_tables_over_batches_are_charged_from_above_and_other_alphabets_refused():
     mine = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     setting = Setting.of(mine, "batch_lp", 2.0, batch=2)
     sent, _ = batches.step(setting, State.start(setting), np.array([0, 1]), SeededCoins(1))
-    with pytest.raises(InputError, match="tree_ldp"):
-        shadow.observe_batch(setting, mine, shadow.Shadowed.start(setting, mine), sent.path, 2)
+    table = Reweighed(setting, mine, users=1)
+    assert table.observe_batch(0, sent.path, 2) == sent.most - sent.least >= max(sent.most, -sent.least)
+    assert table.account.worst.tolist() == pytest.approx([sent.most - sent.least])
     with pytest.raises(InputError, match="2 symbols"):
-        shadow.Shadow(setting, MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3)))
+        Reweighed(setting, MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3)))
     named = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"])
     with pytest.raises(InputError, match="differently"):
-        shadow.Shadow(setting, named)
+        Reweighed(setting, named)

@@ -87,17 +87,13 @@ class Dataset:
         return f"Dataset({self.name}, {len(self.index)} streams, {len(self.streams)} events, {self.alphabet.n} symbols)"
 
 
-def gather(
-    person: NDArray[Any], recording: NDArray[Any], value: NDArray[Any], cut: NDArray[np.bool_] | None = None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Streams and index from columns in order: a stream ends where person or recording changes, or `cut` says so."""
+def gather(person: NDArray[Any], recording: NDArray[Any], value: NDArray[Any]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Streams and index from columns in order: a stream ends where person or recording changes."""
     import polars as pl
 
     if not len(value):
         raise DataError("no events are left after filtering; ask for more users")
     new = np.r_[True, (person[1:] != person[:-1]) | (recording[1:] != recording[:-1])]
-    if cut is not None:
-        new |= cut
     begins = np.flatnonzero(new)
     stream = np.cumsum(new, dtype=np.int32) - 1
     streams = pl.DataFrame({"user": stream, "value": value})

@@ -1,8 +1,17 @@
-"""One loader a set: from its Parquet files to streams of codes, an alphabet and the natural distortion."""
+"""The real sets: what is known of each, where its files are, and one loader a set.
+
+A loader goes from Parquet files to streams of codes, an alphabet and the natural distortion. Every file is checked
+against the sum it was measured with.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +19,8 @@ from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.distortion import absolute, euclidean, hamming
-from seqveil.core.errors import InputError
-from seqveil.interfaces.datasets._dataset import Content, gather
-from seqveil.interfaces.datasets._files import Folder
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.datasets.dataset import Content, gather
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,6 +29,144 @@ BEIJING = (39.75, 40.10, 116.15, 116.60)  # latitudes, longitudes: the city with
 KILOMETRES = 111.2  # of a degree of latitude
 SILENCE = 5  # minutes without a fix that end a stream
 TOO_MUCH = 10_000  # watt-hours in a quarter of an hour that no household uses
+VARIABLE = "SEQVEIL_DATA"
+
+
+@dataclass(frozen=True)
+class Facts:
+    files: dict[str, str]  # name under the data folder → SHA-256
+    stand_in: str  # the synthetic kind that resembles it
+    order_is_real: bool
+    licence: str
+    citation: str
+    source: str
+    note: str
+
+
+FACTS = {
+    "msnbc": Facts(
+        {
+            "msnbc/msnbc_sequences.parquet": "b60fe16d67ffbf7cb17fabebf16fcae10b6d912301d46ea6a73cfee8fecd629e",
+            "msnbc/msnbc_categories.parquet": "208e06b4075e7754ebe7b01d611e5dd605912af7d171de9b943cde2e9bd620d5",
+        },
+        "clicks",
+        True,
+        "UCI asks for citation",
+        "Heckerman, MSNBC.com Anonymous Web Data, UCI Machine Learning Repository (thanks to msnbc.com)",
+        "the UCI Machine Learning Repository, MSNBC.com Anonymous Web Data",
+        "page categories that users of msnbc.com asked for on one day, in time order",
+    ),
+    "diginetica": Facts(
+        {"shopclicks/diginetica_train.parquet": "25d2234a6117087a75b861d9d4b01438da47daa5d3ad89146934d241442367c8"},
+        "items",
+        True,
+        "none stated: not to be passed on",
+        "CIKM Cup 2016 Track 2, DIGINETICA; cut as in Wang et al., Global Context Enhanced GNN, SIGIR 2020",
+        "GitHub CCIIPLab/GCE-GNN, datasets/diginetica",
+        "items viewed in shop sessions, in time order; sessions of two or more, items seen five or more times",
+    ),
+    "kosarak": Facts(
+        {"kosarak/kosarak_first100k.parquet": "02a990697d6bc7e4ccbcde0cd9a727c2697031817724b3d07c21814a7820615a"},
+        "sets",
+        False,
+        "none stated: not to be passed on",
+        "Bodon, Kosarak, Frequent Itemset Mining Dataset Repository (FIMI)",
+        "the FIMI repository (first 100,000 lines)",
+        "a line is a sorted SET, not a sequence: no pair of items ever occurs in both orders, so a chain fitted to it "
+        "describes the sort order and not people",
+    ),
+    "gaze_vr": Facts(
+        {
+            "gaze_vr/gaze.parquet": "490b8866257328e8194a357bedecbd8ecd1e954370cda09d8ad999c97bd98e3f",
+            "gaze_vr/recordings.parquet": "43d97bcbbadc917571ce2f61e19807ea3b14b874c3664ad7fbb91c4a6ca34280",
+        },
+        "gaze",
+        True,
+        "none stated: not to be passed on",
+        "Xu et al., Gaze Prediction in Dynamic 360° Immersive Videos, CVPR 2018",
+        "GitHub xuyanyu-shh/VR-EyeTracking",
+        "eye gaze of 45 people in 360° videos, 24 to 30 samples a second mostly; x wraps round, which Euclidean "
+        "distance on the grid does not know",
+    ),
+    "heart_rate": Facts(
+        {"heart_rate/heart_rate_1hz.parquet": "50c3e3641b90e3b323781fe3e3817b83d7eac80c3dbad3069e505ce0276286f9"},
+        "heart_rate",
+        True,
+        "MIT",
+        "Iqbal et al., Stress Monitoring Using Wearable Sensors: A Pilot Study and Stress-Predict, Sensors 2022",
+        "GitHub italha-d/Stress-Predict-Dataset",
+        "heart rate once a second from a watch that smooths it, about 55 minutes a person",
+    ),
+    "electricity": Facts(
+        {"electricity/swiss_15min.parquet": "eef9be667084f5850bff57b2b2d62b2678e976ff0a22f986a5f6b32096a024c7"},
+        "power",
+        True,
+        "CC BY-SA 4.0",
+        "Hopf, Weigert, Staake, ResidentialEnergyConsumption, University of Bamberg (CRAN)",
+        "the CRAN package ResidentialEnergyConsumption, data elcons_15min",
+        "consumption of Swiss households every 15 minutes for seven weeks; households with a negative reading, with a "
+        "reading above 10 kWh in a slot, or all zero are left out",
+    ),
+    "geolife": Facts(
+        {"geolife/geolife_1min.parquet": "5437dcfc566e2fd331c7380b23bdb8cf2b900dfd7662ac5fc84ab32bc5e4a9f1"},
+        "places",
+        True,
+        "Microsoft Research Licence Agreement, non-commercial: not to be passed on",
+        "Zheng, Xie, Ma, GeoLife: A Collaborative Social Networking Service among User, Location and Trajectory, 2010",
+        "Microsoft Research, GeoLife GPS Trajectories 1.3",
+        "places by the minute within inner Beijing; a stream ends where a track does or is silent for over 5 minutes",
+    ),
+}
+
+
+def folder_of(name: str, data: str | os.PathLike[str] | None) -> Path:
+    """The folder given, or that of the environment; else one line that says what to do."""
+    given = data or os.environ.get(VARIABLE)
+    if not given:
+        raise DataError(
+            f"no data folder is named; pass --data FOLDER (data= in Python) or set {VARIABLE}. {_remedy(name)}"
+        )
+    return Path(given)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The files of one set under a data folder."""
+
+    root: Path
+    name: str
+    verify: bool = True
+
+    def read(self, file: str) -> pl.DataFrame:
+        """One Parquet file, once its sum is checked."""
+        import polars as pl
+
+        path = self.root / file
+        if not path.is_file():
+            raise DataError(
+                f"{self.name} needs the file {file} in the data folder, and it is not there. {_remedy(self.name)}"
+            )
+        if self.verify:
+            status = path.stat()
+            found = _sum(path, status.st_size, status.st_mtime_ns)
+            if found != FACTS[self.name].files[file]:
+                raise DataError(
+                    f"{file} is not the file our figures were measured on (its sha256 differs); copy it again, or pass "
+                    "verify=False to read a copy of your own with the same columns"
+                )
+        return pl.read_parquet(path)
+
+
+@lru_cache(maxsize=64)
+def _sum(path: Path, size: int, changed: int) -> str:
+    """SHA-256 of a file, computed once for as long as it does not change."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remedy(name: str) -> str:
+    facts = FACTS[name]
+    return f'{name} comes from {facts.source}; or use datasets.synthetic("{facts.stand_in}"), which needs no file'
 
 
 def msnbc(folder: Folder, users: int | None) -> Content:

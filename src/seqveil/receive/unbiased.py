@@ -12,13 +12,13 @@ estimate counts, sums of v_{t-1}(a)·v_t(b) count transitions, and their varianc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
+from seqveil.receive.follow import Followed, turns
+from seqveil.receive.learn.evidence import places
 from seqveil.release import stream
-from seqveil.release.state import State, rounds
 
 WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
 WIDEST = 256  # symbols up to which tables are inverted
@@ -52,26 +52,16 @@ def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats 
     """
     if setting.model.n > WIDEST or setting.in_batches or (codes < 0).any():
         return None
-    state = State.start(setting, int(users.max()) + 1)
+    followed = Followed(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))
-    for turn in rounds(users.astype(np.intp)):
-        stamps = None if times is None else times[turn]
-        look = partial(stream.observe, setting, codes=codes[turn], times=stamps)
-        seen, state = state.move(users[turn].astype(np.intp), look)
-        if not (seen.epsilons > 0).all():
-            return None
-        found = _invert(setting, seen)
+    for turn, rows, told, stamps in turns(users, codes, times):
+        seen = followed.observe(rows, told, stamps)
+        found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
         if found is None:
             return None
         values[turn] = found
     order = np.argsort(users, kind="stable")
-    return Indicators(values[order], users[order], places(users[order]))
-
-
-def places(users: Ints) -> Ints:
-    """0, 1, … within each run of one user."""
-    begins = np.flatnonzero(np.append(True, users[1:] != users[:-1]))
-    return np.arange(users.size) - np.repeat(begins, np.diff(np.append(begins, users.size)))
+    return Indicators(values[order], users[order], places(np.bincount(users)))
 
 
 def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:

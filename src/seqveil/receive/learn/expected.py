@@ -1,4 +1,8 @@
-"""Forward–backward over many streams at once, for learning: likelihoods, expected moves, and truths drawn.
+"""The expected transitions behind a log of releases, given a chain: forward–backward over many users at once.
+
+With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k+1.. | s_k = s), the expected number of moves
+from context s to symbol z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(s'), each term divided by the likelihood. It is exact: it
+equals the sum over all sequences.
 
 `core.filtering` follows laws of states that must hold for any chain, however faint, and keeps them whole. Learning runs
 dozens of rounds over all streams and needs the expected moves besides, so that the loops here take a block of streams
@@ -8,12 +12,68 @@ of like length, drop those that have ended, and make each step one product of ma
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.symbols import Symbols
+from seqveil.receive.learn.evidence import Evidence
+
+BLOCK = 1 << 20  # numbers of one block's forward laws
+PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A chain of order m as full tables: the joint law of the first m symbols (n^m,) and a row a context (n^m, n)."""
+
+    first: Floats
+    rows: Floats
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def order(self) -> int:
+        return round(np.log(len(self.rows)) / np.log(self.n)) if self.n > 1 else 1
+
+    @classmethod
+    def uniform(cls, n: int, order: int = 1) -> Chain:
+        return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
+
+    @classmethod
+    def of(cls, given: MarkovModel | Chain) -> Chain:
+        """A model of order 1 as tables that rule nothing out."""
+        if isinstance(given, Chain):
+            return given
+        if given.order != 1:
+            raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
+        floor = 1e-9 / given.n
+        return cls(law(given.prior, floor), law(given.advance(np.eye(given.n)), floor))
+
+    def model(self, names: Symbols) -> MarkovModel:
+        """The chain as a model over these symbols."""
+        return MarkovModel(self.first.reshape((self.n,) * self.order), self.rows, self.order, names)
+
+    def deeper(self, order: int) -> Chain:
+        """The same law as a chain of a higher order: contexts that differ in older symbols alone share a row."""
+        chain = self
+        while chain.order < order:
+            first = (chain.first[:, None] * chain.rows).ravel()
+            chain = Chain(first, np.tile(chain.rows, (self.n, 1)))
+        return chain
+
+
+def law(weights: Floats, floor: float) -> Floats:
+    """The weights as a law, or one a row, in which nothing has less than `floor` of what all weights come to."""
+    lifted = np.maximum(weights, floor * weights.sum(-1, keepdims=True))
+    found: Floats = lifted / lifted.sum(-1, keepdims=True)
+    return found
 
 
 class Walk(ABC):
@@ -93,31 +153,6 @@ class Walk(ABC):
         return self.laws[0] * later
 
 
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """A chain of order m as full tables: the joint law of the first m symbols (n^m,) and a row a context (n^m, n)."""
-
-    first: Floats
-    rows: Floats
-
-    @property
-    def n(self) -> int:
-        return int(self.rows.shape[1])
-
-    @property
-    def order(self) -> int:
-        return round(np.log(len(self.rows)) / np.log(self.n)) if self.n > 1 else 1
-
-    @classmethod
-    def uniform(cls, n: int, order: int = 1) -> Chain:
-        return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
-
-    def deeper(self) -> Chain:
-        """The same law as a chain of one order more: contexts that agree in all but their oldest symbol share a row."""
-        first = (self.first[:, None] * self.rows).ravel()
-        return Chain(first, np.tile(self.rows, (self.n, 1)))
-
-
 class FullWalk(Walk):
     """A walk under full tables of any order. A law over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1).
 
@@ -183,3 +218,76 @@ class FullWalk(Walk):
             self.moves[:, : before.shape[1]] += before[..., :, None] * value[..., None, :]
         else:
             self.moves += np.matmul(before.transpose(0, 2, 1), value)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Expected counts behind some releases under one chain; they add up over users and machines."""
+
+    first: Floats  # (n^m,)
+    moves: Floats  # (n^m, n)
+    log_likelihood: float
+    users: int
+    events: int
+
+    def __add__(self, other: Statistics) -> Statistics:
+        total = self.log_likelihood + other.log_likelihood
+        people, events = self.users + other.users, self.events + other.events
+        return Statistics(self.first + other.first, self.moves + other.moves, total, people, events)
+
+    def scaled(self, factor: float) -> Statistics:
+        """The same evidence counted `factor` times."""
+        return Statistics(
+            self.first * factor, self.moves * factor, self.log_likelihood * factor, self.users, self.events
+        )
+
+
+def expect(evidence: Evidence, chain: Chain) -> Statistics:
+    """Expected counts of all users together.
+
+    >>> sure = Evidence(np.eye(2), np.array([0, 0, 0]), np.array([0, 0, 1]))
+    >>> expect(sure, Chain.uniform(2)).moves.tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+    check(evidence, chain.n)
+    first, moves, total = np.zeros_like(chain.first), np.zeros_like(chain.rows), 0.0
+    for index, lengths in _blocks(evidence, chain):
+        walk = FullWalk(chain, evidence.table, index, lengths)
+        part = walk.forward()
+        first_part, moves_part = walk.counts()
+        first, moves, total = first + first_part, moves + moves_part, total + float(part.sum())
+    return Statistics(first, moves * chain.rows, total, evidence.people, evidence.events)
+
+
+def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
+    """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
+    check(evidence, chain.n)
+    blocks = _blocks(evidence, chain)
+    parts = [FullWalk(chain, evidence.table, *block).forward(keep=False) for block in blocks]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def each_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
+    """Expected counts user by user: firsts (U, n^m) and moves (U, n^m, n)."""
+    check(evidence, chain.n)
+    firsts, moves = [], []
+    for index, lengths in _blocks(evidence, chain, chain.n):
+        walk = FullWalk(chain, evidence.table, index, lengths, apart=True)
+        walk.forward()
+        first, move = walk.counts()
+        firsts.append(first)
+        moves.append(move * chain.rows)
+    return np.concatenate(firsts), np.concatenate(moves)
+
+
+def _blocks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterator[tuple[Ints, Ints]]:
+    most = max(1, PRODUCT // chain.n**2)
+    return evidence.blocks(max(1, BLOCK // (len(chain.first) * times)), most)
+
+
+def check(evidence: Evidence, n: int) -> None:
+    """Refuse evidence over other symbols, and none at all."""
+    if evidence.n != n:
+        raise InputError(f"expected evidence over {n} symbols, got {evidence.n}")
+    if not evidence.events:
+        raise InputError("there is nothing to learn from: the evidence holds no events")

@@ -1,4 +1,12 @@
-"""The receiver's summary: histograms over time, transitions, dwell times and the most frequent symbols."""
+"""What a receiver may say about the truth behind a set of released streams: counts with confidence intervals.
+
+Everything is computed from releases and public parameters, so it is post-processing and costs no privacy. Where every
+release can be inverted, the intervals assume nothing about the data (`receive.unbiased`). Else a chain of order 1 is
+learned from the releases (`seqveil.learn`), chains that explain them about as well are drawn from its posterior, and
+under each of them one truth is drawn for every stream, by filtering forward and sampling backward. The counts of these
+truths vary as much as the releases leave open. That assumes that users are independent, and that one chain of order 1
+describes them all. Which one is learned; where the releases say little about it, the model of the release fills in.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +20,18 @@ from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.receive.statistics import posterior, unbiased
+from seqveil.core.model import MarkovModel
+from seqveil.receive import unbiased
+from seqveil.receive.follow import numbered
+from seqveil.receive.learn import Chain, Evidence, learn, region
+from seqveil.receive.learn.evidence import places
+from seqveil.receive.learn.expected import FullWalk
 from seqveil.release.stream import Setting
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
+STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
+BLOCK = 4_000_000  # numbers held at once
+LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 DESIGN = "nothing about the data, except that rows outside the alphabet count as draws from the belief"
 LEARNED = "users are independent and follow one chain of order 1, which is learned from the releases"
 
@@ -108,9 +124,9 @@ def summarise(
     """
     _check(setting, users, codes, confidence, window, top, method)
     index: dict[Hashable, int] = {}
-    who = np.array([index.setdefault(user, len(index)) for user in users], np.int64)
+    who = numbered(index, users)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    slots = posterior.windows_of(np.sort(who, kind="stable"), window)
+    slots = places(np.bincount(who)) // (window or codes.size)  # the window of every event, events in user order
     size = np.bincount(slots)
     found = unbiased.indicators(setting, who, codes, times) if method != "learned" else None
     if method == "auto" and found is not None and found.heavy:
@@ -174,7 +190,7 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
 def _learned(
     setting: Setting, who: Ints, codes: Ints, times: Floats | None, slots: Ints, z: float
 ) -> tuple[Estimate, Estimate, Estimate, Estimate]:
-    drawn = posterior.draws(setting, who, codes, times, slots, DRAWN)
+    drawn = _draws(setting, who, codes, times, slots)
     size = np.bincount(slots).astype(np.float64)
     runs = drawn.runs()
     mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
@@ -185,6 +201,61 @@ def _learned(
         _spread(drawn.transitions, z, 0.0, pairs),
         _spread(mean, z, 1.0, math.inf),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Draws:
+    """Counts in each of S drawn truths."""
+
+    histogram: Floats  # (S, W, n)
+    transitions: Floats  # (S, n, n)
+
+    def runs(self) -> Floats:
+        """How many runs each symbol has, (S, n)."""
+        return np.asarray(self.histogram.sum(1) - np.diagonal(self.transitions, axis1=1, axis2=2))
+
+    def add(self, number: int, truth: Ints, lengths: Ints, window: Ints) -> None:
+        """Count what is within the streams of one drawn truth."""
+        (_, windows, n), inside = self.histogram.shape, np.arange(truth.shape[1]) < lengths[:, None]
+        seen = np.bincount((window * n + truth)[inside], minlength=windows * n)
+        self.histogram[number] += seen.reshape(windows, n)
+        moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
+        self.transitions[number] += moved.reshape(n, n)
+
+
+def _draws(setting: Setting, users: Ints, codes: Ints, times: Floats | None, window: Ints) -> _Draws:
+    """Counts of truths that the releases leave open; `window` (E,) numbers the windows, events in user order.
+
+    The generator is seeded: no privacy rests on it, and the same releases give the same intervals.
+    """
+    model = setting.model
+    if model.n > LONGEST:
+        raise InputError(
+            f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider bins "
+            "or a coarser grid, or release with randomized_response"
+        )
+    order = np.argsort(users, kind="stable")
+    bounds = np.flatnonzero(np.diff(users[order])) + 1
+    stamps = None if times is None else np.split(times[order], bounds)
+    evidence = Evidence.of(setting, np.split(codes[order], bounds), stamps)
+    learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
+    generator = np.random.default_rng(0)
+    shape = (DRAWN, int(window.max()) + 1, model.n)
+    found = _Draws(np.zeros(shape), np.zeros((DRAWN, model.n, model.n)))
+    chains = region(learned, evidence).chains(DRAWN)
+    for events, lengths in evidence.layout.blocks(BLOCK // model.n):
+        for number, chain in enumerate(chains):
+            walk = FullWalk(chain, evidence.table, evidence.index[events], lengths)
+            walk.forward()
+            found.add(number, walk.sample(generator), lengths, window[events])
+    return found
+
+
+def _full(model: MarkovModel) -> Chain:
+    """The model as a chain of order 1 that rules nothing out."""
+    n = model.n
+    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base, (n, 1))
+    return Chain(0.99 * model.prior + 0.01 / n, 0.99 * table + 0.01 / n)
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:

@@ -1,0 +1,375 @@
+"""Pictures (matplotlib, an extra): the ones of the page, from Python.
+
+`tradeoff` of a plan, `comparison` of mechanisms, one `stream` with belief and account, `belief` and `account` alone,
+and a path on a grid (`grid_path`). Each returns a matplotlib figure, shows itself in a notebook, and is saved where a
+path is given. `blank` and `finish` begin and end a picture of your own in the same look.
+
+Readers who are colour-blind can tell the colours apart, and colour is never the only difference between two lines:
+markers, fill or dashes differ too.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import cycle, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from seqveil.core.errors import InputError, needs_extra
+from seqveil.core.kernel import Floats, Ints
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from seqveil.core.alphabet import Grid
+    from seqveil.receive.planning import Plan, Row
+
+__all__ = [
+    "DECODED",
+    "LIMIT",
+    "RAW",
+    "RELEASED",
+    "account",
+    "belief",
+    "blank",
+    "comparison",
+    "finish",
+    "grid_path",
+    "stream",
+    "tradeoff",
+]
+
+RAW, RELEASED, DECODED, LIMIT = "#8a949c", "#b8430f", "#0b6e99", "#1a2126"  # as on the page
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195")
+MARKS = ("o", "^", "D", "v", "P", "h", "X")
+GREYS = ("#5f6a72", "#8a949c", "#a9b2b9", "#3f484f")
+HEAT = ("#ffffff", "#9ecae1", "#2b7bba", "#08415c")  # one hue, darker the more: read alike by all
+BEYOND = 1e3  # a lift without bound is drawn here
+NAMED = 24  # symbols up to which an axis writes their names
+
+
+def blank(size: tuple[float, float]) -> Figure:
+    """An empty figure of so many inches that draws itself without a display, and shows itself in a notebook."""
+    with needs_extra("a picture", "plots"):
+        return _picture()(figsize=size, layout="constrained", dpi=130)
+
+
+@cache
+def _picture() -> type[Figure]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            FigureCanvasAgg(self)
+
+        def _repr_png_(self) -> bytes:
+            held = io.BytesIO()
+            self.savefig(held, format="png")
+            return held.getvalue()
+
+    return Picture
+
+
+def finish(figure: Figure, path: str | Path | None) -> Figure:
+    """Take the frame's upper and right side away, and save the figure where a path is given."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+def _looks() -> Iterator[dict[str, Any]]:
+    """Colours and markers for lines, one after another: no two of the first fourteen share both colour and fill."""
+    while True:
+        for filled, (colour, mark) in product((True, False), zip(COLOURS, MARKS, strict=True)):
+            yield {"color": colour, "marker": mark, "markerfacecolor": colour if filled else "white", "ms": 5}
+
+
+def _heat_map() -> Any:
+    """Colours of a probability: white for 0, dark for 1."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("belief", HEAT)
+
+
+def _name_symbols(axes: Axes, labels: Sequence[str]) -> None:
+    """Names of the symbols on the vertical axis, where there are few enough to read."""
+    if len(labels) <= NAMED:
+        axes.set_yticks(np.arange(len(labels)), [_short(label) for label in labels], fontsize=7)
+    else:
+        axes.set_ylabel("symbol")
+
+
+def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
+    """A tick at every ε that was computed; by factors where they span more than eight times the least."""
+    ticks = sorted(set(epsilons))
+    if ticks[-1] > 8 * ticks[0]:
+        axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+
+
+def _short(label: str, most: int = 18) -> str:
+    plain = label.replace("$", r"\$")  # a dollar sign begins a formula
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
+    """Expected error against ε, one line a mechanism and schedule, with the best guess for comparison.
+
+    Dotted: after the receiver's online decoder, where that errs less than the release.
+
+    >>> from seqveil import MarkovModel
+    >>> from seqveil.receive import planning
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> figure = tradeoff(planning.plan(model, [0.5, 1.0], length=5, users=10))
+    >>> [line.get_label() for line in figure.axes[0].lines][::3]
+    ['optimal', 'best guess, no release']
+    """
+    figure = blank((7.5, 4.2))
+    axes = figure.subplots()
+    names = sorted({_label(row) for row in plan.rows}, key=lambda name: (not name.startswith("optimal"), name))
+    for name, look in zip(names, _looks(), strict=False):
+        rows = sorted((row for row in plan.rows if _label(row) == name), key=lambda row: row.epsilon)
+        bounds = [row.epsilon for row in rows]
+        axes.plot(bounds, [row.error for row in rows], label=name, **look)
+        if any(row.decoded_error < row.error - 1e-9 for row in rows):
+            decoded = [row.decoded_error for row in rows]
+            axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
+    axes.axhline(plan.rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
+    axes.set(ylabel=f"expected {plan.distortion} error", title="What a budget buys", ylim=(0, None))
+    axes.set_xlabel("ε an event" if any(row.batch > 1 for row in plan.rows) else "ε per release")
+    _epsilon_axis(axes, [row.epsilon for row in plan.rows])
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
+    return finish(figure, path)
+
+
+def _label(row: Row) -> str:
+    if row.batch > 1:
+        return f"{row.mechanism}, {row.batch} at a time"
+    return f"{row.mechanism}, pulsed" if row.period > 1 else row.mechanism
+
+
+class Raced(Protocol):
+    """What the picture needs of one line of a comparison (`seqveil.evaluate.comparison.Row` is one)."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def limit(self) -> bool: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def claimed(self) -> float | None: ...
+    @property
+    def filtered(self) -> float | None: ...
+    @property
+    def lift_most(self) -> float | None: ...
+    @property
+    def lift_least(self) -> float | None: ...
+
+
+def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None = None) -> Figure:
+    """Filtered error (left) and worst measured lift over claimed ε (right).
+
+    Unsound ones are dashed with crosses, limits grey and dotted, batches have squares.
+    """
+    figure = blank((11.5, 5))
+    left, right = figure.subplots(1, 2)
+    made = [row for row in rows if row.filtered is not None]
+    labels = list(dict.fromkeys(row.label for row in sorted(made, key=lambda row: row.limit)))
+    greys, colours, crosses = cycle(GREYS), _looks(), cycle(("x", "+", "1"))
+    for label in labels:
+        line = sorted((row for row in made if row.label == label), key=lambda row: row.epsilon)
+        look = _limit(next(greys)) if line[0].limit else _look(line[0], next(colours))
+        if not line[0].limit and any(row.status == "unsound" for row in line):
+            look = {"color": look["color"], "ls": "--", "marker": next(crosses)}
+        left.plot([row.epsilon for row in line], [row.filtered for row in line], label=label, **look)
+        measured = [(row.epsilon, _share(row)) for row in line if row.lift_most is not None and row.claimed]
+        if measured:
+            right.plot(*zip(*measured, strict=True), **look)
+    right.axhline(1.0, color=LIMIT, lw=1)
+    left.set(ylabel=f"{distortion} error, filtered", ylim=(0, None), title="Error")
+    beyond = f"worst lift measured / claimed ({BEYOND:g}: no bound)"
+    right.set(ylabel=beyond, yscale="log", title="Leakage (above 1: more than it says)")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        _epsilon_axis(axes, [row.epsilon for row in made])
+        axes.set_xlabel("ε an event")
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
+    return finish(figure, path)
+
+
+def _limit(grey: str) -> dict[str, Any]:
+    return {"color": grey, "ls": ":", "marker": ".", "lw": 1.2}
+
+
+def _look(row: Raced, look: dict[str, Any]) -> dict[str, Any]:
+    return look | {"ls": "-", "lw": 1.3, "marker": "s" if row.batch > 1 else look["marker"]}
+
+
+def _share(row: Raced) -> float:
+    most, least = row.lift_most or 0.0, row.lift_least or 0.0
+    return min(max(most, -least) / (row.claimed or 1.0), BEYOND)
+
+
+def stream(
+    raw: Ints,
+    released: Ints,
+    laws: Floats,
+    leakage: Sequence[float],
+    composed: Sequence[float],
+    labels: Sequence[str],
+    path: str | Path | None = None,
+    *,
+    budget: float | None = None,
+) -> Figure:
+    """One stream: raw, released and decoded; what a receiver believes; the account against Σε and the budget.
+
+    `raw` and `released` are codes (-1: nothing was released), `laws` (T, n) the decoder's laws, `leakage` and
+    `composed` the account after each release. Drawing raw data is for its owner's eyes: the picture is as private as
+    the stream.
+    """
+    _same_length(len(raw), released=released, laws=laws, leakage=leakage, composed=composed)
+    figure = blank((9, 7))
+    top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 2])
+    steps = np.arange(len(raw))
+    top.step(steps, raw, where="mid", color=RAW, lw=4, alpha=0.6, label="raw")
+    shown = np.asarray(released) >= 0
+    top.plot(steps[shown], np.asarray(released)[shown], "o", color=RELEASED, ms=4, label="released")
+    top.step(steps, laws.argmax(1), where="mid", color=DECODED, lw=1.3, label="decoded")
+    _name_symbols(top, labels)
+    top.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    _heat(figure, middle, laws, raw, labels)
+    _account(bottom, leakage, composed, budget)
+    for axes in (top, middle):
+        axes.set_ylim(*_used(np.concatenate([raw, np.asarray(released)[shown]]), laws))
+    bottom.set_xlim(-0.5, len(raw) - 0.5)
+    return finish(figure, path)
+
+
+def belief(laws: Floats, labels: Sequence[str], truth: Ints | None = None, path: str | Path | None = None) -> Figure:
+    """What someone who sees the releases believes about each symbol, over time, as a heat map.
+
+    `laws` (T, n): the decoder's laws for a receiver, or the beliefs before each release for what was predicted.
+    `truth` adds the raw codes as dots; the picture is then as private as the stream.
+    """
+    _same_length(len(laws), **({} if truth is None else {"truth": truth}))
+    figure = blank((9, 1.4 + 0.16 * min(max(laws.shape[1], 6), 24)))
+    _heat(figure, figure.subplots(), laws, truth, labels)
+    figure.axes[0].set_xlabel("release")
+    return finish(figure, path)
+
+
+def account(
+    leakage: Sequence[float],
+    composed: Sequence[float],
+    budget: float | None = None,
+    path: str | Path | None = None,
+) -> Figure:
+    """The exact leakage after each release, beside what composition charges, and the budget where there is one.
+
+    >>> figure = account([0.5, 0.8, 0.8], [0.5, 1.0, 1.5], budget=1.0)
+    >>> len(figure.axes[0].lines)
+    3
+    """
+    _same_length(len(leakage), composed=composed)
+    figure = blank((7.5, 3.2))
+    _account(figure.subplots(), leakage, composed, budget)
+    return finish(figure, path)
+
+
+def _heat(figure: Figure, axes: Axes, laws: Floats, truth: Ints | None, labels: Sequence[str]) -> None:
+    look: dict[str, Any] = {"cmap": _heat_map(), "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+    drawn = axes.imshow(laws.T, aspect="auto", origin="lower", **look)
+    if truth is not None:
+        axes.plot(np.arange(len(truth)), truth, "o", mfc="white", mec=RELEASED, mew=1.0, ms=3.5)
+    _name_symbols(axes, labels)
+    said = "What an observer believes" + ("" if truth is None else " (dots: the truth)")
+    axes.set_title(said, fontsize=9, loc="left")
+    figure.colorbar(drawn, ax=axes, pad=0.01, aspect=12, ticks=[0, 0.5, 1]).outline.set_visible(False)
+
+
+def _used(codes: Ints, laws: Floats) -> tuple[float, float]:
+    """From the least to the greatest symbol that occurs or that an observer ever holds likely."""
+    seen = np.union1d(codes, np.flatnonzero(laws.max(0) > 0.05))
+    return float(seen.min()) - 0.6, float(seen.max()) + 0.6
+
+
+def _account(axes: Axes, leakage: Sequence[float], composed: Sequence[float], budget: float | None) -> None:
+    steps = np.arange(len(leakage))
+    look: dict[str, Any] = {"where": "mid"}
+    axes.step(steps, leakage, color=DECODED, lw=2.5, label="exact leakage of what was released", **look)
+    axes.step(steps, composed, color=LIMIT, ls="--", lw=1.2, label="Σε, what composition charges", **look)
+    if budget is not None:
+        axes.axhline(budget, color=RELEASED, lw=1.2, ls=":", label="budget")
+    axes.set(xlabel="release", ylabel="leakage (nats)", ylim=(0, None))
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def _same_length(length: int, **others: Sequence[float] | Ints | Floats) -> None:
+    for name, values in others.items():
+        if len(values) != length:
+            raise InputError(f"expected {name} for {length} releases, got {len(values)}; draw one and the same stream")
+
+
+def grid_path(grid: Grid, raw: Ints, released: Ints, decoded: Ints, path: str | Path | None = None) -> Figure:
+    """Three maps side by side: the raw path alone, under the released cells, and under the decoded path.
+
+    All three are codes of `grid`'s cells, one an event (-1: nothing was released). Each panel says how far its path
+    lies from the raw one on average. As private as the raw path.
+
+    >>> from seqveil import Grid
+    >>> room = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
+    >>> figure = grid_path(room, np.array([0, 1, 4]), np.array([0, 0, 4]), np.array([0, 1, 4]))
+    >>> figure.axes[1].get_title(loc="left")
+    'released: 0.33 off on average'
+    """
+    for name, codes in (("released", released), ("decoded", decoded)):
+        if len(codes) != len(raw):
+            raise InputError(f"expected {name} for {len(raw)} events, got {len(codes)}; draw one and the same stream")
+    truth = grid.points[np.asarray(raw)]
+    figure = blank((11, 4.1))
+    panels = figure.subplots(1, 3, sharex=True, sharey=True)
+    for axes, name, codes, colour in zip(
+        panels, ("raw", "released", "decoded"), (raw, released, decoded), (RAW, RELEASED, DECODED), strict=True
+    ):
+        _map(axes, grid)
+        axes.plot(*truth.T, color=RAW, lw=3, alpha=0.55, solid_capstyle="round", solid_joinstyle="round", zorder=1)
+        if name == "raw":
+            axes.plot(*truth[0], "o", color=RAW, ms=7, zorder=2)
+            axes.set_title(f"raw: {len(truth)} events from the dot on", loc="left", fontsize=10)
+        else:
+            _overlay(axes, name, truth, grid, np.asarray(codes), colour)
+    return finish(figure, path)
+
+
+def _map(axes: Axes, grid: Grid) -> None:
+    for edges, line in ((grid.x.edges, axes.axvline), (grid.y.edges, axes.axhline)):
+        for edge in edges if len(edges) <= 45 else ():
+            line(edge, color="#e6e9ec", lw=0.6, zorder=0)
+    axes.set(xlim=grid.x.edges[[0, -1]], ylim=grid.y.edges[[0, -1]], aspect="equal")
+    axes.locator_params(nbins=5)
+
+
+def _overlay(axes: Axes, name: str, truth: Floats, grid: Grid, codes: Ints, colour: str) -> None:
+    made = codes >= 0
+    at = grid.points[codes[made]]
+    axes.plot(*at.T, color=colour, lw=0.7, alpha=0.45, zorder=2)
+    places, times = np.unique(codes[made], return_counts=True)  # a cell told often is a larger dot
+    x, y = grid.points[places].T
+    axes.scatter(x, y, s=10 + 5 * times, color=colour, alpha=0.8, lw=0, zorder=3)
+    off = np.sqrt(((at - truth[made]) ** 2).sum(1)).mean()
+    axes.set_title(f"{name}: {off:.2f} off on average", loc="left", fontsize=10)
