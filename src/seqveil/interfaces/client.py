@@ -135,7 +135,7 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError("expected the URL of a service, such as https://example.org:8713")
-        if parts.scheme == "http" and not insecure and not _here(parts.hostname):
+        if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
             raise InputError("raw symbols would cross the network unprotected; use https, or pass insecure=True")
         self._url, self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", parts.path.rstrip("/")
         self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
@@ -278,7 +278,12 @@ class Client:
             self._connection = None
 
 
-def _here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,31 +1,218 @@
-"""Raw topics in, released topics out, through the store.
+"""The MQTT bridge: raw topics in, released topics out, each event released once. Needs `paho-mqtt` (extra `mqtt`).
 
 An event goes this way: it arrives, is released durably (in one transaction with all that wait beside it), its release
 is published, the broker confirms that, and only then is the raw message acknowledged. Cut anywhere, the broker sends
 the raw message again; the store then gives the same release back, and the same payload is published again.
+
+In:  `{"seq": 0, "value": "b"}`, with `"time"` where the budget counts in seconds (see `seqveil.core.times`);
+     `{"seq": 0, "values": [...]}` where releases are batches. Other members are ignored. A value outside the alphabet,
+     null and NaN among them, is released like any other, by a draw from what everyone expects there: nobody who gets
+     releases can tell.
+Out: `{"seq": 0, "value": "a", "epsilon": 1.0}`; for batches `"values"` and `"path"`. The value is null where nothing
+     was released: the budget is spent, or the event came after its place was given up.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.symbols import OnUnknown
-from seqveil.interfaces.mqtt.link import Arrived, BrokerError, Changed, Confirmed, Failed, Happening, Link, Stop
-from seqveil.interfaces.mqtt.messages import Event, Payloads, Refusal, Topics
-from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import OutOfOrder, Streams, taken
+from seqveil.core.times import check_clock, seconds
+from seqveil.interfaces.broker import (
+    Arrived,
+    Broker,
+    BrokerError,
+    Changed,
+    Confirmed,
+    Failed,
+    Happening,
+    Link,
+    Stop,
+    address,
+)
+from seqveil.interfaces.events import Job, Wording, release_together
+from seqveil.release.batches import encode_path
+from seqveil.release.stream import UNKNOWN, Setting
+from seqveil.release.streams import OutOfOrder, Releases, Streams
+
+__all__ = ["REASONS", "Bridge", "Broker", "BrokerError", "Counts", "Link", "Payloads", "Topics", "address"]
 
 GROUP = 1000  # events of a transaction, at most
 IDLE = 1.0  # seconds between looks at the network thread
 REPORT = 60.0  # seconds between lines about progress
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
 
+USER = "{user}"
+MOST_BYTES = 64 << 10  # of a raw payload
+MOST_NAME = 256  # bytes of a user's name
+MOST_SEQ = 2**62
+
+REASONS = {
+    "retained": "raw data must not be retained; publish it without the retain flag",
+    "topic": f"the topic holds no user of 1 to {MOST_NAME} bytes that begins with no $",
+    "size": f"the payload is longer than {MOST_BYTES} bytes",
+    "json": "the payload is not a JSON object",
+    "seq": "expected seq, a whole number that counts from 0",
+    "shape": "expected value (or values, a list, where releases are batches)",
+    "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
+    "order": "events before this one are missing; send those first, from next on",
+    "budget": "the budget is spent",
+    "event": "the event cannot be released as it is",
+    "load": "more messages at QoS 0 than can be held; publish with QoS 1",
+}
+
+
+class Refusal(Exception):
+    """An event that is not released: why, and where it stood; never what it held."""
+
+    def __init__(self, reason: str, seq: int | None = None, upcoming: int | None = None) -> None:
+        super().__init__(REASONS[reason])
+        self.reason, self.seq = reason, seq
+        self.upcoming = upcoming  # the sequence number that the user's next event must have
+
+    def payload(self) -> bytes:
+        """What the device is told."""
+        said = {"seq": self.seq, "reason": self.reason, "detail": str(self)}
+        return _text(said if self.upcoming is None else said | {"next": self.upcoming})
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Where raw events come from and releases go to; each pattern has `{user}` as one whole level.
+
+    >>> topics = Topics("home/{user}/raw", "released/{user}")
+    >>> topics.subscription, topics.user_of("home/ann/raw"), topics.released_to("ann")
+    ('home/+/raw', 'ann', 'released/ann')
+    """
+
+    raw: str
+    released: str
+    errors: str | None = None
+
+    def __post_init__(self) -> None:
+        patterns = {"raw": self.raw, "released": self.released, "errors": self.errors}
+        given = {name: pattern for name, pattern in patterns.items() if pattern is not None}
+        for name, pattern in given.items():
+            _check_pattern(name, pattern)
+        for (one, pattern), (other, against) in itertools.combinations(given.items(), 2):
+            if _may_meet(pattern, against):
+                raise InputError(f"the {one} and {other} topics could be the same for some user; tell them apart")
+
+    @property
+    def subscription(self) -> str:
+        return self.raw.replace(USER, "+")
+
+    def user_of(self, topic: str) -> str:
+        """The user of a raw topic."""
+        place, levels = self.raw.split("/").index(USER), topic.split("/")
+        user = levels[place] if place < len(levels) else ""
+        if self.raw.replace(USER, user) != topic or not 0 < len(user.encode()) <= MOST_NAME or user.startswith("$"):
+            raise Refusal("topic")
+        return user
+
+    def released_to(self, user: str) -> str:
+        return self.released.replace(USER, user)
+
+    def errors_to(self, user: str) -> str | None:
+        return None if self.errors is None else self.errors.replace(USER, user)
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    levels = pattern.split("/")
+    if levels.count(USER) != 1 or any(sign in pattern.replace(USER, "", 1) for sign in "+#{}\0"):
+        raise InputError(f"expected a {name} topic with {USER} as one level and no wildcards, as in {name}/{USER}")
+    if pattern.startswith("$") or not 0 < len(pattern.encode()) <= 1024:
+        raise InputError(f"expected a {name} topic of at most 1024 bytes that does not begin with $")
+
+
+def _may_meet(one: str, other: str) -> bool:
+    """Whether two patterns can name the same topic, with any two users."""
+    levels, others = one.split("/"), other.split("/")
+    pairs = zip(levels, others, strict=False)
+    return len(levels) == len(others) and all(a == b or USER in (a, b) for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event to be released. Its symbols are in no repr."""
+
+    user: str = field(repr=False)
+    seq: int
+    codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
+    time: float = 0.0
+
+
+class Payloads:
+    """Reads raw payloads and writes released ones, for one setting.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> payloads = Payloads(Setting.of(MarkovModel.fit([["a", "b", "a"]]), epsilon=1.0))
+    >>> payloads.read("ann", b'{"seq": 3, "value": "b"}').codes
+    (1,)
+    >>> payloads.write(3, [0], 1.0, (0,))
+    b'{"seq":3,"value":"a","epsilon":1.0}'
+    """
+
+    def __init__(self, setting: Setting, on_unknown: OnUnknown | None = None) -> None:
+        self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
+
+    def read(self, user: str, payload: bytes) -> Event:
+        """The event in a payload; raises `Refusal`."""
+        if len(payload) > MOST_BYTES:
+            raise Refusal("size")
+        try:
+            content = json.loads(payload)  # NaN and infinities too: that is how a sensor says that it has failed
+        except (ValueError, RecursionError):
+            raise Refusal("json") from None
+        if not isinstance(content, dict):
+            raise Refusal("json")
+        seq = content.get("seq")
+        if type(seq) is not int or not 0 <= seq < MOST_SEQ:
+            raise Refusal("seq")
+        return Event(user, seq, self._codes(seq, content), self._time(seq, content.get("time")))
+
+    def _codes(self, seq: int, content: dict[str, Any]) -> tuple[int, ...]:
+        batched, values = self._setting.in_batches, content.get("values")
+        if ("value" in content) == batched or ("values" in content) != batched:
+            raise Refusal("shape", seq)
+        if not batched:
+            values = [content["value"]]
+        elif not isinstance(values, list) or not 1 <= len(values) <= self._setting.batch:
+            raise Refusal("shape", seq)
+        return tuple(self._wording.encode(values).tolist())
+
+    def _time(self, seq: int, time: Any) -> float:
+        if self._setting.budget.seconds is None:
+            return 0.0
+        try:
+            stamps = seconds([time])
+            check_clock(stamps)
+        except InputError:
+            raise Refusal("time", seq) from None
+        return float(stamps[0])
+
+    def write(self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None) -> bytes:
+        """The release of one event; without a path nothing was released."""
+        words = None if path is None else [self._wording.shown[code] for code in codes]
+        if not self._setting.in_batches:
+            return _text({"seq": seq, "value": words[0] if words else None, "epsilon": epsilon})
+        turns = None if path is None else encode_path(path)
+        return _text({"seq": seq, "values": words, "epsilon": epsilon, "path": turns})
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
 OnRefused = Literal["report", "stop"]
+Kind = Literal["release", "report", "clearing"]  # of a message of ours
 Log = Callable[[str, dict[str, object]], None]
 
 
@@ -55,7 +242,7 @@ class _Pending:
 class _Sent:
     """A message of ours that is under way."""
 
-    kind: Literal["release", "report", "clearing"]
+    kind: Kind
     of: _Pending
 
 
@@ -188,43 +375,25 @@ class Bridge:
         return None
 
     def _made(self, events: list[Event]) -> list[bytes | Refusal]:
-        """Released payloads, committed. Before it draws the store refuses a call that cannot be: it goes in halves."""
-        if not events:
-            return []
-        try:
-            return self._committed(events)
-        except InputError as error:
-            if len(events) == 1:
-                return [self._refusal(events[0], error)]
-        half = len(events) // 2
-        return self._made(events[:half]) + self._made(events[half:])
+        """Released payloads, committed, and what was refused."""
+        batches = self._store.setting.in_batches
+        jobs = [Job([e.user], [e.seq], [e.codes if batches else e.codes[0]], [e.time]) for e in events]
+        release_together(self._store, jobs)
+        return [self._told(event, job.outcome) for event, job in zip(events, jobs, strict=True)]
 
-    def _committed(self, events: list[Event]) -> list[bytes | Refusal]:
-        users, seqs = [event.user for event in events], [event.seq for event in events]
-        times, write = [event.time for event in events], self._payloads
-        out: list[bytes | Refusal] = []
-        in_batches = self._store.setting.in_batches
-        raw: list[Any] = [event.codes if in_batches else event.codes[0] for event in events]
-        made = taken(lambda: self._store.release(users, raw, seqs, times))
-        replayed, refused, epsilons = made.replayed.tolist(), made.refused.tolist(), made.epsilons.tolist()
-        paths, symbols = (made.paths, made.symbols) if in_batches else ([], [])
-        for k, seq in enumerate(seqs):
-            if in_batches:
-                out.append(write.batch(seq, symbols[k].tolist(), epsilons[k], paths[k]))
-            else:
-                out.append(write.symbol(seq, int(made.codes[k]), epsilons[k]))
-        self.counts.repeated += sum(replayed)
-        self.counts.released += len(events) - sum(replayed) - sum(refused)
-        drawn = (event.codes for event, *no in zip(events, replayed, refused, strict=True) if not any(no))
-        self.counts.unknown += sum(codes.count(UNKNOWN) for codes in drawn)
-        return [Refusal("budget", seq) if no else told for seq, no, told in zip(seqs, refused, out, strict=True)]
-
-    def _refusal(self, event: Event, error: Exception) -> Refusal:
-        if isinstance(error, OutOfOrder):
-            refusal = Refusal("order", event.seq)
-            refusal.upcoming = int(self._store.next_seqs([event.user])[0])
-            return refusal
-        return Refusal("event", event.seq)
+    def _told(self, event: Event, made: Releases | Exception | None) -> bytes | Refusal:
+        if isinstance(made, OutOfOrder):
+            return Refusal("order", event.seq, int(self._store.next_seqs([event.user])[0]))
+        if isinstance(made, InputError | BudgetSpent):
+            return Refusal("budget" if isinstance(made, BudgetSpent) else "event", event.seq)
+        if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
+            raise made or DataError("an event came back without its release; start the bridge again")
+        if made.replayed[0]:
+            self.counts.repeated += 1
+        else:
+            self.counts.released += 1
+            self.counts.unknown += event.codes.count(UNKNOWN)
+        return self._payloads.write(event.seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0])
 
     def _refuse(self, pending: _Pending, user: str | None, refusal: Refusal) -> None:
         self._refusals[refusal.reason] += 1
@@ -234,9 +403,7 @@ class Bridge:
         if topic is not None:
             self._send("report", pending, topic, refusal.payload())
 
-    def _send(
-        self, kind: Literal["release", "report", "clearing"], pending: _Pending, topic: str, payload: bytes
-    ) -> None:
+    def _send(self, kind: Kind, pending: _Pending, topic: str, payload: bytes) -> None:
         pending.waits += 1
         self._under_way[self._link.publish(topic, payload, retain=kind == "clearing")] = _Sent(kind, pending)
 
