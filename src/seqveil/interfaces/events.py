@@ -89,7 +89,7 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
         except OutOfOrder as error:
             # later events of a stream make an earlier gap no smaller, so whoever has it is out for good
             culprit, place = _owner(left, error.position)
-            culprit.outcome = OutOfOrder(place, str(error))
+            culprit.outcome = OutOfOrder(place, str(error), error.upcoming)
             left = [job for job in left if job is not culprit]
         except StoreError as error:  # the disk's trouble is everyone's
             for job in left:

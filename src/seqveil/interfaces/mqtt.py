@@ -383,7 +383,7 @@ class Bridge:
 
     def _told(self, event: Event, made: Releases | Exception | None) -> bytes | Refusal:
         if isinstance(made, OutOfOrder):
-            return Refusal("order", event.seq, int(self._store.next_seqs([event.user])[0]))
+            return Refusal("order", event.seq, made.upcoming)
         if isinstance(made, InputError | BudgetSpent):
             return Refusal("budget" if isinstance(made, BudgetSpent) else "event", event.seq)
         if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
