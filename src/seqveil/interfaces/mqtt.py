@@ -238,14 +238,6 @@ class _Pending:
     waits: int = 0
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """A message of ours that is under way."""
-
-    kind: Kind
-    of: _Pending
-
-
 class Bridge:
     """Releases what arrives on the raw topics of a broker.
 
@@ -253,10 +245,14 @@ class Bridge:
     release is on the disk before it is published, and the raw message is acknowledged only after the broker has the
     release. Receivers may get a release more than once, always with the same payload.
 
-    Parameters: the store, whose setting says what is released and how; the link to the broker; the topics; `on_unknown`
-    in place of the model's policy, whose "error" means "hide" here; `on_refused`: "report" drops an event that cannot
-    be released and reports it, "stop" ends the bridge and leaves it with the broker; `log` takes an event's name and
-    details, never data or users.
+    Parameters:
+        store: where events are released; its setting says how.
+        link: to the broker.
+        topics: to read and to write.
+        on_unknown: in place of the model's policy, whose "error" means "hide" here.
+        on_refused: "report" drops an event that cannot be released and reports it, "stop" ends the bridge and leaves
+            it with the broker.
+        log: takes an event's name and details, never data or users.
     """
 
     def __init__(
@@ -276,7 +272,7 @@ class Bridge:
         self._payloads, self._on_refused = Payloads(store.setting, on_unknown), on_refused
         self._waiting: deque[Arrived] = deque()
         self._unacknowledged: deque[_Pending] = deque()  # in the order they came, in which they must be acknowledged
-        self._under_way: dict[int, _Sent] = {}
+        self._under_way: dict[int, tuple[Kind, _Pending]] = {}  # our messages, by number
         self._most = 2 * link.broker.in_flight  # messages under way, and waiting at QoS 0
         self._deadline: float | None = None
         self._refusals: Counter[str] = Counter()  # of this turn
@@ -405,16 +401,16 @@ class Bridge:
 
     def _send(self, kind: Kind, pending: _Pending, topic: str, payload: bytes) -> None:
         pending.waits += 1
-        self._under_way[self._link.publish(topic, payload, retain=kind == "clearing")] = _Sent(kind, pending)
+        self._under_way[self._link.publish(topic, payload, retain=kind == "clearing")] = kind, pending
 
     def _confirm(self, confirmed: Confirmed) -> None:
-        sent = self._under_way.pop(confirmed.mid)
-        if confirmed.refused is not None and sent.kind == "release":
+        kind, pending = self._under_way.pop(confirmed.mid)
+        if confirmed.refused is not None and kind == "release":
             raise BrokerError(f"the broker refuses a release ({confirmed.refused}); check its ACL and limits")
-        sent.of.waits -= 1
+        pending.waits -= 1
         if confirmed.refused is not None:
-            self._warn(f"the broker refuses a {sent.kind} ({confirmed.refused}); check its ACL")
-        elif sent.kind == "clearing":
+            self._warn(f"the broker refuses a {kind} ({confirmed.refused}); check its ACL")
+        elif kind == "clearing":
             self.counts.cleared += 1
             self._warn("a retained raw message was taken off the broker; devices must publish without retain")
 

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from seqveil import __version__
-from seqveil.core.errors import InputError
+from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.interfaces.events import Job, Wording
 from seqveil.interfaces.service import messages
@@ -20,7 +20,7 @@ from seqveil.interfaces.service.access import covered, guarded
 from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
 from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Service, Spent
+from seqveil.interfaces.service.writer import Service
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import Releases
 
@@ -162,13 +162,16 @@ async def _finish(
     users, facts = [event.user for event in events], request.scope["seqveil"]
     facts.events, facts.users = len(events), users
     job = Job(users, [event.seq for event in events], coded, [event.time for event in events])
+    refusal: BudgetSpent | None = None
     try:
         made = await service.write(job)
-    except Spent as spent:
-        _count(service, facts, spent.made, unknown)
-        raise
+    except BudgetSpent as spent:
+        made, refusal = spent.made, spent
     _count(service, facts, made, unknown)
     rows = messages.rows_of(users, made, service.wording.shown)
+    if refusal is not None:
+        places = refusal.places
+        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=rows)
     return Response(json.dumps({"releases": rows}), media_type=JSON)
 
 

@@ -13,15 +13,14 @@ import threading
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.errors import InputError
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.service.access import Guard
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.interfaces.service.messages import Problem, rows_of
+from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
 from seqveil.interfaces.service.tokens import Keyring
 from seqveil.release.stream import Setting
@@ -126,14 +125,6 @@ class Writer:
                 promise.exception()  # whoever asked may have gone; then nobody looks at it
 
 
-class Spent(Problem):
-    """A budget is spent; what was `made` of the request all the same stands."""
-
-    def __init__(self, made: Releases, detail: str, **members: Any) -> None:
-        super().__init__("budget-spent", detail, **members)
-        self.made = made
-
-
 class Service:
     """Everything behind the endpoints."""
 
@@ -157,7 +148,7 @@ class Service:
             return path.read_bytes()
 
     async def write(self, job: Job) -> Releases:
-        """Have a job released, or say why it was not."""
+        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released."""
         if self.writer.stopping:
             raise Problem("stopping", "the service is shutting down; nothing was released, try again", wait=1)
         if self.writer.waiting and self.writer.waiting + job.size > self.config.max_waiting:
@@ -170,10 +161,6 @@ class Service:
             raise Problem("timeout", detail, wait=1) from None
         except OutOfOrder as error:
             raise await self._gap(job, error.position) from None
-        except BudgetSpent as error:
-            rows = rows_of(job.users, error.made, self.wording.shown)
-            members = {"position": error.places[0], "refused": error.places, "releases": rows}
-            raise Spent(error.made, str(error), **members) from None
         except StoreError as error:
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
             detail = "the state file cannot be written now; nothing was released, try again"

@@ -27,6 +27,9 @@ from seqveil.release import batches, stream
 from seqveil.release.accounting import compose
 from seqveil.release.stream import NOTHING, Setting, State
 
+# figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
+# where the account stands after it: leakage, its two sides, Σε, the level that needs no model
+SERIES = ("epsilons", "costs", "leakage", "most", "least", "spent", "ldp")
 DELTA = 1e-6
 SHADES = 255
 REPEATS = ("batch_lp", "batch_descent")  # for single events the first is `optimal`, the second strives to be
@@ -45,7 +48,7 @@ class Run:
     >>> from seqveil.interfaces.studio.sources import builtin
     >>> run = Run(builtin("clicks"), Ask("clicks", events=10))
     >>> run.go()
-    >>> run.complete, bool(run.leakage[0, -1] <= run.spent[0, -1])
+    >>> run.complete, bool(run.series["leakage"][0, -1] <= run.series["spent"][0, -1])
     (True, True)
     """
 
@@ -63,7 +66,7 @@ class Run:
         self._states = [State.start(self.setting, rows.stop - rows.start) for rows in self._rows]
         self.sent: list[list[Sent]] = [[] for _ in chosen]  # the batches of each stream
         self._released = np.full(self.raw.shape, NOTHING, np.int64)
-        self._figures = np.zeros((7, *self.raw.shape))
+        self._figures = np.zeros((len(SERIES), *self.raw.shape))
         self._columns = np.ones((*self.raw.shape, source.model.n), np.int64)
         self._laws = np.zeros(self._columns.shape)
 
@@ -110,34 +113,9 @@ class Run:
         return self._released[:, : self.done]
 
     @property
-    def epsilons(self) -> Floats:
-        """ε of each event's release; that of a batch stands at its first event."""
-        return self._figures[0, :, : self.done]
-
-    @property
-    def costs(self) -> Floats:
-        """The most that each release moved a belief; that of a batch stands at its first event."""
-        return self._figures[1, :, : self.done]
-
-    @property
-    def leakage(self) -> Floats:
-        return self._figures[2, :, : self.done]
-
-    @property
-    def most(self) -> Floats:
-        return self._figures[3, :, : self.done]
-
-    @property
-    def least(self) -> Floats:
-        return self._figures[4, :, : self.done]
-
-    @property
-    def spent(self) -> Floats:
-        return self._figures[5, :, : self.done]
-
-    @property
-    def ldp(self) -> Floats:
-        return self._figures[6, :, : self.done]
+    def series(self) -> dict[str, Floats]:
+        """The figures by their names."""
+        return dict(zip(SERIES, self._figures[:, :, : self.done], strict=True))
 
     @property
     def online(self) -> Floats:
@@ -178,7 +156,7 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
     series: dict[str, Any] = {"raw": run.raw[0, : run.done].tolist(), "released": run.released[0].tolist()}
     series |= {"decoded": guesses["online"].tolist(), "hindsight": guesses.get("hindsight", guesses["online"]).tolist()}
     for name in ("epsilons", "leakage", "most", "least", "spent"):
-        series[name] = [_short(value) for value in getattr(run, name)[0].tolist()]
+        series[name] = [_short(value) for value in run.series[name][0].tolist()]
     heat = {name: shades(law) for name, law in laws.items()}
     return {
         "complete": complete,
@@ -216,24 +194,26 @@ def slow(mechanism: str, distortion: str) -> bool:
 
 def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str, Any]:
     """The figures of a release: those of `seqveil audit`, and the errors, which take the truth."""
-    setting, costs, released = run.setting, run.costs[0], run.released[0]
-    made = released != NOTHING
+    setting, released = run.setting, run.released[0]
+    told = {name: values[0] for name, values in run.series.items()}
+    costs, made, size = told["costs"], released != NOTHING, setting.batch if setting.in_batches else 1
     truth, distortion = run.raw[0, : run.done], setting.distortion
     window = setting.budget.releases
     alone = run.source.guesses(distortion)[: run.done]
     late = distortion.between(truth, guesses["hindsight"]).mean() if complete else None
-    begins = np.arange(run.done) % setting.batch == 0 if setting.in_batches else made
+    begins = np.arange(run.done) % size == 0 if setting.in_batches else made
+    held = costs <= 1e-9 if setting.in_batches else told["epsilons"] == 0
     return {
         "releases": int(begins.sum()),
-        "held": int((costs <= 1e-9 if setting.in_batches else (run.epsilons[0] == 0) & made)[begins].sum()),
+        "held": int(held[begins].sum()),
         "stopped": int((~made).sum()),
-        "leakage": float(run.leakage[0, -1]),
-        "most": float(run.most[0, -1]),
-        "least": float(run.least[0, -1]),
-        "composition": float(run.spent[0, -1]),
+        "leakage": float(told["leakage"][-1]),
+        "most": float(told["most"][-1]),
+        "least": float(told["least"][-1]),
+        "composition": float(told["spent"][-1]),
         "worst_release": float(costs.max(initial=0.0)),
-        "worst_window": None if window is None else _worst_window(costs[begins], window),
-        "ldp": float(run.ldp[0, -1]),
+        "worst_window": None if window is None else _worst_window(costs[::size], window),
+        "ldp": float(told["ldp"][-1]),
         "delta": DELTA,
         "with_delta": _with_delta(run) if complete else None,
         "error": float(distortion.between(truth[made], released[made]).mean()) if made.any() else None,
@@ -255,7 +235,7 @@ def _spent_at(run: Run) -> int | None:
     size = setting.batch if setting.in_batches else 1
     releases = np.arange(0, run.done, size)
     wanted = (releases // size) % setting.schedule.period == 0
-    dry = np.flatnonzero(wanted & (run.epsilons[0, releases] == 0))
+    dry = np.flatnonzero(wanted & (run.series["epsilons"][0, releases] == 0))
     return int(releases[dry[0]]) if dry.size else None
 
 

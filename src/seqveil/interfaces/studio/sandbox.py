@@ -114,7 +114,7 @@ class Curve:
         costs, truth = run.setting.distortion, run.raw.ravel()
         guesses = costs.best_guess(run.online.reshape(truth.size, -1))
         error, decoded = (float(costs.between(truth, each).mean()) for each in (run.released.ravel(), guesses))
-        worst = float(run.costs.max())
+        worst = float(run.series["costs"].max())
         claimed = run.setting.epsilon * run.setting.schedule.period
         return Point(run.ask.epsilon, error, decoded, worst if math.isfinite(worst) else None, claimed)
 
