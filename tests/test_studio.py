@@ -19,7 +19,7 @@ from seqveil.interfaces.studio import Ask, builtin, picture
 from seqveil.interfaces.studio.ask import offers, python
 from seqveil.interfaces.studio.picture import Run, factor
 from seqveil.interfaces.studio.sandbox import KEPT, LOADED, Curve, Gone, Sandbox
-from seqveil.interfaces.studio.sources import Cut, builtins, loaded, rows_of_file, rows_of_text, sampled
+from seqveil.interfaces.studio.sources import BUILTIN, Cut, loaded, rows_of_file, rows_of_text, sampled
 from seqveil.receive.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
@@ -176,7 +176,7 @@ def test_the_sentence_is_true_and_names_what_is_not_sound():
     assert "does not keep" in picture(builtin("clicks"), Ask("clicks", events=40, mechanism="crr"))["sentence"]
 
 
-@pytest.mark.parametrize("name", builtins())
+@pytest.mark.parametrize("name", BUILTIN)
 def test_what_is_offered_runs_and_what_is_not_says_why(name):
     source = builtin(name)
     for more in ({}, {"batch": 3}, {"budget": 3.0}, {"epsilon": 8.0, "every": 3}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -126,14 +126,11 @@ def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
 
 
 def _share(store: Streams, jobs: Sequence[Job], made: Releases) -> None:
-    at = 0
+    """Give each job what its own events were released as."""
+    columns = [getattr(made, each.name) for each in fields(made)]
+    spent, at = bool(made.refused.any()), 0
     for job in jobs:
-        own = _part(made, slice(at, at + job.size))
-        job.outcome = budget_spent(store.setting, own.refused, own) if own.refused.any() else own
+        part = slice(at, at + job.size)
+        own = Releases(*[column if column is None else column[part] for column in columns])
+        job.outcome = budget_spent(store.setting, own.refused, own) if spent and own.refused.any() else own
         at += job.size
-
-
-def _part(made: Releases, part: slice) -> Releases:
-    """What some events in a row were released as."""
-    columns: dict[str, Any] = {each.name: getattr(made, each.name) for each in fields(made)}
-    return replace(made, **{name: column[part] for name, column in columns.items() if column is not None})

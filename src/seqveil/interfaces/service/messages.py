@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from seqveil.release.stream import NOTHING
+from seqveil.release.stream import NOTHING, REFUSED
 from seqveil.release.streams import GAP, Releases, Standing, Stored
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
@@ -215,11 +215,11 @@ _STATUS = {NOTHING: "withheld", GAP: "given-up"}
 def rows_of(users: Sequence[str], made: Releases, shown: list[Any]) -> list[dict[str, Any]]:
     """What was released, event by event; those refused are left out."""
     batches = made.symbols if made.sent is not None else None
-    columns = (made.seqs, made.codes, made.epsilons, made.replayed, made.refused)
+    columns = (made.seqs, made.codes, made.epsilons, made.replayed)
     told = zip(users, made.paths, *(column.tolist() for column in columns), strict=True)
     rows: list[dict[str, Any]] = []
-    for k, (user, path, seq, code, epsilon, replayed, refused) in enumerate(told):
-        if refused:
+    for k, (user, path, seq, code, epsilon, replayed) in enumerate(told):
+        if code == REFUSED:
             continue
         said: dict[str, Any] = {"value": shown[code] if code >= 0 else None}
         if batches is not None:

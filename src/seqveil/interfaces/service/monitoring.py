@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
 from seqveil.interfaces.service.messages import Problem
-from seqveil.release.streams import Releases, Streams
+from seqveil.release.streams import Streams
 
 log = logging.getLogger("seqveil.service")
 
@@ -73,9 +73,8 @@ class Metrics:
         if reason is not None:
             self.refusals.labels(reason).inc()
 
-    def released(self, made: Releases, unknown: int) -> None:
-        """Count what a request was released as; `unknown` values of it were outside the alphabet."""
-        events, replayed = int((~made.refused).sum()), int(made.replayed.sum())
+    def released(self, events: int, replayed: int, unknown: int) -> None:
+        """Count the events of a request, those among them released before, and the values outside the alphabet."""
         self.group.observe(events)
         self.replays.inc(replayed)
         self.releases.inc(events - replayed)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -177,9 +176,10 @@ async def _finish(
 
 def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -> None:
     """Take what was drawn into the log line and the metrics."""
-    facts.replayed = int(made.replayed.sum())
-    facts.unknown = int(np.array(unknown)[~(made.replayed | made.refused)].sum())
-    service.metrics.released(made, facts.unknown)
+    replayed, refused = made.replayed.tolist(), made.refused.tolist()
+    each = zip(unknown, replayed, refused, strict=True)
+    facts.replayed, facts.unknown = sum(replayed), sum(count for count, *no in each if not any(no))
+    service.metrics.released(len(refused) - sum(refused), facts.replayed, facts.unknown)
 
 
 def account(request: Request, user: UserPath) -> Response:

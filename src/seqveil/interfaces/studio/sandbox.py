@@ -26,15 +26,14 @@ from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers
 from seqveil.interfaces.studio.picture import Run, picture_of, slow
 from seqveil.interfaces.studio.sources import (
+    BUILTIN,
     MOST_EVENTS,
     MOST_ROWS,
     Cut,
     Source,
     builtin,
-    builtins,
     loaded,
     rows_of_text,
-    title_of,
 )
 
 Kept = TypeVar("Kept")
@@ -172,7 +171,7 @@ class Sandbox:
         own = [{"name": each.name, "title": each.title} for each in self._own.values()]
         return {
             "seqveil": __version__,
-            "sources": own + [{"name": name, "title": title_of(name)} for name in builtins()],
+            "sources": own + [{"name": name, "title": title} for name, (title, *_) in BUILTIN.items()],
             "first": next(iter(self._own), "clicks"),
             "most": {"events": MOST_EVENTS, "batch": MOST_BATCH, "rows": MOST_ROWS},
             "service": self._service,
@@ -242,7 +241,7 @@ class Sandbox:
     def _find(self, name: str) -> Source:
         if name in self._own:
             return self._own[name]
-        if name in builtins():
+        if name in BUILTIN:
             with self._lock:
                 return builtin(name)
         with self._lock:

@@ -122,7 +122,8 @@ class Source:
         return self.streams[stream][:events]
 
 
-_BUILTIN: dict[str, tuple[str, str, str, str, str, dict[str, Any], dict[str, Any]]] = {
+# title, what it is, cost of an error, what an event and an error are called, how it is made, what the page proposes
+BUILTIN: dict[str, tuple[str, str, str, str, str, dict[str, Any], dict[str, Any]]] = {
     "clicks": (
         "Clicks",
         "Page categories that a reader of a news site asks for, one after another",
@@ -162,24 +163,6 @@ _BUILTIN: dict[str, tuple[str, str, str, str, str, dict[str, Any], dict[str, Any
 }
 
 
-def builtins() -> list[str]:
-    """Names of the built-in sources.
-
-    >>> builtins()
-    ['clicks', 'gaze', 'heart_rate', 'power']
-    """
-    return list(_BUILTIN)
-
-
-def title_of(name: str) -> str:
-    """What a built-in source is called; making it takes longer.
-
-    >>> title_of("power")
-    'Household power'
-    """
-    return _BUILTIN[name][0]
-
-
 @lru_cache(maxsize=8)
 def builtin(name: str) -> Source:
     """A synthetic source: some streams to look at, and a chain fitted on the streams of other people.
@@ -188,9 +171,9 @@ def builtin(name: str) -> Source:
     >>> source.model.n, len(source.streams)
     (10, 8)
     """
-    if name not in _BUILTIN:
-        raise InputError(f"expected a built-in stream among {', '.join(_BUILTIN)}; check the configuration")
-    title, about, distortion, event, unit, options, start = _BUILTIN[name]
+    if name not in BUILTIN:
+        raise InputError(f"expected a built-in stream among {', '.join(BUILTIN)}; check the configuration")
+    title, about, distortion, event, unit, options, start = BUILTIN[name]
     data = datasets.synthetic(name, PEOPLE, MOST_EVENTS, seed=0, **options)
     model = data.model(smoothing=SMOOTHING, people=range(SHOWN, PEOPLE))
     streams = data.arrays()[:SHOWN]
@@ -310,8 +293,11 @@ def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) ->
         alphabet = _grid(numbers, cut) if len(values) == 2 else _line(values[0], numbers, cut)
     else:
         alphabet = model.alphabet.with_policy("nearest" if model.alphabet.points is not None else "error")
-    streams = _streams(users, _encoded(alphabet, values, numbers))
-    chain = model or _fitted(streams, alphabet)
+    number: dict[str, int] = {}
+    ids = np.array([number.setdefault(user, len(number)) for user in users])
+    codes = _encoded(alphabet, values, numbers)
+    streams = [codes[rows] for rows in np.split(np.argsort(ids, kind="stable"), np.bincount(ids).cumsum()[:-1])]
+    chain = model or _fitted(ids, codes, alphabet)
     shown = [codes for codes in streams if codes.size > 1][:MOST_STREAMS]
     if not shown:
         raise DataError("no stream has two events; check that the column of the user is the right one")
@@ -341,9 +327,7 @@ def _line(values: Sequence[str], numbers: Any, cut: Cut) -> Symbols:
             remedy = "group them" if numbers is None else "cut them into bins"
             raise DataError(f"the values differ in {distinct} ways, the page shows {MOST_SYMBOLS}; {remedy}")
         return Alphabet.of(values if numbers is None else _plain(numbers[0]))
-    low, high = float(numbers[0].min()), float(numbers[0].max())
-    count = cut.cells or LEVELS
-    return Bins(np.linspace(low, high if high > low else low + 1.0, count + 1))
+    return Bins(np.linspace(*_ends(numbers[0]), (cut.cells or LEVELS) + 1))
 
 
 def _grid(numbers: Any, cut: Cut) -> Symbols:
@@ -352,9 +336,12 @@ def _grid(numbers: Any, cut: Cut) -> Symbols:
     side = cut.cells or CELLS
     if side * side > MOST_SYMBOLS:
         raise InputError(f"cells: a grid of {side} by {side} is more than {MOST_SYMBOLS} symbols; use fewer")
-    ends = [(float(axis.min()), float(axis.max())) for axis in numbers]
-    (x0, x1), (y0, y1) = ((low, high if high > low else low + 1.0) for low, high in ends)
-    return Grid.regular(side, side, (x0, x1, y0, y1))
+    return Grid.regular(side, side, (*_ends(numbers[0]), *_ends(numbers[1])))
+
+
+def _ends(numbers: Any) -> tuple[float, float]:
+    low, high = float(numbers.min()), float(numbers.max())
+    return low, high if high > low else low + 1.0
 
 
 def _plain(numbers: Any) -> list[int] | list[float]:
@@ -378,16 +365,7 @@ def _encoded(alphabet: Symbols, values: Sequence[Sequence[str]], numbers: Any) -
         raise DataError(f"a value is not in the model's alphabet ({alphabet.n} symbols); load what it is for") from None
 
 
-def _streams(users: Sequence[str], codes: Ints) -> list[Ints]:
-    """Codes of each user in the order of the rows, users in the order they come."""
-    number: dict[str, int] = {}
-    ids = np.array([number.setdefault(user, len(number)) for user in users])
-    order = np.argsort(ids, kind="stable")
-    cuts = np.flatnonzero(np.diff(ids[order])) + 1
-    return [part for part in np.split(codes[order], cuts) if part.size]
-
-
-def _fitted(streams: Sequence[Ints], alphabet: Symbols) -> MarkovModel:
+def _fitted(users: Ints, codes: Ints, alphabet: Symbols) -> MarkovModel:
     counts = Counts(alphabet.n, 1)
-    counts.add(np.repeat(np.arange(len(streams)), [codes.size for codes in streams]), np.concatenate(streams))
+    counts.add(users, codes)
     return counts.model(alphabet, SMOOTHING, "data")
