@@ -131,6 +131,7 @@ def _share(store: Streams, jobs: Sequence[Job], made: Releases) -> None:
     spent, at = bool(made.refused.any()), 0
     for job in jobs:
         part = slice(at, at + job.size)
-        own = Releases(*[column if column is None else column[part] for column in columns])
+        cut: list[Any] = [column if column is None else column[part] for column in columns]
+        own = Releases(*cut)
         job.outcome = budget_spent(store.setting, own.refused, own) if spent and own.refused.any() else own
         at += job.size

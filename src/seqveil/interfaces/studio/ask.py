@@ -182,7 +182,7 @@ def _slow(name: str, n: int, ask: Ask) -> str:
     return ""
 
 
-# what takes some hundredths of a second a release: a program over all batches, say
+# the sizes up to which a release takes some hundredths of a second: a program over 128 possible batches, say
 _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
     "optimal": lambda n, ask: ask.distortion == "hamming" or n <= 120,
     "optimal_ldp": lambda n, ask: ask.distortion == "hamming" or n <= 40,
