@@ -17,8 +17,8 @@ import reference_streams as ref
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import create_app
+from seqveil.interfaces.service.app import server as http_server
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.interfaces.service.server import server as http_server
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from seqveil.interfaces.studio.app import create_app
-from seqveil.interfaces.studio.desk import Desk
+from seqveil.interfaces.service.page import create_app
+from seqveil.interfaces.studio.sandbox import Sandbox
 from served import ask
 
 KEY = "the-key-of-these-tests"
@@ -22,9 +22,9 @@ KEY = "the-key-of-these-tests"
 class Studio:
     """A page on a free port of the loopback."""
 
-    def __init__(self, desk):
-        self.desk = desk
-        options = uvicorn.Config(create_app(desk, KEY), log_config=None, access_log=False, ws="none")
+    def __init__(self, sandbox):
+        self.sandbox = sandbox
+        options = uvicorn.Config(create_app(sandbox, KEY), log_config=None, access_log=False, ws="none")
         self.server = uvicorn.Server(options)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -48,8 +48,8 @@ class Studio:
 
 
 @contextmanager
-def studio(*own, desk=None):
-    page = Studio(desk or Desk(own))
+def studio(*own, sandbox=None):
+    page = Studio(sandbox or Sandbox(own))
     try:
         yield page
     finally:

@@ -13,8 +13,7 @@ from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.mqtt import REASONS, Broker, Payloads, Topics, address
-from seqveil.interfaces.mqtt.messages import Event, Refusal
+from seqveil.interfaces.mqtt import REASONS, Broker, Event, Payloads, Refusal, Topics, address
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
 
@@ -64,20 +63,20 @@ def test_any_payload_is_an_event_or_a_refusal(payload, which):
 
 @given(seq=st.integers(0, 2**62 - 1), code=st.integers(0, 2), epsilon=st.floats(0, 20))
 def test_a_release_reads_back_as_it_was_written(seq, code, epsilon):
-    written = PAYLOADS[0].symbol(seq, code, epsilon)
+    written = PAYLOADS[0].write(seq, [code], epsilon, (code,))
     assert json.loads(written) == {"seq": seq, "value": VALUES[code], "epsilon": epsilon}
-    nothing = json.loads(PAYLOADS[0].symbol(seq, -1, 0.0))
+    nothing = json.loads(PAYLOADS[0].write(seq, [], 0.0, None))
     assert nothing == {"seq": seq, "value": None, "epsilon": 0.0}
-    batch = json.loads(PAYLOADS[1].batch(seq, [code, 0], epsilon, (1, 0)))
+    batch = json.loads(PAYLOADS[1].write(seq, [code, 0], epsilon, (1, 0)))
     assert batch == {"seq": seq, "values": [VALUES[code], VALUES[0]], "epsilon": epsilon, "path": "x6"}
-    assert json.loads(PAYLOADS[1].batch(seq, [], 0.0, None))["values"] is None
+    assert json.loads(PAYLOADS[1].write(seq, [], 0.0, None))["values"] is None
 
 
 def test_points_and_numbers_travel_as_json():
     grid = MarkovModel.fit([[(0.1, 0.2), (1.5, 0.7), (0.1, 0.9)]], alphabet=Grid([0, 1, 2], [0, 1]), smoothing=1.0)
     payloads = Payloads(Setting.of(grid, "balanced", 1.0))
     assert payloads.read("ann", b'{"seq": 0, "value": [1.2, 0.5]}').codes == (1,)
-    assert json.loads(payloads.symbol(0, 1, 1.0))["value"] == [1.5, 0.5]
+    assert json.loads(payloads.write(0, [1], 1.0, (1,)))["value"] == [1.5, 0.5]
     assert payloads.read("ann", b'{"seq": 0, "value": [1.2]}').codes == (UNKNOWN,)
 
 

@@ -19,15 +19,15 @@ from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.kernel import Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.events import Job
 from seqveil.interfaces.flow.durable import release_durably
 from seqveil.interfaces.flow.release import release_file
-from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
-from seqveil.interfaces.mqtt.messages import Event, Refusal
-from seqveil.interfaces.service.writer import Job, Outcome, Writer
+from seqveil.interfaces.mqtt import Bridge, Broker, Event, Link, Refusal, Topics
+from seqveil.interfaces.service.writer import Writer
 from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
-from seqveil.release.streams import REFUSED, StoreError, Streams
+from seqveil.release.streams import REFUSED, Releases, StoreError, Streams
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 WAYS = list(itertools.product(POLICIES, BUDGETS))
@@ -57,13 +57,13 @@ class InWriter(InStore):
 
     def call(self, seqs, raw):
         job = Job([self.user] * len(raw), list(seqs), list(raw), None)
-        neighbour = Job([], [], [], None, probe=True)
-        self._writer._serve([neighbour, job])
-        assert isinstance(neighbour.outcome, Outcome)
-        if isinstance(job.outcome, Outcome):
-            return Seen(tuple(job.outcome.codes), False)
+        neighbour = Job([], [], [], None)
+        self._writer.release([neighbour, job])
+        assert isinstance(neighbour.outcome, Releases)
+        if isinstance(job.outcome, Releases):
+            return Seen(tuple(job.outcome.codes.tolist()), False)
         made = getattr(job.outcome, "made", None)
-        return Seen(() if made is None else tuple(made.codes), True)
+        return Seen(() if made is None else tuple(made.codes.tolist()), True)
 
 
 class InBucket:

@@ -103,7 +103,7 @@ def test_a_visitor_changes_epsilon_and_sees_error_account_and_curve_change(brows
         after(page, lambda: page.evaluate(SLIDE, 40))
         assert float(page.input_value("#epsilon")) < 0.2
         assert page.inner_html("#curve svg") != curve
-        asked = finish(page_server.desk.show, source="clicks", epsilon=float(page.input_value("#epsilon")))
+        asked = finish(page_server.sandbox.show, source="clicks", epsilon=float(page.input_value("#epsilon")))
         assert f"{100 * asked['figures']['error']:.1f} %" == figure(page, "Error as released")
 
 
@@ -185,7 +185,7 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
             download.value.save_as(saved[kind])
         asked = json.loads(saved["json"].read_text())
         assert (asked["format"], asked["epsilon"], asked["source"]) == ("seqveil-page", 0.75, "clicks")
-        again = finish(page_server.desk.show, **asked)
+        again = finish(page_server.sandbox.show, **asked)
         assert again["sentence"] == page.inner_text("#sentence")
         assert again["snippets"]["cli"] == page.text_content("#cli")
         drawn = saved["svg"].read_text()

@@ -8,10 +8,9 @@ import pytest
 
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.studio import words
-from seqveil.interfaces.studio.ask import Ask
+from seqveil.interfaces.studio.ask import SEEDED_COMMAND, Ask
 from seqveil.interfaces.studio.picture import picture
-from seqveil.interfaces.studio.source import builtin
+from seqveil.interfaces.studio.sources import builtin
 
 KINDS = {
     "plain": ["--model", "m"],
@@ -93,4 +92,4 @@ def test_what_the_page_hands_out_carries_no_seed(source):
         assert not any("seed=7" in line or "--seed" in line for line in run)
         [marked] = [line for line in text.splitlines() if line.startswith("#") and "not private" in line]
         assert "seed" in marked
-    assert "--seed 7" in words.SEEDED_COMMAND.format(seed=7)
+    assert "--seed 7" in SEEDED_COMMAND.format(seed=7)

@@ -23,9 +23,9 @@ from seqveil.client import Client
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.interfaces.service.wording import Wording
 from seqveil.receive.decode import decode_paths
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting

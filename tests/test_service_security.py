@@ -19,7 +19,7 @@ from seqveil.core.alphabet import Bins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.service import logs, tokens
+from seqveil.interfaces.service import monitoring, tokens
 from seqveil.interfaces.service.config import ServeConfig, load
 from seqveil.release.stream import Setting
 from served import WORDS, Process, ask, running, words_model, words_setting
@@ -233,7 +233,7 @@ def test_planted_values_are_in_no_log_answer_metric_or_file(tmp_path):
     """Raw numbers with many digits, of which a release shows the bin's middle alone; and text that is no number."""
     model = MarkovModel(*ref.random_chain(np.random.default_rng(1), 4), alphabet=Bins([0, 1, 2, 3, 4]))
     said = io.StringIO()
-    logs.begin("debug", said)
+    monitoring.begin_log("debug", said)
     planted = ["1.2345678912", "3.9876543219", "zq-secret-77"]
     with running(tmp_path, Setting.of(model, "balanced", 0.5)) as service:
         answers = []
@@ -271,7 +271,7 @@ def test_planted_values_are_in_no_log_answer_metric_or_file(tmp_path):
 
 def test_users_are_logged_as_hashes_where_asked_for(tmp_path):
     said = io.StringIO()
-    logs.begin("info", said)
+    monitoring.begin_log("info", said)
     with running(tmp_path, words_setting(), log_users=True) as service:
         service.release(event("zq-ann", 0), event("zq-bob", 0))
         service.release(event("zq-ann", 1))

@@ -16,13 +16,10 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio import Ask, builtin, picture
-from seqveil.interfaces.studio.curve import Curve
-from seqveil.interfaces.studio.desk import KEPT, LOADED, Desk, Gone
-from seqveil.interfaces.studio.offer import offers
-from seqveil.interfaces.studio.run import Run
-from seqveil.interfaces.studio.source import builtins, sampled
-from seqveil.interfaces.studio.table import Cut, loaded, rows_of_file, rows_of_text
-from seqveil.interfaces.studio.words import factor, python
+from seqveil.interfaces.studio.ask import offers, python
+from seqveil.interfaces.studio.picture import Run, factor
+from seqveil.interfaces.studio.sandbox import KEPT, LOADED, Curve, Gone, Sandbox
+from seqveil.interfaces.studio.sources import BUILTIN, Cut, loaded, rows_of_file, rows_of_text, sampled
 from seqveil.receive.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
@@ -71,7 +68,7 @@ def told(value):
 
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monkeypatch, capfd):
-    shown = finish(Desk().show, **asked)
+    shown = finish(Sandbox().show, **asked)
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
     lines, seed = shown["snippets"]["cli"], shown["configuration"]["seed"]
     (unpacked, _), (released, _), (audited, text) = run_lines(lines, tmp_path, monkeypatch, capfd, seed)
@@ -110,7 +107,7 @@ def seeded(script, seed):
 
 
 def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, capfd):
-    shown = finish(Desk().show, **SETTINGS["pulsed"])
+    shown = finish(Sandbox().show, **SETTINGS["pulsed"])
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
     *_, (code, text) = run_lines(shown["snippets"]["cli"], tmp_path, monkeypatch, capfd)
     report = json.loads(text)
@@ -135,14 +132,15 @@ def test_what_is_made_little_by_little_is_what_is_made_at_once(asked):
     while not part.complete:
         part.go(1e-4)
         counts.append(part.done)
-        assert part.online.shape == (part.done, whole.source.model.n)
+        assert part.online.shape == (1, part.done, whole.source.model.n)
     assert len(counts) > 1
-    for name in ("released", "leakage", "spent", "epsilons", "costs"):
-        assert getattr(part, name).tolist() == getattr(whole, name).tolist(), name
+    assert part.released.tolist() == whole.released.tolist()
+    for name, values in whole.series.items():
+        assert part.series[name].tolist() == values.tolist(), name
     assert (part.hindsight == whole.hindsight).all()
-    setting, codes = whole.setting, whole.released
-    paths = [sent.path for sent in whole._sent]
-    for smooth, law in ((False, whole.online), (True, whole.hindsight)):
+    setting, codes = whole.setting, whole.released[0]
+    paths = [sent.path for sent in whole.sent[0]]
+    for smooth, law in ((False, whole.online[0]), (True, whole.hindsight)):
         if setting.in_batches:
             expected = decode_paths(setting, paths, codes.size, smooth=smooth)
         else:
@@ -178,7 +176,7 @@ def test_the_sentence_is_true_and_names_what_is_not_sound():
     assert "does not keep" in picture(builtin("clicks"), Ask("clicks", events=40, mechanism="crr"))["sentence"]
 
 
-@pytest.mark.parametrize("name", builtins())
+@pytest.mark.parametrize("name", BUILTIN)
 def test_what_is_offered_runs_and_what_is_not_says_why(name):
     source = builtin(name)
     for more in ({}, {"batch": 3}, {"budget": 3.0}, {"epsilon": 8.0, "every": 3}):
@@ -219,8 +217,8 @@ FIELDS = st.dictionaries(st.sampled_from([*sorted(Ask.__dataclass_fields__), "mo
 @settings(max_examples=300, deadline=None)
 @given(JSON | FIELDS | FIELDS.map(lambda given: {"source": "clicks", "events": 2, **given}))
 def test_no_request_gets_anything_but_an_answer_or_one_line(given):
-    desk = Desk()
-    for act in (desk.show, desk.curve, desk.source, desk.load):
+    sandbox = Sandbox()
+    for act in (sandbox.show, sandbox.curve, sandbox.source, sandbox.load):
         refusal = ""
         try:
             json.dumps(act(given), allow_nan=False)
@@ -245,7 +243,7 @@ def test_no_request_gets_anything_but_an_answer_or_one_line(given):
 )
 def test_every_setting_is_shown_with_its_account_or_refused(given):
     try:
-        shown = finish(Desk().show, source="power", distortion="absolute", events=12, **given)
+        shown = finish(Sandbox().show, source="power", distortion="absolute", events=12, **given)
     except InputError:
         return
     json.dumps(shown, allow_nan=False)
@@ -298,38 +296,38 @@ BAD = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
 def test_bad_data_is_told_by_its_row_alone(text):
     with pytest.raises(InputError) as caught:
-        Desk().load({"csv": text})
+        Sandbox().load({"csv": text})
     assert "secret-77" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
     now = [0.0]
-    desk = Desk(clock=lambda: now[0])
-    first = desk.load({"csv": TEXT})["name"]
+    sandbox = Sandbox(clock=lambda: now[0])
+    first = sandbox.load({"csv": TEXT})["name"]
     now[0] = KEPT - 1
-    assert finish(desk.show, source=first, events=3)["complete"]
+    assert finish(sandbox.show, source=first, events=3)["complete"]
     now[0] += KEPT - 1
-    second = desk.load({"csv": TEXT})["name"]
+    second = sandbox.load({"csv": TEXT})["name"]
     assert first != second
     now[0] += 2
-    desk.load({"csv": TEXT})
+    sandbox.load({"csv": TEXT})
     with pytest.raises(Gone):
-        desk.show({"source": first})
-    assert not any(run.source.name == first for run in desk._runs.values())
+        sandbox.show({"source": first})
+    assert not any(run.source.name == first for run in sandbox._runs.values())
     for _ in range(LOADED):
-        desk.load({"csv": TEXT})
+        sandbox.load({"csv": TEXT})
     with pytest.raises(Gone):
-        desk.show({"source": second})
-    assert "array" not in repr(desk._loaded)
-    assert "ann" not in repr(desk._loaded)
+        sandbox.show({"source": second})
+    assert "array" not in repr(sandbox._loaded)
+    assert "ann" not in repr(sandbox._loaded)
 
 
 def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capfd):
     rng = np.random.default_rng(2)
     rows = "".join(f"u{k % 3},{rng.normal(70, 9):.2f}\n" for k in range(240))
     (tmp_path / "DATA.csv").write_text(f"user,value\n{rows}")
-    shown_by_upload = Desk().load({"csv": f"user,value\n{rows}", "columns": {"cells": 9}})
+    shown_by_upload = Sandbox().load({"csv": f"user,value\n{rows}", "columns": {"cells": 9}})
     assert shown_by_upload["symbols"] == 9
     cut = Cut(cells=9)
     source = loaded(rows_of_file(tmp_path / "DATA.csv", cut), cut, "data")

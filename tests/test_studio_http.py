@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from seqveil.interfaces.service import logs
+from seqveil.interfaces.service import monitoring
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.interfaces.studio.desk import Desk
+from seqveil.interfaces.studio.sandbox import Sandbox
 from seqveil.release.accounting import Budget
 from served import WORDS, ask, running, words_setting
 from studios import KEY, Process, parsed, studio
@@ -49,7 +49,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
 
 
 def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
-    from seqveil.interfaces.studio.assets import assets
+    from seqveil.interfaces.service.page import assets
 
     for name, asset in assets().items():
         text = asset.content.decode()
@@ -65,7 +65,7 @@ def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
 
 
 def test_too_much_data_is_refused(monkeypatch):
-    monkeypatch.setattr("seqveil.interfaces.studio.app.MOST_BYTES", 10_000)
+    monkeypatch.setattr("seqveil.interfaces.service.page.MOST_BYTES", 10_000)
     with studio() as page:
         answer = page.ask("POST", "/v1/page/load", {"csv": "user,value\n" + "a,secret-77\n" * 2000})
         assert answer.status == 413
@@ -76,9 +76,9 @@ def test_what_nobody_foresaw_tells_nothing(monkeypatch, capfd):
     def fail(given):
         raise ValueError("secret-77")
 
-    desk = Desk()
-    monkeypatch.setattr(desk, "show", fail)
-    with studio(desk=desk) as page:
+    sandbox = Sandbox()
+    monkeypatch.setattr(sandbox, "show", fail)
+    with studio(sandbox=sandbox) as page:
         answer = page.show(source="clicks")
         assert answer.status == 500
         assert b"secret-77" not in answer.content
@@ -128,7 +128,7 @@ def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
 
 def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(tmp_path):
     said = io.StringIO()
-    logs.begin("debug", said)
+    monitoring.begin_log("debug", said)
     with running(tmp_path, words_setting(), max_body=50_000) as service:
         service.release({"user": "zq-ann", "seq": 0, "value": "home"})
         before = service.store.standing("zq-ann")

@@ -19,7 +19,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow import audit_file, release_file
-from seqveil.interfaces.mqtt.messages import Payloads, Refusal
+from seqveil.interfaces.mqtt import Payloads, Refusal
 from seqveil.release import batches, stream
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams

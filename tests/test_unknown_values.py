@@ -478,7 +478,7 @@ def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, c
 
 
 def test_numbers_and_points_over_http(tmp_path):
-    from seqveil.interfaces.service.wording import Wording
+    from seqveil.interfaces.events import Wording
 
     numbers = Wording(Bins([0, 1, 2]))
     values = [0.5, "x" * 100_000, True, None, math.nan, 10**400, [1], {"a": 1}, 1.5]
@@ -495,8 +495,7 @@ def test_numbers_and_points_over_http(tmp_path):
 
 
 def test_payloads_read_any_value_and_refuse_what_is_no_event():
-    from seqveil.interfaces.mqtt import Payloads
-    from seqveil.interfaces.mqtt.messages import Refusal
+    from seqveil.interfaces.mqtt import Payloads, Refusal
 
     payloads = Payloads(words_setting())
     for text in (b'"x"', b"null", b"NaN", b"-Infinity", b"3", b"[1]", b'{"a": 1}', b"1e999", b"[" * 300 + b"]" * 300):
@@ -538,7 +537,7 @@ class Wire:
         return taken
 
     def publish(self, topic, payload, retain=False):
-        from seqveil.interfaces.mqtt.link import Confirmed
+        from seqveil.interfaces.broker import Confirmed
 
         self.published.append((topic, json.loads(payload)))
         self.put(Confirmed(len(self.published), None))
@@ -553,8 +552,8 @@ class Wire:
 @pytest.mark.parametrize("on_refused", ["report", "stop"])
 def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
     pytest.importorskip("paho")
+    from seqveil.interfaces.broker import Arrived, Stop
     from seqveil.interfaces.mqtt import Bridge, Broker, Topics
-    from seqveil.interfaces.mqtt.link import Arrived, Stop
 
     values = ["home", SECRET, None, "gym", 7, "work"]
     topics, log = Topics("raw/{user}", "released/{user}", "errors/{user}"), []

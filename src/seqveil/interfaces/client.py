@@ -30,7 +30,10 @@ from seqveil.core.coins import User, user_name
 from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time
+from seqveil.release.releases import Standing
 from seqveil.release.stream import Setting
+
+Account = Standing  # where a user stands, as the service tells it
 
 RETRIED = (429, 503)
 LONGEST_WAIT = 30.0  # seconds between two attempts
@@ -90,22 +93,6 @@ class Release:
     replayed: bool | None = None
 
 
-@dataclass(frozen=True)
-class Account:
-    """Where a user stands; leakage in nats. `events` is the sequence number that comes next."""
-
-    user: User
-    events: int
-    releases: int
-    leakage: float
-    most: float
-    least: float
-    by_composition: float
-    ldp: float
-    budget_left: float | None
-    private: bool
-
-
 class Client:
     """Releases through a service, and reads what it released.
 
@@ -113,9 +100,14 @@ class Client:
     the first release of a user and sequence number is the only one. Raw symbols are sent to the one URL given, over TLS
     or within this machine, and are in no message or repr.
 
-    Parameters: `url` of the service; `token`; `timeout` of one attempt in seconds; `attempts` before giving up;
-    `backoff`, the first wait in seconds, doubled at each attempt and drawn at random below that; `context`, for TLS
-    with certificates of your own; `insecure=True` allows plain HTTP to another machine.
+    Parameters:
+        url: of the service.
+        token: as `seqveil tokens add` printed it.
+        timeout: seconds for one attempt.
+        attempts: before giving up.
+        backoff: the first wait in seconds, doubled at each attempt and drawn at random below that.
+        context: for TLS with certificates of your own.
+        insecure: allows plain HTTP to another machine.
 
     >>> Client("http://127.0.0.1:8713", "sv_…")
     Client(http://127.0.0.1:8713)
@@ -135,7 +127,7 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError("expected the URL of a service, such as https://example.org:8713")
-        if parts.scheme == "http" and not insecure and not _here(parts.hostname):
+        if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
             raise InputError("raw symbols would cross the network unprotected; use https, or pass insecure=True")
         self._url, self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", parts.path.rstrip("/")
         self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
@@ -278,7 +270,12 @@ class Client:
             self._connection = None
 
 
-def _here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

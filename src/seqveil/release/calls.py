@@ -30,11 +30,14 @@ NEXT = -1  # in place of sequence numbers that the caller leaves out
 
 
 class OutOfOrder(InputError):
-    """A sequence number that leaves others out, under the policy that refuses this; `position` is the event's place."""
+    """A sequence number that leaves others out, under the policy that refuses this.
 
-    def __init__(self, position: int, message: str) -> None:
+    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have.
+    """
+
+    def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
         super().__init__(message)
-        self.position = position
+        self.position, self.upcoming = position, upcoming
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +101,11 @@ def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
 
 def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
     if gaps == "refuse":
-        raise OutOfOrder(
-            place, f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
-        )
+        message = f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
+        raise OutOfOrder(place, message, expected)
     if seq - expected > MOST_SKIPPED:
-        raise OutOfOrder(
-            place, f"event {place} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
-        )
+        message = f"event {place} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
+        raise OutOfOrder(place, message, expected)
 
 
 Watch = Callable[[State, Sent, float], None]

@@ -85,9 +85,9 @@ def _run(given: dict[str, Any], file: Path | None) -> None:
     from seqveil.core.model import MarkovModel
 
     with needs_extra("the service", "serve"):
-        from seqveil.interfaces.service import config, server
+        from seqveil.interfaces.service import app, config
     loaded = config.load(given, file)
     if loaded.model is None:
         raise InputError("expected --model MODEL, the file that `seqveil fit` wrote")
     chosen = o.SettingOptions(**{each.name: getattr(loaded, each.name) for each in fields(o.SettingOptions)})
-    server.serve(chosen.setting(MarkovModel.load(loaded.model)), loaded)
+    app.serve(chosen.setting(MarkovModel.load(loaded.model)), loaded)

@@ -69,8 +69,7 @@ def studio(
 
 
 def _own(data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None) -> list[Source]:
-    from seqveil.interfaces.studio.source import sampled
-    from seqveil.interfaces.studio.table import Cut, loaded, rows_of_file
+    from seqveil.interfaces.studio.sources import Cut, loaded, rows_of_file, sampled
 
     if data is None:
         return [] if model is None else [sampled(model)]
@@ -81,7 +80,7 @@ def _own(data: str | None, model: MarkovModel | None, user: str, value: str, cel
 
 
 def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | None) -> None:
-    from seqveil.interfaces.studio.unpack import configuration, source_of, unpack
+    from seqveil.interfaces.studio.ask import configuration, source_of, unpack
 
     given = configuration(config)
     ask = unpack(given, source_of(given, data, model), folder)
@@ -90,7 +89,7 @@ def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | N
 
 def _serve(own: list[Source], port: int, no_browser: bool) -> None:
     with needs_extra("the page", "serve"):
-        from seqveil.interfaces.studio.server import serve
+        from seqveil.interfaces.service.page import serve
 
     def announce(address: str) -> None:
         print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)

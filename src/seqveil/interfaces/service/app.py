@@ -1,31 +1,32 @@
-"""The application: endpoints, refusals, log lines and metrics around one store."""
+"""The application, and from a configuration to a running server and back to a closed store."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import gc
+import math
+import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from seqveil import __version__
+from seqveil.core import fast
+from seqveil.core.coins import key_file
+from seqveil.core.errors import InputError
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.interfaces.service.documents import describe
-from seqveil.interfaces.service.page import pages
-from seqveil.interfaces.service.problems import Problem, invalid, refused
-from seqveil.interfaces.service.routes import routers
-from seqveil.interfaces.service.state import Facts, Service
-from seqveil.interfaces.service.writer import log
+from seqveil.interfaces.service.messages import invalid, refused
+from seqveil.interfaces.service.monitoring import Observed, Pseudonyms, begin_log, log
+from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
+from seqveil.interfaces.service.routes import describe, routers
+from seqveil.interfaces.service.writer import Service
 from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from seqveil.release.streams import Streams, taken
 
 
 def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
@@ -56,66 +57,61 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
         docs_url=None,  # both pages load scripts from elsewhere
         redoc_url=None,
         exception_handlers={HTTPException: refused, RequestValidationError: invalid},
-        # FastAPI hands paths, bodies and exception texts to OpenTelemetry where a process has it: those are private
-        telemetry={
-            "tracing": False,
-            "metrics": False,
-            "logs": False,
-            "operation_spans": False,
-            "auto_configure": False,
-        },
+        **UNTRACED,
     )
-    app.state.service = service
+    app.state.service, app.state.guard = service, service.guard
     for router in (*routers(service), *pages(service)):
         app.include_router(router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    app.add_middleware(Observed, service=service)
+    pseudonyms = Pseudonyms() if config.log_users else None
+    app.add_middleware(Observed, metrics=service.metrics, pseudonyms=pseudonyms)
     return app
 
 
-class Observed:
-    """Around everything: times a request, logs and counts it, and turns what nobody foresaw into a bare 500."""
+def serve(setting: Setting, config: ServeConfig) -> None:
+    """Serve until a signal says stop; what was accepted by then is released and answered."""
+    config.check()
+    if config.state is None:
+        raise InputError("expected --state FILE, where releases are kept")
+    begin_log(config.log_level)
+    secret = None if config.key is None else key_file(config.key, create=True)
+    with Streams.open(config.state, setting, key=secret, gaps=config.gaps) as store:
+        app = create_app(store, setting, config)
+        _warm(setting)
+        gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
+        with listen(config.host, config.port) as listener:
+            _announce(config, listener.getsockname()[1])
+            server(app, config).run(sockets=[listener])
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], service: Service) -> None:
-        self._app, self._service = app, service
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begin, status = time.perf_counter(), 0
-        facts = scope["seqveil"] = Facts()
+def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:
+    """The HTTP server of an application: quiet, and patient at the end."""
+    options = quiet(
+        app,
+        proxy_headers=False,
+        lifespan="on",
+        limit_concurrency=config.max_connections,
+        timeout_graceful_shutdown=math.ceil(config.grace),
+        ssl_certfile=None if config.tls_cert is None else os.fspath(config.tls_cert),
+        ssl_keyfile=None if config.tls_key is None else os.fspath(config.tls_key),
+    )
+    return uvicorn.Server(options)
 
-        async def sending(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
 
-        try:
-            await self._app(scope, receive, sending)
-        except Exception as error:
-            trace = error.__traceback__
-            while trace is not None and trace.tb_next is not None:
-                trace = trace.tb_next
-            where = "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
-            log.error("internal error", extra={"facts": {"error": type(error).__name__, "where": where}})
-            facts.reason = "internal"
-            if not status:
-                answer = Problem("internal", "nothing is known to be released; send the same events again").answer()
-                await answer(scope, receive, sending)
-        self._note(scope, facts, status, time.perf_counter() - begin)
+def _warm(setting: Setting) -> None:
+    """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
+    fast.load()
+    raw: Any = [[0]] if setting.in_batches else [0]
+    taken(lambda: Streams(setting).release(["nobody"], raw, times=[0.0]))
 
-    def _note(self, scope: Scope, facts: Facts, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path_format", "none")
-        self._service.metrics.request(scope["method"], route, status, seconds, facts.reason)
-        told: dict[str, Any] = {"route": route, "status": status, "ms": round(1000 * seconds, 2)}
-        if facts.events:
-            told |= {"events": facts.events, "replayed": facts.replayed}
-        if facts.reason is not None:
-            told["reason"] = facts.reason
-        if self._service.pseudonyms is not None and facts.users:
-            told["users"] = self._service.pseudonyms.of(facts.users)
-        elif facts.unknown:  # never beside users: that a value was outside says something about it
-            told["unknown"] = facts.unknown
-        log.info("request", extra={"facts": told})
+
+def _announce(config: ServeConfig, port: int) -> None:
+    scheme = "https" if config.tls else "http"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    log.info("listening", extra={"facts": {"url": f"{scheme}://{host}:{port}"}})
+    if config.no_auth:
+        log.warning("no tokens are asked for: whoever can reach this machine's loopback can release for any user")
+    if not config.tls and not config.loopback:
+        log.warning(
+            "NO TLS ON A NETWORK ADDRESS: raw symbols and tokens are readable unless something in front does it"
+        )

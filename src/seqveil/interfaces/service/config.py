@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from seqveil.core.errors import InputError
+from seqveil.interfaces.client import is_loopback
+from seqveil.interfaces.commands.options import SettingOptions
 
 PREFIX = "SEQVEIL_SERVE_"
 
 
-class ServeConfig(BaseSettings):
+# whatever option of a setting the commands have, the service has too
+_KINDS = get_type_hints(SettingOptions)
+_FIELDS: Any = {each.name: (_KINDS[each.name], each.default) for each in fields(SettingOptions)}
+_OfSetting: Any = create_model("_OfSetting", __base__=BaseSettings, **_FIELDS)
+
+
+class ServeConfig(_OfSetting):  # type: ignore[misc]
     """Every option of `seqveil serve`; those of the release are spelled as for `seqveil release`.
 
     >>> ServeConfig(port=9000).port, ServeConfig().loopback
@@ -29,20 +37,6 @@ class ServeConfig(BaseSettings):
     model: Path | None = None
     state: Path | None = None
     key: Path | None = None
-
-    epsilon: float | None = None
-    mechanism: str | None = None
-    batch: int | None = None
-    distortion: str | None = None
-    every: int | None = None
-    spend_above: float | None = None
-    budget: float | None = None
-    horizon: int | None = None
-    window: float | None = None
-    window_releases: int | None = None
-    window_seconds: float | None = None
-    when_spent: str | None = None
-    ldp_budget: float | None = None
     on_unknown: Literal["error", "hide", "nearest"] | None = None
     gaps: Literal["refuse", "skip"] = "refuse"
 
@@ -132,15 +126,3 @@ def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "configuration"
         raise InputError(f"option {name}: {first['msg'].lower()}; see serve --help") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

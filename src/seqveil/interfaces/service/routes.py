@@ -1,27 +1,30 @@
-"""The endpoints, each thin: what a request means for the store."""
+"""The endpoints, each thin: what a request means for the store, and what OpenAPI says of it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from seqveil import __version__
-from seqveil.core.errors import InputError
+from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.times import check, check_clock, seconds
-from seqveil.interfaces.service import bodies
-from seqveil.interfaces.service.answers import account_of, page_of, releases_of
-from seqveil.interfaces.service.documents import refusals, requests, scoped
-from seqveil.interfaces.service.guard import covered, guarded
-from seqveil.interfaces.service.problems import Problem
-from seqveil.interfaces.service.state import Facts, Service, Spent
+from seqveil.interfaces.events import Job, Wording
+from seqveil.interfaces.service import messages
+from seqveil.interfaces.service.access import covered, guarded
+from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
+from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Job, Outcome
+from seqveil.interfaces.service.writer import Service
 from seqveil.release.stream import UNKNOWN
+from seqveil.release.streams import Releases
 
-UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=bodies.PRINTABLE)]
-Since = Annotated[int, Query(ge=0, le=bodies.MOST, description="The first sequence number wanted.")]
+UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PRINTABLE)]
+Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 JSON = "application/json"
 ENTRY = ("unauthorised", "forbidden", "too-many")
@@ -32,78 +35,88 @@ def routers(service: Service) -> list[APIRouter]:
     """All endpoints of a service, those to release as its setting has them."""
     batches = service.setting.in_batches
     examples = requests(service.wording, batches, service.setting.batch)
-    writing = APIRouter(route_class=guarded("release"))
-    writing.add_api_route(
-        "/v1/release",
-        release_batches if batches else release_symbols,
-        methods=["POST"],
-        response_model=bodies.BatchReleases if batches else bodies.SymbolReleases,
-        responses=refusals(*ENTRY, *WRITES, "wrong-type", "busy", "store", "stopping", "timeout"),
-        openapi_extra=scoped("release", **examples),
-    )
-    reading = APIRouter(route_class=guarded("read-account"))
-    reading.add_api_route(
-        "/v1/users/{user:path}/account",
-        account,
-        response_model=bodies.Account,
-        responses=refusals(*ENTRY, "malformed", "not-found"),
-        openapi_extra=scoped("read-account"),
-    )
-    receiving = APIRouter(route_class=guarded("read"))
-    receiving.add_api_route(
-        "/v1/users/{user:path}/releases",
-        releases,
-        response_model=bodies.Page,
-        responses=refusals(*ENTRY, "malformed", "not-found"),
-        openapi_extra=scoped("read"),
-    )
-    return [writing, reading, receiving, _for_any_token(), _for_scrapers(), _for_everyone()]
-
-
-def _for_any_token() -> APIRouter:
-    router = APIRouter(route_class=guarded(None))
-    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "The caller has this model (If-None-Match)."}}
-    shared: dict[str, Any] = {"responses": refusals(*ENTRY) | unchanged, "openapi_extra": scoped(None)}
-    router.add_api_route("/v1/model", model, response_model=bodies.ModelFacts, **shared)
+    unchanged: dict[int | str, Any] = {304: {"description": "The caller has this model (If-None-Match)."}}
     binary = {200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
-    shared["responses"] |= binary
-    router.add_api_route("/v1/model/file", model_file, response_class=Response, **shared)
+    text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    reading = refusals(*ENTRY, "malformed", "not-found")
+    everyone = APIRouter()
+    everyone.add_api_route(
+        "/healthz",
+        healthz,
+        response_model=messages.Health,
+        responses=refusals("store", "busy", "stopping", "timeout"),
+    )
+    return [
+        _endpoint(
+            "release",
+            "/v1/release",
+            release_batches if batches else release_symbols,
+            methods=["POST"],
+            response_model=messages.BatchReleases if batches else messages.SymbolReleases,
+            responses=refusals(*ENTRY, *WRITES, "wrong-type", "busy", "store", "stopping", "timeout"),
+            openapi_extra=examples,
+        ),
+        _endpoint(
+            "read-account",
+            "/v1/users/{user:path}/account",
+            account,
+            response_model=messages.Account,
+            responses=reading,
+        ),
+        _endpoint(
+            "read",
+            "/v1/users/{user:path}/releases",
+            releases,
+            response_model=messages.Page,
+            responses=reading,
+        ),
+        _endpoint(
+            None,
+            "/v1/model",
+            model,
+            response_model=messages.ModelFacts,
+            responses=refusals(*ENTRY) | unchanged,
+        ),
+        _endpoint(
+            None,
+            "/v1/model/file",
+            model_file,
+            response_class=Response,
+            responses=refusals(*ENTRY) | unchanged | binary,
+        ),
+        _endpoint("metrics", "/metrics", metrics, response_class=Response, responses=refusals(*ENTRY) | text),
+        everyone,
+    ]
+
+
+def _endpoint(
+    scope: str | None, path: str, answer: Callable[..., Any], openapi_extra: dict[str, Any] | None = None, **how: Any
+) -> APIRouter:
+    """An endpoint that needs a token with this scope, or any token."""
+    router = APIRouter(route_class=guarded(scope))
+    security = {"security": [{"token": [] if scope is None else [scope]}]}
+    router.add_api_route(path, answer, openapi_extra=security | (openapi_extra or {}), **how)
     return router
 
 
-def _for_scrapers() -> APIRouter:
-    router = APIRouter(route_class=guarded("metrics"))
-    text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    options: dict[str, Any] = {"responses": refusals(*ENTRY) | text, "openapi_extra": scoped("metrics")}
-    router.add_api_route("/metrics", metrics, response_class=Response, **options)
-    return router
-
-
-def _for_everyone() -> APIRouter:
-    router = APIRouter()
-    answers = refusals("store", "busy", "stopping", "timeout")
-    router.add_api_route("/healthz", healthz, response_model=bodies.Health, responses=answers)
-    return router
-
-
-async def release_symbols(request: Request, body: bodies.Symbols) -> Response:
+async def release_symbols(request: Request, body: messages.Symbols) -> Response:
     """Release one event or many; each is on the disk before it is answered.
 
     A request that cannot be released as it is, is refused before anything is drawn. Where a budget is spent (and the
     service refuses then), the other events are released all the same, and stand in the problem.
     """
-    service, events = _begin(request, body, body.events if isinstance(body, bodies.ManySymbols) else [body])
+    service, events = _begin(request, body, body.events if isinstance(body, messages.ManySymbols) else [body])
     codes = service.wording.encode([event.value for event in events])
     return await _finish(request, service, events, codes.tolist(), (codes == UNKNOWN).astype(int).tolist())
 
 
-async def release_batches(request: Request, body: bodies.Batches) -> Response:
+async def release_batches(request: Request, body: messages.Batches) -> Response:
     """Release one batch or many; each is on the disk before it is answered.
 
     A request that cannot be released as it is, is refused before anything is drawn. Where a budget is spent (and the
     service refuses then), the other batches are released all the same, and stand in the problem.
     """
-    service, events = _begin(request, body, body.events if isinstance(body, bodies.ManyBatches) else [body])
+    service, events = _begin(request, body, body.events if isinstance(body, messages.ManyBatches) else [body])
     size = service.setting.batch
     coded = []
     for place, event in enumerate(events):
@@ -145,25 +158,28 @@ def _check_times(events: list[Any], window: float) -> None:
 async def _finish(
     request: Request, service: Service, events: list[Any], coded: list[Any], unknown: list[int]
 ) -> Response:
-    users, seqs = [event.user for event in events], [event.seq for event in events]
-    facts: Facts = request.scope["seqveil"]
+    users, facts = [event.user for event in events], request.scope["seqveil"]
     facts.events, facts.users = len(events), users
+    job = Job(users, [event.seq for event in events], coded, [event.time for event in events])
+    refusal: BudgetSpent | None = None
     try:
-        made = await service.write(Job(users, seqs, coded, [event.time for event in events]))
-    except Spent as spent:
-        _count(service, facts, spent.made, unknown)
-        raise
+        made = await service.write(job)
+    except BudgetSpent as spent:
+        made, refusal = spent.made, spent
     _count(service, facts, made, unknown)
-    return Response(releases_of(users, seqs, made, service.wording.shown), media_type=JSON)
+    rows = messages.rows_of(users, made, service.wording.shown)
+    if refusal is not None:
+        places = refusal.places
+        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=rows)
+    return Response(json.dumps({"releases": rows}), media_type=JSON)
 
 
-def _count(service: Service, facts: Facts, made: Outcome, unknown: list[int]) -> None:
+def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -> None:
     """Take what was drawn into the log line and the metrics."""
-    service.count(made)
-    facts.replayed = sum(made.replayed)
-    each = zip(unknown, made.replayed, made.refused, strict=True)
-    facts.unknown = sum(count for count, again, refused in each if not (again or refused))
-    service.metrics.unknown.inc(facts.unknown)
+    replayed, refused = made.replayed.tolist(), made.refused.tolist()
+    each = zip(unknown, replayed, refused, strict=True)
+    facts.replayed, facts.unknown = sum(replayed), sum(count for count, *no in each if not any(no))
+    service.metrics.released(len(refused) - sum(refused), facts.replayed, facts.unknown)
 
 
 def account(request: Request, user: UserPath) -> Response:
@@ -172,7 +188,7 @@ def account(request: Request, user: UserPath) -> Response:
     found = service.store.standing(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
-    return Response(account_of(found), media_type=JSON)
+    return Response(messages.account_of(found), media_type=JSON)
 
 
 def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
@@ -181,7 +197,7 @@ def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 
     stored = service.store.releases(user, since)
     if not stored and service.store.standing(user) is None:
         raise Problem("not-found", "nothing was released of this user")
-    content = page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
+    content = messages.page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
     return Response(content, media_type=JSON)
 
 
@@ -199,7 +215,7 @@ def model(request: Request) -> Any:
     """The public parameters that a receiver decodes with."""
     service: Service = request.app.state.service
     setting = service.setting
-    facts = bodies.ModelFacts(
+    facts = messages.ModelFacts(
         fingerprint=setting.model.fingerprint,
         setting=setting.to_dict(),
         alphabet={"kind": setting.model.alphabet.to_json()["kind"], "symbols": setting.model.n},
@@ -235,3 +251,56 @@ async def healthz(request: Request) -> Any:
     service: Service = request.app.state.service
     await service.probe()
     return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+ABOUT = """Releases symbols of personal streams with a privacy guarantee, each on the disk before it is answered.
+
+The same user and sequence number again gives the same release, whatever value comes with it, and costs nothing: after
+an error or a lost connection send the same events again. Refusals are RFC 9457 problem details; none holds a value.
+"""
+
+
+def refusals(*reasons: str) -> dict[int | str, dict[str, Any]]:
+    """The refusals of an endpoint, by status."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for reason in reasons:
+        status, title = REASONS[reason]
+        entry = found.setdefault(status, {"model": ProblemDetails, "description": ""})
+        entry["description"] += f"{' / ' if entry['description'] else ''}{reason}: {title}"
+    return found
+
+
+def requests(wording: Wording, batches: bool, size: int) -> dict[str, Any]:
+    """Examples of requests to release."""
+    value = wording.shown[0]
+    field = {"values": [value] * size} if batches else {"value": value}
+    first, second = ({"user": "ann", "seq": seq} | field for seq in (0, 1))
+    examples = {
+        "one": {"summary": "One event", "value": first},
+        "many": {"summary": "Events released together", "value": {"events": [first, second]}},
+    }
+    return {"requestBody": {"content": {"application/json": {"examples": examples}}}}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with problem details as they are sent and nothing that is not."""
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    document = get_openapi(title=app.title, version=app.version, description=ABOUT, routes=app.routes)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            answers = operation["responses"]
+            if "HTTPValidationError" in str(answers.get("422", "")):
+                del answers["422"]
+            for status, answer in answers.items():
+                content = answer.get("content", {})
+                if int(status) >= 400 and "application/json" in content:
+                    answer["content"] = {MEDIA_TYPE: content["application/json"]}
+    components = document.setdefault("components", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        components.get("schemas", {}).pop(name, None)
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "Made by `seqveil tokens add`."}
+    }
+    app.openapi_schema = document
+    return document

@@ -129,7 +129,6 @@ class Keyring:
         self._path = path
         self._tokens = {token.id: token for token in read(path)}
         self._seen, self._looked = self._mark(), time.monotonic()
-        self.readable = True
 
     def find(self, secret: str) -> Token | None:
         """The token that this text is, or None. The comparison takes the same time wherever the two differ."""
@@ -138,9 +137,6 @@ class Keyring:
         token = self._tokens.get(parts[1]) if len(parts) == 3 else None
         same = hmac.compare_digest(_digest(secret), _NOBODY if token is None else token.sha256)
         return token if same else None
-
-    def __len__(self) -> int:
-        return len(self._tokens)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -151,9 +147,9 @@ class Keyring:
         if mark == self._seen:
             return
         try:
-            self._tokens, self.readable = {token.id: token for token in read(self._path)}, True
+            self._tokens = {token.id: token for token in read(self._path)}
         except InputError:
-            self._tokens, self.readable = {}, False
+            self._tokens = {}
         self._seen = mark
 
     def _mark(self) -> tuple[int, ...]:

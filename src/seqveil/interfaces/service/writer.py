@@ -1,72 +1,52 @@
-"""One thread that writes: it takes what waits, releases it in one transaction, and tells everyone how theirs went.
+"""One running service: what all endpoints share, and the one thread that writes for them.
 
 Requests that arrive while a transaction is synced to the disk share the next one, so the more there are the less each
-costs. What is wrong with a request is found before any of it is drawn, and does not hold up its neighbours; a spent
-budget, under the policy "error", refuses its user's events and no others.
+costs. What is wrong with a request holds up no other (`seqveil.interfaces.events`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from pathlib import Path
 
-import numpy as np
+from starlette.concurrency import run_in_threadpool
 
-from seqveil.core.times import Time
-from seqveil.release.stream import budget_spent
-from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
+from seqveil.core.errors import InputError
+from seqveil.interfaces.events import Job, Wording, release_together
+from seqveil.interfaces.service.access import Guard
+from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service.messages import Problem
+from seqveil.interfaces.service.monitoring import Metrics, log
+from seqveil.interfaces.service.tokens import Keyring
+from seqveil.release.stream import Setting
+from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
-log = logging.getLogger("seqveil.service")
 PROBE = "service: last probe"
+PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
-
-class Outcome(NamedTuple):
-    """What one request was released as, event by event; public."""
-
-    codes: list[int]  # of single symbols; empty for batches
-    epsilons: list[float]
-    replayed: list[bool]
-    paths: list[tuple[int, ...] | None]  # of batches; empty for symbols
-    words: list[list[int]]
-    refused: list[bool]  # the budget is spent and its policy is "error"
-
-
-@dataclass(eq=False)
-class Job:
-    """One request. The raw codes are in no repr; nothing of them stays when the job is done."""
-
-    users: list[str] = field(repr=False)
-    seqs: list[int]
-    raw: list[Any] = field(repr=False)
-    times: list[Time] | None
-    probe: bool = False
-    done: asyncio.Future[Outcome] | None = None
-    outcome: Outcome | Exception | None = field(default=None, repr=False)
-
-    @property
-    def size(self) -> int:
-        return len(self.seqs)
+Promise = asyncio.Future[Releases]
 
 
 class Writer:
-    """Takes jobs on one event loop and releases them on its own thread.
+    """Takes jobs on one event loop and releases them on its own thread; one without events only looks at the disk.
 
     *Guarantee*: a job's future has its outcome only after the transaction with it was committed and synced. Jobs are
-    released in the order they came, each whole, or not at all, or but for the events that a spent budget refuses: then
-    the future has BudgetSpent with the outcome of the others.
+    released in the order they came, as `release_together` says.
 
-    Parameters: `most`, the events a transaction is filled up to; `linger`, the seconds it waits for more of them.
+    Parameters:
+        store: where they are released.
+        most: the events that a transaction is filled up to.
+        linger: the seconds that it waits for more of them.
     """
 
     def __init__(self, store: Streams, most: int = 1000, linger: float = 0.002) -> None:
         self._store, self._most, self._linger = store, most, linger
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Job, Promise] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seqveil-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.waiting = 0  # events; only the loop's thread counts
@@ -77,13 +57,13 @@ class Writer:
         self._loop = loop
         self._thread.start()
 
-    def submit(self, job: Job) -> asyncio.Future[Outcome]:
+    def submit(self, job: Job) -> Promise:
         """Queue a job, on the event loop's thread; the future is for waiting on with a shield."""
         assert self._loop is not None
-        job.done = self._loop.create_future()
+        promise: Promise = self._loop.create_future()
         self.waiting += job.size
-        self._queue.put(job)
-        return job.done
+        self._queue.put((job, promise))
+        return promise
 
     def stop(self) -> None:
         """Release what was accepted, then end. Blocks; nothing may be submitted afterwards."""
@@ -92,111 +72,112 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
+    def release(self, jobs: list[Job]) -> None:
+        """Give each of these jobs its outcome, whatever happens: the thread must outlive it."""
+        number, probed = self.transactions, any(not job.size for job in jobs)
+        try:
+            noted = (lambda made: {PROBE: number}) if probed else None
+            self.transactions += release_together(self._store, jobs, noted)
+        except BaseException as error:
+            log.error("the writer failed", extra={"facts": {"error": type(error).__name__}})
+        for job in jobs:
+            job.raw = []
+            if job.outcome is None:
+                job.outcome = StoreError("the store failed; nothing is known to be released")
+
     def _work(self) -> None:
         going = True
         while going:
             group, going = self._collect()
-            if not group:
-                continue
-            try:
-                self._serve(group)
-            except BaseException as error:  # the thread must outlive whatever happens to a group
-                log.error("the writer failed", extra={"facts": {"error": type(error).__name__}})
-                for job in group:
-                    job.outcome = job.outcome or StoreError("the store failed; nothing is known to be released")
-            for job in group:
-                job.raw = []
-            assert self._loop is not None
-            self._loop.call_soon_threadsafe(self._tell, group)
+            if group:
+                self.release([job for job, _ in group])
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._tell, group)
 
-    def _collect(self) -> tuple[list[Job], bool]:
+    def _collect(self) -> tuple[list[tuple[Job, Promise]], bool]:
         """The jobs of the next transaction, and whether there may be more after it."""
         first = self._queue.get()
         if first is None:
             return [], False
-        group, count, end = [first], first.size, time.monotonic() + self._linger
+        group, count, end = [first], first[0].size, time.monotonic() + self._linger
         while count < self._most:
             wait = end - time.monotonic()
             try:
-                job = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+                found = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
-            if job is None:
+            if found is None:
                 return group, False
-            group.append(job)
-            count += job.size
+            group.append(found)
+            count += found[0].size
         return group, True
 
-    def _serve(self, group: list[Job]) -> None:
-        """Release the group in one transaction; where one cannot be, find who it is and go on without."""
-        left = group
-        while len(left) > 1:
-            try:
-                self._release(left)
-                return
-            except OutOfOrder as error:
-                # later events of a stream make an earlier gap no smaller, so whoever has it is out for good
-                culprit, place = _owner(left, error.position)
-                culprit.outcome = OutOfOrder(place, str(error))
-                left = [job for job in left if job is not culprit]
-            except StoreError as error:  # the disk's trouble is everyone's
-                for job in left:
-                    job.outcome = error
-                return
-            except Exception:
-                break
-        for job in left:
-            self._alone(job)
-
-    def _alone(self, job: Job) -> None:
-        try:
-            self._release([job])
-        except Exception as error:
-            job.outcome = error
-
-    def _release(self, jobs: Sequence[Job]) -> None:
-        users = [user for job in jobs for user in job.users]
-        seqs = [seq for job in jobs for seq in job.seqs]
-        raw = [code for job in jobs for code in job.raw]
-        timed = self._store.setting.budget.seconds is not None
-        times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
-        probes = {PROBE: self.transactions} if any(job.probe for job in jobs) else {}
-        store = self._store
-        self._share(jobs, _outcome(taken(lambda: store.release(users, raw, seqs, times, lambda made: probes))))
-        self.transactions += 1
-
-    def _share(self, jobs: Sequence[Job], made: Outcome) -> None:
-        at = 0
-        for job in jobs:
-            own = Outcome._make(part[at : at + job.size] for part in made)
-            job.outcome = budget_spent(self._store.setting, np.array(own.refused), own) if any(own.refused) else own
-            at += job.size
-
-    def _tell(self, group: list[Job]) -> None:
-        for job in group:
+    def _tell(self, group: list[tuple[Job, Promise]]) -> None:
+        for job, promise in group:
             self.waiting -= job.size
-            assert job.done is not None
-            if job.done.cancelled():
+            if promise.cancelled():
                 continue
-            if isinstance(job.outcome, Outcome):
-                job.done.set_result(job.outcome)
+            if isinstance(job.outcome, Releases):
+                promise.set_result(job.outcome)
             else:
-                job.done.set_exception(job.outcome or StoreError("the store gave no answer"))
-                job.done.exception()  # whoever asked may have gone; then nobody looks at it
+                assert job.outcome is not None
+                promise.set_exception(job.outcome)
+                promise.exception()  # whoever asked may have gone; then nobody looks at it
 
 
-def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
-    """Whose event stands at this place of the group, and its place among the job's own."""
-    for job in jobs[:-1]:
-        if place < job.size:
-            return job, place
-        place -= job.size
-    return jobs[-1], place
+class Service:
+    """Everything behind the endpoints."""
 
+    def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
+        if setting.signature != store.setting.signature:
+            raise InputError("the store is of another setting than the service; open it with the service's own")
+        self.store, self.setting, self.config = store, setting, config
+        self.wording = Wording(setting.model.alphabet, config.on_unknown)
+        ring = None if config.tokens is None else Keyring(config.tokens)
+        self.guard = Guard(ring, config.rate, config.max_body, config.timeout)
+        self.writer = Writer(store, config.group, config.linger)
+        self.metrics = Metrics(store, config.metrics_refresh)
+        self.metrics.waiting.set_function(lambda: self.writer.waiting)
+        self._probed = float("-inf")
 
-def _outcome(made: Releases) -> Outcome:
-    in_batches = made.sent is not None
-    codes: list[int] = [] if in_batches else made.codes.tolist()
-    words = [symbols.tolist() for symbols in made.symbols] if in_batches else []
-    paths = made.paths if in_batches else []
-    return Outcome(codes, made.epsilons.tolist(), made.replayed.tolist(), paths, words, made.refused.tolist())
+    @cached_property
+    def model_file(self) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model")
+            self.setting.model.save(path)
+            return path.read_bytes()
+
+    async def write(self, job: Job) -> Releases:
+        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released."""
+        if self.writer.stopping:
+            raise Problem("stopping", "the service is shutting down; nothing was released, try again", wait=1)
+        if self.writer.waiting and self.writer.waiting + job.size > self.config.max_waiting:
+            raise Problem("busy", "too many events are waiting; nothing was released, try again", wait=1)
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                return await self.writer.submit(job)
+        except TimeoutError:
+            detail = "the release may yet be made: send the same events again to get it"
+            raise Problem("timeout", detail, wait=1) from None
+        except OutOfOrder as error:
+            raise await self._gap(job, error.position) from None
+        except StoreError as error:
+            log.error("the store refused", extra={"facts": {"detail": str(error)}})
+            detail = "the state file cannot be written now; nothing was released, try again"
+            raise Problem("store", detail, wait=5) from None
+        except InputError:
+            if self.setting.budget.seconds is None:
+                raise Problem("malformed", "the events cannot be released as they are") from None
+            detail = "the times of a user's events may not go back; nothing was released"
+            raise Problem("time-went-back", detail) from None
+
+    async def _gap(self, job: Job, place: int) -> Problem:
+        upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])
+        detail = f"event {place} leaves others of its user out; {upcoming[0]} is next; nothing was released"
+        return Problem("out-of-order", detail, position=place, next=int(upcoming[0]))
+
+    async def probe(self) -> None:
+        """Write something and see it on the disk, or refuse."""
+        if time.monotonic() - self._probed > PROBE_EVERY:
+            await self.write(Job([], [], [], None))
+            self._probed = time.monotonic()

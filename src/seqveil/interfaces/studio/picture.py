@@ -1,35 +1,141 @@
-"""From a request to everything that the page shows."""
+"""From a request to everything that the page shows: a stream released step by step, its figures, and what they mean.
+
+The steps are those of a `Session` with the same seed, so a release with the exported configuration comes out the same.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from seqveil.core import filtering, mechanisms
+from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
-from seqveil.core.kernel import Floats
-from seqveil.interfaces.studio import words
-from seqveil.interfaces.studio.ask import Ask
-from seqveil.interfaces.studio.curve import slow
-from seqveil.interfaces.studio.offer import offers
-from seqveil.interfaces.studio.run import Run
-from seqveil.interfaces.studio.source import Source
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Sent
+from seqveil.interfaces.studio.ask import Ask, commands, offers, python
+from seqveil.interfaces.studio.sources import Source
+from seqveil.release import batches, stream
 from seqveil.release.accounting import compose
-from seqveil.release.stream import NOTHING
+from seqveil.release.stream import NOTHING, Setting, State
 
+# figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
+# where the account stands after it: leakage, its two sides, Σε, the level that needs no model
+SERIES = ("epsilons", "costs", "leakage", "most", "least", "spent", "ldp")
 DELTA = 1e-6
 SHADES = 255
 REPEATS = ("batch_lp", "batch_descent")  # for single events the first is `optimal`, the second strives to be
 
 
+class Run:
+    """Streams of a source under way, as far as there is time: what a slow mechanism has made so far can be shown.
+
+    Arrays have a row for each stream and a column for each event; after a batch all of its events have its figures.
+
+    Parameters:
+        source: where the streams are from.
+        ask: the stream, how many events of it, and how they are released.
+        streams: so many of the first streams in place of the one asked for, cut to the same length.
+
+    >>> from seqveil.interfaces.studio.sources import builtin
+    >>> run = Run(builtin("clicks"), Ask("clicks", events=10))
+    >>> run.go()
+    >>> run.complete, bool(run.series["leakage"][0, -1] <= run.series["spent"][0, -1])
+    (True, True)
+    """
+
+    def __init__(self, source: Source, ask: Ask, streams: int | None = None) -> None:
+        self.source, self.ask = source, ask
+        self.setting = ask.setting(source.model)
+        chosen = source.streams[:streams] if streams else [source.codes(ask.stream, ask.events)]
+        length = min(ask.events, *(codes.size for codes in chosen))
+        self.raw = np.stack([codes[:length] for codes in chosen])
+        self.lock = threading.Lock()
+        self.done = 0  # events
+        self._coins, size = SeededCoins(ask.seed), len(chosen)
+        one_by_one = [slice(k, k + 1) for k in range(size)]
+        self._rows = one_by_one if self.setting.in_batches else [slice(0, size)]  # that are released in one step
+        self._states = [State.start(self.setting, rows.stop - rows.start) for rows in self._rows]
+        self.sent: list[list[Sent]] = [[] for _ in chosen]  # the batches of each stream
+        self._released = np.full(self.raw.shape, NOTHING, np.int64)
+        self._figures = np.zeros((len(SERIES), *self.raw.shape))
+        self._columns = np.ones((*self.raw.shape, source.model.n), np.int64)
+        self._laws = np.zeros(self._columns.shape)
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.raw.shape[1]
+
+    def go(self, seconds: float = math.inf, stop: Callable[[], bool] = lambda: False) -> None:
+        """Release on until the end, until the time is over, or until somebody else waits; one step is always made."""
+        size, end = self.setting.batch if self.setting.in_batches else 1, time.perf_counter() + seconds
+        step = self._batch if self.setting.in_batches else self._symbols
+        while not self.complete:
+            part = slice(self.done, min(self.raw.shape[1], self.done + size))
+            for k, rows in enumerate(self._rows):
+                epsilons, costs, state = step(self._states[k], rows, part)
+                account = state.account
+                told = np.array([account.worst, account.most, account.least, state.spent, state.ldp])
+                self._figures[:2, rows, part.start] = epsilons, costs
+                self._figures[2:, rows, part] = told[:, :, None]
+                self._states[k] = state
+            self.done = part.stop
+            if time.perf_counter() > end or stop():
+                break
+
+    def _symbols(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
+        made, after = stream.step(self.setting, state, self.raw[rows, part.start], self._coins)
+        weights = made.beliefs * made.columns
+        ruled_out = weights.sum(1) == 0  # only an unsound mechanism releases it: what could have made it is believed
+        weights[ruled_out] = made.columns[ruled_out]
+        self._laws[rows, part.start] = weights / weights.sum(1, keepdims=True)
+        self._released[rows, part.start], self._columns[rows, part.start] = made.codes, made.columns
+        return made.epsilons, made.costs, after
+
+    def _batch(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
+        sent, after = batches.step(self.setting, state, self.raw[rows.start, part], self._coins)
+        assert sent is not None  # the page offers batches with the policy hold alone
+        self.sent[rows.start].append(sent)
+        self._laws[rows.start, part] = sent.smooth(np.ones(self.setting.model.size))[0]
+        self._released[rows.start, part] = sent.codes
+        return after.spent - state.spent, np.array([max(sent.most, -sent.least)]), after
+
+    @property
+    def released(self) -> Ints:
+        return self._released[:, : self.done]
+
+    @property
+    def series(self) -> dict[str, Floats]:
+        """The figures by their names."""
+        return dict(zip(SERIES, self._figures[:, :, : self.done], strict=True))
+
+    @property
+    def online(self) -> Floats:
+        """What an observer believes of each symbol (streams, T, n) from the releases up to it."""
+        return self._laws[:, : self.done]
+
+    @cached_property
+    def hindsight(self) -> Floats:
+        """The same (T, n) for the first stream from all releases, once they are made."""
+        assert self.complete
+        if self.setting.in_batches:
+            return batches.smooth(self.setting, self.sent[0])
+        columns = self._columns[0][:, None, :]
+        return filtering.laws(self.setting.model, columns / columns.max(-1, keepdims=True))[0]
+
+
 def picture(source: Source, ask: Ask) -> dict[str, Any]:
     """Release the stream that is asked for and tell all about it, as JSON values.
 
-    >>> from seqveil.interfaces.studio.source import builtin
+    >>> from seqveil.interfaces.studio.sources import builtin
     >>> shown = picture(builtin("power"), Ask("power", events=12, distortion="absolute", epsilon=0.5))
     >>> shown["complete"], len(shown["series"]["released"]), shown["figures"]["composition"]
     (True, 12, 6.0)
@@ -44,28 +150,28 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
     source, ask = run.source, run.ask
     complete = run.complete and whole
     costs = resolve(ask.distortion, source.model.alphabet)
-    laws = {"online": run.online, **({"hindsight": run.hindsight} if complete else {})}
+    laws = {"online": run.online[0], **({"hindsight": run.hindsight} if complete else {})}
     guesses = {name: costs.best_guess(law) for name, law in laws.items()}
     figures = figures_of(run, guesses, complete)
-    series: dict[str, Any] = {"raw": run.raw[: run.done].tolist(), "released": run.released.tolist()}
+    series: dict[str, Any] = {"raw": run.raw[0, : run.done].tolist(), "released": run.released[0].tolist()}
     series |= {"decoded": guesses["online"].tolist(), "hindsight": guesses.get("hindsight", guesses["online"]).tolist()}
     for name in ("epsilons", "leakage", "most", "least", "spent"):
-        series[name] = [_short(value) for value in getattr(run, name).tolist()]
+        series[name] = [_short(value) for value in run.series[name][0].tolist()]
     heat = {name: shades(law) for name, law in laws.items()}
     return {
         "complete": complete,
         "done": run.done,
-        "events": int(run.raw.size),
+        "events": int(run.raw.shape[1]),
         "series": series,
         "heat": {"hindsight": heat["online"]} | heat,
         "figures": {name: _finite(value) for name, value in figures.items()},
-        "sentence": words.sentence(run.setting, figures, source.event),
-        "notes": words.notes(run.setting, figures),
+        "sentence": sentence(run.setting, figures, source.event),
+        "notes": notes(run.setting, figures),
         "mechanisms": [asdict(each) for each in offers(source, ask)],
         "mechanism": run.setting.mechanism.name,
         "curves": source.remember(("compared", ask.distortion), lambda: compared(source, ask.distortion)),
         "configuration": ask.to_json(source.origin),
-        "snippets": {"cli": words.commands(run.setting, ask, source), "python": words.python(ask, source)},
+        "snippets": {"cli": commands(run.setting, ask, source), "python": python(ask, source)},
     }
 
 
@@ -76,48 +182,52 @@ def compared(source: Source, distortion: str) -> list[str]:
     return sorted(fit, key=lambda name: slow(name, distortion))  # the quick ones first
 
 
+def slow(mechanism: str, distortion: str) -> bool:
+    """Whether each release takes milliseconds: a program, or a tree.
+
+    >>> slow("optimal", "hamming"), slow("optimal", "absolute"), slow("tree", "hamming")
+    (False, True, True)
+    """
+    program = mechanism in ("optimal", "optimal_ldp") and distortion != "hamming"
+    return program or mechanism == "mutual_information" or mechanism in mechanisms.batched()
+
+
 def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str, Any]:
     """The figures of a release: those of `seqveil audit`, and the errors, which take the truth."""
-    setting, costs = run.setting, run.costs
-    made = run.released != NOTHING
-    truth, distortion = run.raw[: run.done], setting.distortion
+    setting, released = run.setting, run.released[0]
+    told = {name: values[0] for name, values in run.series.items()}
+    costs, made, size = told["costs"], released != NOTHING, setting.batch if setting.in_batches else 1
+    truth, distortion = run.raw[0, : run.done], setting.distortion
     window = setting.budget.releases
     alone = run.source.guesses(distortion)[: run.done]
     late = distortion.between(truth, guesses["hindsight"]).mean() if complete else None
-    begins = np.arange(run.done) % setting.batch == 0 if setting.in_batches else made
-    gone = _gone(run)
+    begins = np.arange(run.done) % size == 0 if setting.in_batches else made
+    held = costs <= 1e-9 if setting.in_batches else told["epsilons"] == 0
     return {
         "releases": int(begins.sum()),
-        "held": int(_held(run, costs)[begins].sum()),
+        "held": int(held[begins].sum()),
         "stopped": int((~made).sum()),
-        "leakage": float(run.leakage[-1]),
-        "most": float(run.most[-1]),
-        "least": float(run.least[-1]),
-        "composition": float(run.spent[-1]),
+        "leakage": float(told["leakage"][-1]),
+        "most": float(told["most"][-1]),
+        "least": float(told["least"][-1]),
+        "composition": float(told["spent"][-1]),
         "worst_release": float(costs.max(initial=0.0)),
-        "worst_window": None if window is None else _worst_window(costs[begins], window),
-        "ldp": float(run.ldp[-1]),
+        "worst_window": None if window is None else _worst_window(costs[::size], window),
+        "ldp": float(told["ldp"][-1]),
         "delta": DELTA,
         "with_delta": _with_delta(run) if complete else None,
-        "error": float(distortion.between(truth[made], run.released[made]).mean()) if made.any() else None,
+        "error": float(distortion.between(truth[made], released[made]).mean()) if made.any() else None,
         "decoded_error": float(distortion.between(truth, guesses["online"]).mean()),
         "hindsight_error": None if late is None else float(late),
         "silent_error": float(distortion.between(truth, alone).mean()),
-        "spent_at": gone,
+        "spent_at": _spent_at(run),
         "budget": setting.budget.total,
         "window": setting.budget.per_window,
         "claimed": setting.epsilon * setting.schedule.period,
     }
 
 
-def _held(run: Run, costs: Floats) -> Any:
-    """Releases that leak nothing, counted as an audit counts them."""
-    if run.setting.in_batches:
-        return costs <= 1e-9
-    return (run.epsilons == 0) & (run.released != NOTHING)
-
-
-def _gone(run: Run) -> int | None:
+def _spent_at(run: Run) -> int | None:
     """The first event for which a budget had less than its schedule asked for nothing left, if there is one."""
     setting = run.setting
     if not setting.budget.limited:
@@ -125,7 +235,7 @@ def _gone(run: Run) -> int | None:
     size = setting.batch if setting.in_batches else 1
     releases = np.arange(0, run.done, size)
     wanted = (releases // size) % setting.schedule.period == 0
-    dry = np.flatnonzero(wanted & (run.epsilons[releases] == 0))
+    dry = np.flatnonzero(wanted & (run.series["epsilons"][0, releases] == 0))
     return int(releases[dry[0]]) if dry.size else None
 
 
@@ -159,3 +269,88 @@ def _short(value: float) -> float | None:
 def _finite(value: Any) -> Any:
     """JSON has no infinity."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def factor(nats: float) -> str:
+    """e^ε as a reader takes it in.
+
+    >>> factor(1.0), factor(0.01), factor(50.0), factor(0.0)
+    ('2.72', '1.01', 'e^50', '1')
+    """
+    if math.isinf(nats):
+        return "without bound"
+    if nats > 9.2:
+        return f"e^{nats:.4g}"
+    value = math.exp(nats)
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def sentence(setting: Setting, figures: Mapping[str, Any], event: str) -> str:
+    """The guarantee in one sentence with the numbers filled in: nothing that does not hold.
+
+    It speaks of the probability of a sequence and not of its odds: lifts bound the first by e^ε, odds by e^2ε.
+    """
+    what = f"batch of {setting.batch}" if setting.batch > 1 else "release"
+    count, many = figures["releases"], "batches" if setting.batch > 1 else "releases"
+    realised = f"the {count} {many} shown" if count > 1 else "the one shown"
+    total, leaked = figures["composition"], figures["leakage"]
+    if not setting.mechanism.sound:
+        return _unsound(setting.mechanism.name, what, realised, figures)
+    text = (
+        "Under the model, no observer who sees every release, however much they compute, changes the probability they "
+        f"give to any whole sequence by more than a factor {factor(figures['claimed'])}, up or down, at one {what}"
+    )
+    budget = setting.budget
+    if budget.per_window is not None:
+        text += f", or {factor(budget.per_window)} in any {budget.releases} in a row"
+    if budget.total is not None:
+        text += f", or {factor(budget.total)} over the whole stream"
+    text += f"; {realised} changed it by at most a factor {factor(leaked)}"
+    if leaked < total * (1 - 1e-6):
+        text += f", where adding up their ε allows {factor(total)}"
+    return text + "."
+
+
+def _unsound(name: str, what: str, realised: str, figures: Mapping[str, Any]) -> str:
+    """What a mechanism without a guarantee really did, beside what its ε says."""
+    worst, leaked, claimed = figures["worst_release"], figures["leakage"], figures["claimed"]
+    together = "without any bound" if math.isinf(leaked) else f"by up to a factor {factor(leaked)}"
+    if worst <= claimed * (1 + 1e-9):
+        return (
+            f"“{name}” keeps to its ε here but need not elsewhere: one {what} shown changes the probability that an "
+            f"observer gives to a sequence by up to a factor {factor(worst)}, where its ε says {factor(claimed)}, and "
+            f"{realised} change it {together}."
+        )
+    one = "changes it without any bound" if math.isinf(worst) else f"changes it by a factor {factor(worst)}"
+    return (
+        f"“{name}” does not keep to its ε: that says one {what} changes the probability that an observer gives to any "
+        f"sequence by at most a factor {factor(claimed)}, but one shown here {one}, and {realised} change it "
+        f"{together}."
+    )
+
+
+def notes(setting: Setting, figures: Mapping[str, Any]) -> list[str]:
+    """What else is true and worth knowing, a sentence each."""
+    said = []
+    if setting.mechanism.sound:
+        level = setting.mechanism.ldp * setting.epsilon * setting.schedule.period
+        what = "batch" if setting.batch > 1 else "release"
+        said.append(
+            f"With no trust in the model at all, one {what} is {level:.4g}-locally differentially private: no two "
+            f"sequences have their odds changed by more than a factor {factor(level)}."
+        )
+    if figures["with_delta"] is not None and figures["with_delta"] < figures["composition"] * (1 - 1e-6):
+        said.append(
+            f"For the true sequence, releases like these stay within a factor {factor(figures['with_delta'])} "
+            f"except with a probability of {figures['delta']:g}."
+        )
+    if figures["spent_at"] is not None:
+        after = "nothing more is released" if setting.budget.when_spent == "stop" else "the best guess is released"
+        said.append(f"The budget is spent at event {figures['spent_at'] + 1}; where nothing is left, {after}.")
+    if setting.in_batches and setting.batch > 1:
+        said.append("For batches the account adds up the worst of each, so it is a bound from above.")
+    said.append(
+        "Coins are seeded here so that figures can be reprinted: nothing this page makes is a private release. The "
+        "commands and the script below draw afresh, so their figures differ."
+    )
+    return said

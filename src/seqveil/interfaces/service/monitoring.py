@@ -1,20 +1,35 @@
-"""Prometheus metrics. Labels are routes, statuses and reasons: never a user, a token or a value."""
+"""What an operator sees: Prometheus metrics, and log lines as JSON. Neither holds a user, a token or a value.
+
+Labels of metrics are routes, statuses and reasons. With `--log-users` a request's users appear in the log as a keyed
+hash, whose key is drawn anew at every start: the lines of one run can be told apart by user, and nothing else.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TextIO
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
+from seqveil.interfaces.service.messages import Problem
 from seqveil.release.streams import Streams
+
+log = logging.getLogger("seqveil.service")
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 NATS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -57,6 +72,13 @@ class Metrics:
         self.latency.labels(known, route, str(status)).observe(seconds)
         if reason is not None:
             self.refusals.labels(reason).inc()
+
+    def released(self, events: int, replayed: int, unknown: int) -> None:
+        """Count the events of a request, those among them released before, and the values outside the alphabet."""
+        self.group.observe(events)
+        self.replays.inc(replayed)
+        self.releases.inc(events - replayed)
+        self.unknown.inc(unknown)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -126,3 +148,105 @@ class _Standing(Collector):
             buckets=[*counts, ("+Inf", float(leakages.size))],
             gsum_value=float(finite.sum()),
         )
+
+
+LOGGERS = ("seqveil.service", "uvicorn.error")
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON. Of an exception only its type is told: its message may hold anything.
+
+    >>> facts = {"msg": "request", "levelname": "INFO", "created": 0.0, "facts": {"status": 200}}
+    >>> JsonLines().format(logging.makeLogRecord(facts))
+    '{"time": "1970-01-01T00:00:00.000Z", "level": "info", "event": "request", "status": 200}'
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{stamp}.{int(record.created % 1 * 1000):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        line |= getattr(record, "facts", {})
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
+def begin_log(level: str = "info", stream: TextIO | None = None) -> None:
+    """Send the service's own lines and the server's to a stream (standard error) as JSON."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level.upper())
+
+
+class Pseudonyms:
+    """Users as short keyed hashes that mean nothing outside this run."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+
+    def of(self, users: Iterable[str], most: int = 20) -> list[str]:
+        names = list(dict.fromkeys(users))[:most]
+        return [blake2b(name.encode(), key=self._key, digest_size=8).hexdigest() for name in names]
+
+
+@dataclass
+class Facts:
+    """What the log line and the metrics of one request tell."""
+
+    reason: str | None = None
+    events: int = 0
+    replayed: int = 0
+    unknown: int = 0  # values outside the alphabet among those released
+    users: list[str] = field(default_factory=list)
+
+
+class Observed:
+    """Around everything: times a request, logs and counts it, and turns what nobody foresaw into a bare 500."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, pseudonyms: Pseudonyms | None) -> None:
+        self._app, self._metrics, self._pseudonyms = app, metrics, pseudonyms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), 0
+        facts = scope["seqveil"] = Facts()
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            where = f"{frame.f_globals.get('__name__')}:{line}"
+            log.error("internal error", extra={"facts": {"error": type(error).__name__, "where": where}})
+            facts.reason = "internal"
+            if not status:
+                answer = Problem("internal", "nothing is known to be released; send the same events again").answer()
+                await answer(scope, receive, sending)
+        self._note(scope, facts, status, time.perf_counter() - begin)
+
+    def _note(self, scope: Scope, facts: Facts, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", "none")
+        self._metrics.request(scope["method"], route, status, seconds, facts.reason)
+        told: dict[str, Any] = {"route": route, "status": status, "ms": round(1000 * seconds, 2)}
+        if facts.events:
+            told |= {"events": facts.events, "replayed": facts.replayed}
+        if facts.reason is not None:
+            told["reason"] = facts.reason
+        if self._pseudonyms is not None and facts.users:
+            told["users"] = self._pseudonyms.of(facts.users)
+        elif facts.unknown:  # never beside users: that a value was outside says something about it
+            told["unknown"] = facts.unknown
+        log.info("request", extra={"facts": told})

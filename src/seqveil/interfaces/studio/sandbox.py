@@ -6,6 +6,7 @@ name that cannot be guessed, for at most `KEPT` seconds after it was last looked
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -13,16 +14,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from seqveil import __version__
+from seqveil.core import mechanisms
+from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
-from seqveil.interfaces.studio.ask import MOST_BATCH, MOST_EVENTS, Ask
-from seqveil.interfaces.studio.curve import Curve
-from seqveil.interfaces.studio.picture import picture_of
-from seqveil.interfaces.studio.run import Run
-from seqveil.interfaces.studio.source import Source, builtin, builtins, title_of
-from seqveil.interfaces.studio.table import MOST_ROWS, Cut, loaded, rows_of_text
+from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers
+from seqveil.interfaces.studio.picture import Run, picture_of, slow
+from seqveil.interfaces.studio.sources import (
+    BUILTIN,
+    MOST_EVENTS,
+    MOST_ROWS,
+    Cut,
+    Source,
+    builtin,
+    loaded,
+    rows_of_text,
+)
 
 Kept = TypeVar("Kept")
 
@@ -34,7 +46,91 @@ SLICE = 0.2  # of a curve
 LEAST = 0.03  # that everyone gets, however many wait
 
 
-class Shelf(OrderedDict[Hashable, Kept]):
+EPSILONS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # at which a curve has its points
+STREAMS, EVENTS = 8, 40  # that a point is the mean over
+FEW = 2  # streams where each release takes a program or a tree of its own
+FEW_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)  # and the ε at which
+
+
+class Point(NamedTuple):
+    """One mechanism at one ε an event: mean error as released and after the online decoder, and the worst release."""
+
+    epsilon: float
+    error: float
+    decoded: float
+    worst: float | None  # None: without bound
+    claimed: float
+
+
+class Curve:
+    """Error against ε for one mechanism over a source: the same streams at several ε, one point after another.
+
+    >>> curve = Curve(builtin("clicks"), Ask("clicks", mechanism="balanced"))
+    >>> curve.go()
+    >>> errors = [point.error for point in curve.points]
+    >>> errors[0] > errors[-1], max(point.worst - point.claimed for point in curve.points) < 1e-9
+    (True, True)
+    """
+
+    def __init__(self, source: Source, ask: Ask) -> None:
+        without: Any = {"budget": None, "window": None, "window_releases": None, "stream": 0, "seed": 1}
+        self.ask, self.source = replace(ask, source=source.name, events=EVENTS, **without), source
+        self.points: list[Point] = []
+        self.lock = threading.Lock()
+        self._slow = slow(ask.mechanism, ask.distortion)
+        self._left = list(FEW_EPSILONS if self._slow else EPSILONS)
+        self._run: Run | None = None  # of the first ε left
+
+    @property
+    def complete(self) -> bool:
+        return not self._left
+
+    def go(self, seconds: float = math.inf, stop: Callable[[], bool] = lambda: False) -> None:
+        """Work on the points for so long, or until somebody else waits."""
+        end = time.perf_counter() + seconds
+        while self._left:
+            try:
+                self._run = run = self._run or self._begin(self._left[0])
+                run.go(end - time.perf_counter(), stop)
+                if run.complete:
+                    self.points.append(self._point(run))
+            except InputError:  # this ε is more than it takes
+                run = None
+            if run is None or run.complete:
+                self._run, self._left = None, self._left[1:]
+            if time.perf_counter() > end or stop():
+                return
+
+    def _begin(self, epsilon: float) -> Run:
+        ask = replace(self.ask, epsilon=epsilon)
+        unfit = next((each.why_not for each in offers(self.source, ask) if each.name == ask.mechanism), "")
+        if unfit:
+            raise InputError(unfit)
+        events = ask.every * (ask.batch if ask.setting(self.source.model).in_batches else 1)
+        return Run(self.source, ask, min(STREAMS, FEW * events) if self._slow else STREAMS)
+
+    def _point(self, run: Run) -> Point:
+        costs, truth = run.setting.distortion, run.raw.ravel()
+        guesses = costs.best_guess(run.online.reshape(truth.size, -1))
+        error, decoded = (float(costs.between(truth, each).mean()) for each in (run.released.ravel(), guesses))
+        worst = float(run.series["costs"].max())
+        claimed = run.setting.epsilon * run.setting.schedule.period
+        return Point(run.ask.epsilon, error, decoded, worst if math.isfinite(worst) else None, claimed)
+
+    def to_json(self) -> dict[str, Any]:
+        facts = {"mechanism": self.ask.mechanism, "batch": self.ask.batch, "every": self.ask.every}
+        facts |= {"sound": mechanisms.find(self.ask.mechanism).sound, "complete": self.complete}
+        return facts | {"points": [list(point) for point in self.points], "silent": self.silent}
+
+    @cached_property
+    def silent(self) -> float:
+        """Mean error of the best guess from the chain alone."""
+        costs = resolve(self.ask.distortion, self.source.model.alphabet)
+        guess, truth = self.source.guesses(costs), [codes[:EVENTS] for codes in self.source.streams[:STREAMS]]
+        return float(np.concatenate([costs.between(codes, guess[: codes.size]) for codes in truth]).mean())
+
+
+class Recent(OrderedDict[Hashable, Kept]):
     """The things looked at last, at most so many."""
 
     def __init__(self, room: int) -> None:
@@ -50,11 +146,11 @@ class Shelf(OrderedDict[Hashable, Kept]):
         return self[key]
 
 
-class Desk:
+class Sandbox:
     """Answers of one page; safe to call from several threads, which take turns.
 
-    >>> desk = Desk()
-    >>> while not (shown := desk.show({"source": "clicks", "events": 10}))["complete"]:
+    >>> sandbox = Sandbox()
+    >>> while not (shown := sandbox.show({"source": "clicks", "events": 10}))["complete"]:
     ...     pass
     >>> shown["done"]
     10
@@ -64,9 +160,9 @@ class Desk:
         self, own: Sequence[Source] = (), clock: Callable[[], float] = time.monotonic, service: str | None = None
     ) -> None:
         self._own = {source.name: source for source in own}
-        self._loaded: Shelf[tuple[Source, float]] = Shelf(LOADED)
-        self._runs: Shelf[Run] = Shelf(RUNS)
-        self._curves: Shelf[Curve] = Shelf(CURVES)
+        self._loaded: Recent[tuple[Source, float]] = Recent(LOADED)
+        self._runs: Recent[Run] = Recent(RUNS)
+        self._curves: Recent[Curve] = Recent(CURVES)
         self._lock, self._turn, self._clock = threading.Lock(), threading.Lock(), clock
         self._service, self._waiting = service, 0
 
@@ -75,7 +171,7 @@ class Desk:
         own = [{"name": each.name, "title": each.title} for each in self._own.values()]
         return {
             "seqveil": __version__,
-            "sources": own + [{"name": name, "title": title_of(name)} for name in builtins()],
+            "sources": own + [{"name": name, "title": title} for name, (title, *_) in BUILTIN.items()],
             "first": next(iter(self._own), "clicks"),
             "most": {"events": MOST_EVENTS, "batch": MOST_BATCH, "rows": MOST_ROWS},
             "service": self._service,
@@ -145,7 +241,7 @@ class Desk:
     def _find(self, name: str) -> Source:
         if name in self._own:
             return self._own[name]
-        if name in builtins():
+        if name in BUILTIN:
             with self._lock:
                 return builtin(name)
         with self._lock:
@@ -163,9 +259,9 @@ class Desk:
         for name in [name for name, (_, seen) in self._loaded.items() if now - seen > KEPT]:
             del self._loaded[name]
         here = {id(source) for source, _ in self._loaded.values()} | {id(source) for source in self._own.values()}
-        for shelf in (self._runs, self._curves):
-            for key in [key for key, kept in shelf.items() if _is_loaded(kept.source) and id(kept.source) not in here]:
-                del shelf[key]
+        for made in (self._runs, self._curves):
+            for key in [key for key, kept in made.items() if _is_loaded(kept.source) and id(kept.source) not in here]:
+                del made[key]
 
 
 class Gone(InputError):

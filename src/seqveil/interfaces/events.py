@@ -1,0 +1,137 @@
+"""Events from several senders, for the interfaces that take them live: their values in JSON, and one transaction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.errors import InputError
+from seqveil.core.symbols import Codes, OnUnknown, Symbols
+from seqveil.core.times import Time
+from seqveil.release.stream import budget_spent
+from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
+
+
+class Wording:
+    """Symbols as JSON: text, numbers, true, false and null as they are, pairs and tuples as lists.
+
+    A value that has no code is UNKNOWN: no answer shows that it was sent.
+
+    >>> from seqveil.core.alphabet import Alphabet, Grid
+    >>> Wording(Alphabet(["rest", "run"])).encode(["run", "rest"])
+    array([1, 0])
+    >>> Wording(Grid.regular(4, 2, bounds=(0, 4, 0, 2))).shown[7]
+    [3.5, 1.5]
+    """
+
+    def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
+        self._alphabet = alphabet.watched(on_unknown)
+        self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
+
+    def encode(self, values: list[Any]) -> Codes:
+        """The codes of values."""
+        given = [tuple(value) if type(value) is list else value for value in values]
+        if len(given) == 1:
+            return np.array([self._alphabet.encode_one(given[0])], np.int64)
+        return self._alphabet.encode(given)
+
+
+def _as_json(value: Any) -> Any:
+    if type(value) is tuple and all(type(part) is not tuple for part in value):
+        return [_as_json(part) for part in value]
+    if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
+        return value
+    raise InputError(
+        "whoever sends events speaks JSON: expected an alphabet of text, finite numbers, true, false, null or flat "
+        "tuples of these; fit the model with such values"
+    )
+
+
+@dataclass(eq=False)
+class Job:
+    """Events of one sender, to be released together. The raw codes are in no repr.
+
+    The outcome is what they were released as, or why they were not; where a budget is spent, `BudgetSpent` with what
+    was released of the others in its `made`.
+    """
+
+    users: list[str] = field(repr=False)
+    seqs: list[int]
+    raw: list[Any] = field(repr=False)  # the code of each event, or the codes of each batch
+    times: list[Time] | None
+    outcome: Releases | Exception | None = field(default=None, repr=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.seqs)
+
+
+Noted = Callable[[Releases], Mapping[str, int]]  # what is written down with the releases
+
+
+def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = None) -> int:
+    """Release all jobs in one transaction; where that cannot be, find who is in the way and go on without.
+
+    Returns how many transactions it took.
+
+    *Guarantee*: a job has its outcome only after the transaction with it was committed and synced. Jobs are released
+    in the order they came, each whole, or not at all, or but for the events that a spent budget refuses. What is wrong
+    with a job is found before any of it is drawn, and holds up no other.
+    """
+    left = list(jobs)
+    while left:
+        try:
+            made = _released(store, left, noted)
+        except OutOfOrder as error:
+            # later events of a stream make an earlier gap no smaller, so whoever has it is out for good
+            culprit, place = _owner(left, error.position)
+            culprit.outcome = OutOfOrder(place, str(error), error.upcoming)
+            left = [job for job in left if job is not culprit]
+        except StoreError as error:  # the disk's trouble is everyone's
+            for job in left:
+                job.outcome = error
+            return 0
+        except Exception as error:
+            if len(left) == 1:
+                left[0].outcome = error
+                return 0
+            half = len(left) // 2
+            return sum(release_together(store, part, noted) for part in (left[:half], left[half:]))
+        else:
+            _share(store, left, made)
+            return 1
+    return 0
+
+
+def _released(store: Streams, jobs: Sequence[Job], noted: Noted | None) -> Releases:
+    users = [user for job in jobs for user in job.users]
+    seqs = [seq for job in jobs for seq in job.seqs]
+    raw = [codes for job in jobs for codes in job.raw]
+    timed = store.setting.budget.seconds is not None
+    times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
+    return taken(lambda: store.release(users, raw, seqs, times, noted))
+
+
+def _owner(jobs: Sequence[Job], place: int) -> tuple[Job, int]:
+    """Whose event stands at this place of the group, and its place among the job's own."""
+    for job in jobs[:-1]:
+        if place < job.size:
+            return job, place
+        place -= job.size
+    return jobs[-1], place
+
+
+def _share(store: Streams, jobs: Sequence[Job], made: Releases) -> None:
+    """Give each job what its own events were released as."""
+    columns = [getattr(made, each.name) for each in fields(made)]
+    spent, at = bool(made.refused.any()), 0
+    for job in jobs:
+        part = slice(at, at + job.size)
+        cut: list[Any] = [column if column is None else column[part] for column in columns]
+        own = Releases(*cut)
+        job.outcome = budget_spent(store.setting, own.refused, own) if spent and own.refused.any() else own
+        at += job.size

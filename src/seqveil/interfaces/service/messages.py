@@ -1,0 +1,357 @@
+"""What goes over the wire: requests and answers as OpenAPI describes them, releases in JSON, and refusals (RFC 9457).
+
+No answer holds a value that came in: a wrong one is named by its place in the request.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, WithJsonSchema
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from seqveil.release.stream import NOTHING, REFUSED
+from seqveil.release.streams import GAP, Releases, Standing, Stored
+
+MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
+PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
+
+UserName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=PRINTABLE)]
+Seq = Annotated[int, Field(strict=True, ge=0, le=MOST, description="Counts the user's events from 0, without gaps.")]
+Moment = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Written = Annotated[
+    str, StringConstraints(strict=True, max_length=40, pattern=r"^\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]+)?$")
+]
+Time = Annotated[
+    Moment | Written | None,
+    Field(
+        description="Where the budget counts in seconds: a number of seconds, one of milli-, micro- or nanoseconds "
+        "since 1970 (told by its size), or ISO 8601 text; at most a day ahead of the service's clock."
+    ),
+]
+Scalar = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null")]}
+ValueSchema = {"anyOf": [*Scalar["anyOf"], {"type": "array", "items": Scalar}]}
+Value = Annotated[Any, WithJsonSchema(ValueSchema)]
+Fingerprint = Annotated[
+    str | None,
+    Field(max_length=128, description="Fingerprint of the model the sender believes in; refused if it is another."),
+]
+Bound = Annotated[float | Literal["inf"], Field(description='In nats; "inf" where a mechanism has no bound.')]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class SymbolEvent(_Strict):
+    """One symbol of a user."""
+
+    user: UserName
+    seq: Seq
+    value: Value = Field(repr=False)
+    time: Time = None
+
+
+class BatchEvent(_Strict):
+    """One batch of a user; shorter than the setting's only at the end of a stream."""
+
+    user: UserName
+    seq: Seq
+    values: list[Value] = Field(min_length=1, repr=False)
+    time: Time = None
+
+
+class OneSymbol(SymbolEvent):
+    model: Fingerprint = None
+
+
+class OneBatch(BatchEvent):
+    model: Fingerprint = None
+
+
+class ManySymbols(_Strict):
+    """Events released together: all of them, or those that no spent budget refuses, or none."""
+
+    events: list[SymbolEvent] = Field(min_length=1, repr=False)
+    model: Fingerprint = None
+
+
+class ManyBatches(_Strict):
+    """Batches released together: all of them, or those that no spent budget refuses, or none."""
+
+    events: list[BatchEvent] = Field(min_length=1, repr=False)
+    model: Fingerprint = None
+
+
+def _form(body: Any) -> str | None:
+    if isinstance(body, dict):
+        return "many" if "events" in body else "one"
+    return None
+
+
+Symbols = Annotated[
+    Annotated[OneSymbol, Tag("one")] | Annotated[ManySymbols, Tag("many")],
+    Discriminator(_form),
+]
+Batches = Annotated[
+    Annotated[OneBatch, Tag("one")] | Annotated[ManyBatches, Tag("many")],
+    Discriminator(_form),
+]
+
+Status = Literal["released", "withheld", "given-up"]
+StatusField = Annotated[
+    Status,
+    Field(
+        description='"withheld": the budget is spent and its policy is to stop; "given-up": a later event came first '
+        "and the service skips what is missing."
+    ),
+]
+
+
+class SymbolRelease(BaseModel):
+    user: str
+    seq: int
+    status: StatusField
+    value: Value = None
+    epsilon: float
+    replayed: bool = Field(description="Whether this release had been made before.")
+
+
+class BatchRelease(BaseModel):
+    user: str
+    seq: int
+    status: StatusField
+    values: list[Value] | None
+    path: list[int] | None = Field(description="What is published; the values follow from it.")
+    epsilon: float
+    replayed: bool
+
+
+class SymbolReleases(BaseModel):
+    """The releases in the order of the events."""
+
+    releases: list[SymbolRelease]
+
+
+class BatchReleases(BaseModel):
+    """The releases in the order of the batches."""
+
+    releases: list[BatchRelease]
+
+
+class Account(BaseModel):
+    """Where a user stands; leakage in nats, rounded up."""
+
+    user: str
+    events: int = Field(description="How many so far, which is the sequence number that comes next.")
+    releases: int
+    leakage: Bound
+    most: Bound
+    least: float | Literal["-inf"]
+    by_composition: Bound
+    ldp: Bound
+    budget_left: float | None
+    private: bool
+
+
+class Told(BaseModel):
+    """One release as a receiver gets it."""
+
+    seq: int
+    status: StatusField
+    value: Value = None
+    values: list[Value] | None = None
+    path: list[int] | None = None
+    events: int = 1
+    epsilon: float
+    time: float | None = None
+
+
+class Page(BaseModel):
+    """Releases of a user; ask again with `since` = `next`."""
+
+    user: str
+    releases: list[Told]
+    next: int
+    more: bool
+
+
+class ModelFacts(BaseModel):
+    """All that a receiver needs besides the model file."""
+
+    fingerprint: str
+    setting: dict[str, Any]
+    alphabet: dict[str, Any]
+    private: bool
+    gaps: str
+    file: str
+    seqveil: str
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class ProblemDetails(BaseModel):
+    """RFC 9457."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+_STATUS = {NOTHING: "withheld", GAP: "given-up"}
+
+
+def rows_of(users: Sequence[str], made: Releases, shown: list[Any]) -> list[dict[str, Any]]:
+    """What was released, event by event; those refused are left out."""
+    batches = made.symbols if made.sent is not None else None
+    columns = (made.seqs, made.codes, made.epsilons, made.replayed)
+    told = zip(users, made.paths, *(column.tolist() for column in columns), strict=True)
+    rows: list[dict[str, Any]] = []
+    for k, (user, path, seq, code, epsilon, replayed) in enumerate(told):
+        if code == REFUSED:
+            continue
+        said: dict[str, Any] = {"value": shown[code] if code >= 0 else None}
+        if batches is not None:
+            words = None if path is None else [shown[each] for each in batches[k].tolist()]
+            said = {"values": words, "path": path}
+        status = "released" if code >= 0 else _STATUS[code]
+        rows.append({"user": user, "seq": seq, "status": status, **said, "epsilon": epsilon, "replayed": replayed})
+    return rows
+
+
+def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, shown: list[Any], batches: bool) -> bytes:
+    """Releases of a user for a receiver, at most `limit` of them."""
+    rows = []
+    for each in stored[:limit]:
+        row: dict[str, Any] = {"seq": each.seq, "status": "released" if each.released else _STATUS[each.code]}
+        words = [shown[code] for code in each.codes] if each.released else None
+        if batches:
+            row |= {"values": words, "path": each.path, "events": each.events}
+        else:
+            row["value"] = words[0] if words else None
+        time = None if each.time is None or math.isnan(each.time) else each.time
+        rows.append(row | {"epsilon": each.epsilon, "time": time})
+    following = rows[-1]["seq"] + 1 if rows else since
+    return json.dumps({"user": user, "releases": rows, "next": following, "more": len(stored) > limit}).encode()
+
+
+def account_of(account: Standing) -> bytes:
+    """A user's ledger."""
+    figures = {name: _bound(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")}
+    counts = {"user": account.user, "events": account.events, "releases": account.releases}
+    return json.dumps(counts | figures | {"budget_left": account.budget_left, "private": account.private}).encode()
+
+
+def _bound(number: float) -> float | str:
+    """JSON has no infinity.
+
+    >>> _bound(1.5), _bound(float("-inf"))
+    (1.5, '-inf')
+    """
+    return number if math.isfinite(number) else str(number)
+
+
+MEDIA_TYPE = "application/problem+json"
+TYPE = "urn:problem:seqveil:"
+
+REASONS: dict[str, tuple[int, str]] = {
+    "malformed": (400, "The request is not as documented"),
+    "unauthorised": (401, "A valid token is needed"),
+    "forbidden": (403, "The token does not allow this"),
+    "not-found": (404, "There is no such thing"),
+    "wrong-method": (405, "This address takes another method"),
+    "too-slow": (408, "The request took too long to come"),
+    "budget-spent": (409, "The privacy budget is spent"),
+    "out-of-order": (409, "Events are missing before this one"),
+    "time-went-back": (409, "The times of a user's events went back"),
+    "wrong-model": (409, "The service releases with another model"),
+    "too-large": (413, "The request is too large"),
+    "wrong-type": (415, "The body must be JSON"),
+    "too-many": (429, "Too many requests"),
+    "internal": (500, "The service failed"),
+    "busy": (503, "The service is busy"),
+    "store": (503, "The state file cannot be written"),
+    "stopping": (503, "The service is shutting down"),
+    "timeout": (503, "The service was too slow"),
+}
+_BY_STATUS = {404: "not-found", 405: "wrong-method", 400: "malformed", 413: "too-large"}
+_TAGS = {"body", "query", "path", "header", "one", "many"}
+_FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit"}
+
+
+class Problem(HTTPException):
+    """A refusal. `reason` is a key of REASONS; `members` go into the answer beside the standard ones."""
+
+    def __init__(self, reason: str, detail: str, *, wait: float | None = None, **members: Any) -> None:
+        status, _ = REASONS[reason]
+        headers = {"Retry-After": str(max(1, math.ceil(wait)))} if wait is not None else {}
+        if status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
+        super().__init__(status, detail, headers)
+        self.reason, self.members = reason, members
+
+    def answer(self) -> Response:
+        status, title = REASONS[self.reason]
+        content = {"type": TYPE + self.reason, "title": title, "status": status, "detail": self.detail} | self.members
+        return Response(json.dumps(content), status, self.headers, MEDIA_TYPE)
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """The answer to a refusal of ours or of the framework's."""
+    if not isinstance(error, Problem):
+        status = getattr(error, "status_code", 500)
+        reason = _BY_STATUS.get(status, "malformed" if 400 <= status < 500 else "internal")
+        headers: Mapping[str, str] = getattr(error, "headers", None) or {}
+        error = Problem(reason, REASONS[reason][1])
+        error.headers = dict(headers)
+    note(request.scope, error.reason)
+    return error.answer()
+
+
+async def invalid(request: Request, error: Exception) -> Response:
+    """The answer to a request that does not fit its schema: where and what was expected, never what came."""
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {"where": where(each["loc"]), "expected": _expected(each["type"], each["msg"])} for each in error.errors()[:10]
+    ]
+    note(request.scope, "malformed")
+    detail = "expected the documented form; see errors for where it differs"
+    return Problem("malformed", detail, errors=found).answer()
+
+
+def where(place: Sequence[Any]) -> list[str | int]:
+    """The place of a mistake, without names that the caller made up.
+
+    >>> where(("body", "many", "events", 3, "zq-secret"))
+    ['events', 3, '?']
+    """
+    inner = [part for part in place if part not in _TAGS]
+    return [part if isinstance(part, int) or part in _FIELDS else "?" for part in inner]
+
+
+def _expected(kind: str, message: str) -> str:
+    if kind == "missing":
+        return "this field"
+    if kind == "extra_forbidden":
+        return "no other fields"
+    if kind == "json_invalid":
+        return "JSON"
+    return message.removeprefix("Input should ").removeprefix("be ") if message.startswith("Input should") else kind
+
+
+def note(scope: Any, reason: str) -> None:
+    """Leave the reason for the log line and the metrics of this request."""
+    facts = scope.get("seqveil")
+    if facts is not None:
+        facts.reason = reason

@@ -1,0 +1,84 @@
+"""Events of several senders in one transaction: each is told how its own went, and nobody holds up another."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.interfaces.commands.options import SettingOptions
+from seqveil.interfaces.events import Job, release_together
+from seqveil.interfaces.service.config import PREFIX, ServeConfig, load
+from seqveil.release.accounting import Budget
+from seqveil.release.stream import Setting
+from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
+from served import words_model, words_setting
+
+KEY = bytes(range(32))
+
+
+def job(user, *seqs, raw=None, times=None):
+    return Job([user] * len(seqs), list(seqs), raw or [0] * len(seqs), times)
+
+
+def opened(path, **options):
+    return Streams.open(path / "state.db", words_setting(**options), key=KEY)
+
+
+def test_each_job_gets_its_own_part_of_one_transaction(tmp_path):
+    jobs = [job("ann", 0, 1), job("bob", 0), Job([], [], [], None), job("ann", 2, 1)]
+    with opened(tmp_path) as together, Streams.open(tmp_path / "alone.db", words_setting(), key=KEY) as alone:
+        assert release_together(together, jobs) == 1
+        expected = [alone.release(each.users, each.raw, each.seqs) for each in jobs]
+    for each, made in zip(jobs, expected, strict=True):
+        assert isinstance(each.outcome, Releases)
+        for column in fields(Releases):
+            one, other = getattr(each.outcome, column.name), getattr(made, column.name)
+            assert one is other is None or np.array_equal(one, other, equal_nan=column.name == "leakages")
+
+
+def test_whoever_leaves_events_out_is_told_what_was_next_and_holds_up_nobody(tmp_path):
+    jobs = [job("ann", 0), job("bob", 0, 2), job("ann", 5), job("ann", 1)]
+    with opened(tmp_path) as store:
+        assert release_together(store, jobs) == 1
+        assert store.next_seqs(["ann", "bob"]).tolist() == [2, 0]
+    assert [type(each.outcome) for each in jobs] == [Releases, OutOfOrder, OutOfOrder, Releases]
+    assert [(each.outcome.position, each.outcome.upcoming) for each in jobs[1:3]] == [(1, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("wrong", range(5))
+def test_a_job_that_cannot_be_is_found_wherever_it_stands(tmp_path, wrong):
+    budget = Budget(per_window=1.0, seconds=5.0)
+    jobs = [job(f"user {k}", 0, 1, times=[20.0, 10.0 if k == wrong else 30.0]) for k in range(5)]
+    with opened(tmp_path, budget=budget) as store:
+        assert 1 < release_together(store, jobs) < 5
+        assert store.next_seqs([f"user {k}" for k in range(5)]).tolist() == [0 if k == wrong else 2 for k in range(5)]
+    assert [isinstance(each.outcome, InputError) for each in jobs] == [k == wrong for k in range(5)]
+
+
+def test_a_spent_budget_refuses_its_own_events_alone(tmp_path):
+    setting = Setting.of(words_model(), "balanced", 1.0, budget=Budget(total=1.5, when_spent="error"))
+    jobs = [job("ann", *range(30)), job("bob", 0)]
+    with Streams.open(tmp_path / "state.db", setting, key=KEY) as store:
+        assert release_together(store, jobs) == 1
+        kept = int(store.next_seqs(["ann"])[0])
+    assert isinstance(jobs[0].outcome, BudgetSpent)
+    assert jobs[0].outcome.places == list(range(kept, 30))
+    assert (jobs[0].outcome.made.codes[:kept] >= 0).all()
+    assert isinstance(jobs[1].outcome, Releases)
+
+
+def test_the_disk_s_trouble_is_everyone_s(tmp_path):
+    jobs = [job("ann", 0), job("bob", 0)]
+    with opened(tmp_path) as store:
+        store.close()
+        assert release_together(store, jobs) == 0
+    assert all(isinstance(each.outcome, StoreError) for each in jobs)
+
+
+def test_the_service_takes_every_option_of_a_setting(monkeypatch):
+    names = {each.name for each in fields(SettingOptions)}
+    assert names <= ServeConfig.model_fields.keys()
+    assert all(getattr(ServeConfig(), name) == getattr(SettingOptions(), name) for name in names)
+    monkeypatch.setenv(f"{PREFIX}LDP_BUDGET", "2.5")
+    assert load({"epsilon": 1.0}).ldp_budget == 2.5
