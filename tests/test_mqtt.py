@@ -10,6 +10,7 @@ import mosquitto
 from bridges import KEY, SECRET, VALUES, Place, event, published, send, setting_of, some_events
 from mosquitto import Client, until
 from seqveil.core.errors import DataError
+from seqveil.core.secrets import ever
 from seqveil.interfaces.mqtt import REASONS, BrokerError
 from seqveil.release.accounting import Budget
 from seqveil.release.streams import Streams
@@ -277,3 +278,17 @@ def test_a_release_that_the_broker_refuses_is_not_acknowledged(tmp_path):
             until(lambda: receiver.got)
             assert (bridge.counts.released, bridge.counts.repeated) == (0, 1)
         place.close()
+
+
+@mosquitto.needed
+def test_declared_secrets_are_kept(place):
+    setting = setting_of(mechanism="guarded", epsilon=None, secrets=ever(VALUES[0], epsilon=0.5, window=4))
+    device, receiver = place.device(), place.receiver()
+    events = [("ann", seq, VALUES[seq % 3]) for seq in range(6)]
+    with place.bridge(setting=setting):
+        send(place, device, events)
+        until(lambda: len(receiver.got) == len(events))
+    assert {json.loads(payloads[0])["epsilon"] for payloads in published(receiver).values()} == {None}
+    with Streams.open(place.state, setting, key=KEY) as store:
+        assert store.standing("ann").events == 6
+        assert all(total.kept for total in store.secrets())

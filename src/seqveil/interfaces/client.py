@@ -30,7 +30,7 @@ from seqveil.core.coins import User, user_name
 from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time
-from seqveil.release.releases import Standing
+from seqveil.release.releases import SecretStanding, Standing
 from seqveil.release.stream import Setting
 
 Account = Standing  # where a user stands, as the service tells it
@@ -76,7 +76,8 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Release:
-    """One release; public. `status` is "released", "withheld" (budget spent) or "given-up" (a later event came first).
+    """One release; public. `status` is "released", "withheld" (the budget is spent, or a declared secret needs it) or
+    "given-up" (a later event came first).
 
     `value` holds a single symbol; `values` and `path` a batch.
     """
@@ -84,7 +85,7 @@ class Release:
     user: str
     seq: int
     status: str
-    epsilon: float
+    epsilon: float | None  # None where nothing is promised about the whole sequence
     value: Any = None
     values: tuple[Any, ...] | None = None
     path: tuple[int, ...] | None = None
@@ -157,7 +158,8 @@ class Client:
         """A user's ledger."""
         found = self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}/account")
         figures = ("leakage", "most", "least", "by_composition", "ldp")
-        return Account(**found | {name: float(found[name]) for name in figures})
+        secrets = tuple(_secret(told) for told in found.pop("secrets", ()))
+        return Account(**found | {name: float(found[name]) for name in figures}, secrets=secrets)
 
     def releases(self, user: User, since: int = 0) -> Iterator[Release]:
         """What was released of a user, from sequence number `since` on."""
@@ -291,6 +293,11 @@ def _parts(events: Iterable[Event | tuple[Any, ...]], size: int) -> Iterator[lis
             part = []
     if part:
         yield part
+
+
+def _secret(told: dict[str, Any]) -> SecretStanding:
+    figures = {name: float(told[name]) for name in ("log_odds", "lowest", "highest")}
+    return SecretStanding(**told | figures)
 
 
 def _release(row: dict[str, Any]) -> Release:

@@ -201,10 +201,11 @@ class Payloads:
     def write(self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None) -> bytes:
         """The release of one event; without a path nothing was released."""
         words = None if path is None else [self._wording.shown[code] for code in codes]
+        used = None if self._setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
         if not self._setting.in_batches:
-            return _text({"seq": seq, "value": words[0] if words else None, "epsilon": epsilon})
+            return _text({"seq": seq, "value": words[0] if words else None, "epsilon": used})
         turns = None if path is None else encode_path(path)
-        return _text({"seq": seq, "values": words, "epsilon": epsilon, "path": turns})
+        return _text({"seq": seq, "values": words, "epsilon": used, "path": turns})
 
 
 def _text(content: dict[str, Any]) -> bytes:

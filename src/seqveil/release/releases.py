@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,6 +69,24 @@ class Releases:
 
 
 @dataclass(frozen=True)
+class SecretStanding:
+    """What a user's releases told about a declared secret, as plain values; the words are those of `Watch`."""
+
+    name: str
+    sentence: str
+    epsilon: float
+    log_odds: float  # of the window that holds the latest event; so are the extremes and the probabilities
+    lowest: float
+    highest: float
+    prior: Any
+    posterior: Any
+
+    @classmethod
+    def of(cls, watch: Watch | SecretStanding) -> SecretStanding:
+        return cls(**{each.name: getattr(watch, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
 class Standing:
     """Where a user stands: what was released, what it leaked, what is left. Leakage is in nats."""
 
@@ -83,7 +101,7 @@ class Standing:
     budget_left: float | None
     private: bool
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
-    secrets: tuple[Watch, ...] = ()  # the accounts of declared secrets
+    secrets: tuple[Watch, ...] | tuple[SecretStanding, ...] = ()  # the accounts of declared secrets
 
 
 @dataclass(frozen=True, eq=False)

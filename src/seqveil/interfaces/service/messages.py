@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from seqveil.release.stream import NOTHING, REFUSED
+from seqveil.release.releases import SecretStanding
+from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.release.streams import GAP, Releases, Standing, Stored
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
@@ -108,9 +109,14 @@ Status = Literal["released", "withheld", "given-up"]
 StatusField = Annotated[
     Status,
     Field(
-        description='"withheld": the budget is spent and its policy is to stop; "given-up": a later event came first '
-        "and the service skips what is missing."
+        description='"withheld": the budget is spent and its policy is to stop, or nothing is said so that a declared '
+        'secret is kept; "given-up": a later event came first and the service skips what is missing.'
     ),
+]
+
+
+Rate = Annotated[
+    float | None, Field(description="What the release used; null where nothing is promised about the whole sequence.")
 ]
 
 
@@ -119,7 +125,7 @@ class SymbolRelease(BaseModel):
     seq: int
     status: StatusField
     value: Value = None
-    epsilon: float
+    epsilon: Rate
     replayed: bool = Field(description="Whether this release had been made before.")
 
 
@@ -129,7 +135,7 @@ class BatchRelease(BaseModel):
     status: StatusField
     values: list[Value] | None
     path: list[int] | None = Field(description="What is published; the values follow from it.")
-    epsilon: float
+    epsilon: Rate
     replayed: bool
 
 
@@ -145,6 +151,19 @@ class BatchReleases(BaseModel):
     releases: list[BatchRelease]
 
 
+class SecretAccount(BaseModel):
+    """What a user's releases told about a declared secret: the logarithm of the factor by which its odds moved."""
+
+    name: str
+    sentence: str
+    epsilon: float
+    log_odds: Bound = Field(description="About the window that holds the latest event.")
+    lowest: float | Literal["-inf"]
+    highest: Bound
+    prior: Any
+    posterior: Any
+
+
 class Account(BaseModel):
     """Where a user stands; leakage in nats, rounded up."""
 
@@ -158,6 +177,8 @@ class Account(BaseModel):
     ldp: Bound
     budget_left: float | None
     private: bool
+    whole_sequence: str = Field("", description="Says in words where nothing is promised about the whole sequence.")
+    secrets: list[SecretAccount] = Field([], description="Of the declared secrets, in their order.")
 
 
 class Told(BaseModel):
@@ -169,7 +190,7 @@ class Told(BaseModel):
     values: list[Value] | None = None
     path: list[int] | None = None
     events: int = 1
-    epsilon: float
+    epsilon: Rate
     time: float | None = None
 
 
@@ -209,7 +230,7 @@ class ProblemDetails(BaseModel):
     detail: str
 
 
-_STATUS = {NOTHING: "withheld", GAP: "given-up"}
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
 
 def rows_of(users: Sequence[str], made: Releases, shown: list[Any]) -> list[dict[str, Any]]:
@@ -226,7 +247,9 @@ def rows_of(users: Sequence[str], made: Releases, shown: list[Any]) -> list[dict
             words = None if path is None else [shown[each] for each in batches[k].tolist()]
             said = {"values": words, "path": path}
         status = "released" if code >= 0 else _STATUS[code]
-        rows.append({"user": user, "seq": seq, "status": status, **said, "epsilon": epsilon, "replayed": replayed})
+        rows.append(
+            {"user": user, "seq": seq, "status": status, **said, "epsilon": rate(epsilon), "replayed": replayed}
+        )
     return rows
 
 
@@ -241,7 +264,7 @@ def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, shown: 
         else:
             row["value"] = words[0] if words else None
         time = None if each.time is None or math.isnan(each.time) else each.time
-        rows.append(row | {"epsilon": each.epsilon, "time": time})
+        rows.append(row | {"epsilon": rate(each.epsilon), "time": time})
     following = rows[-1]["seq"] + 1 if rows else since
     return json.dumps({"user": user, "releases": rows, "next": following, "more": len(stored) > limit}).encode()
 
@@ -250,7 +273,23 @@ def account_of(account: Standing) -> bytes:
     """A user's ledger."""
     figures = {name: _bound(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")}
     counts = {"user": account.user, "events": account.events, "releases": account.releases}
-    return json.dumps(counts | figures | {"budget_left": account.budget_left, "private": account.private}).encode()
+    told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
+    if account.whole_sequence:
+        told["whole_sequence"] = account.whole_sequence
+    if account.secrets:
+        secrets = (
+            vars(each if isinstance(each, SecretStanding) else SecretStanding.of(each)) for each in account.secrets
+        )
+        told["secrets"] = [
+            {name: _bound(value) if isinstance(value, float) else value for name, value in each.items()}
+            for each in secrets
+        ]
+    return json.dumps(told).encode()
+
+
+def rate(epsilon: float) -> float | None:
+    """The ε of a release; None where there is none, because nothing is promised about the whole sequence."""
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _bound(number: float) -> float | str:

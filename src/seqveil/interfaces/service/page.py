@@ -156,9 +156,11 @@ def pages(service: Service) -> list[APIRouter]:
 
 
 def _of_model(setting: Setting) -> Source:
-    """Streams sampled from the service's model, to begin with released as the service does."""
+    """Streams sampled from the service's model, to begin with released as the service does, where the page can."""
     size, budget = setting.batch, setting.budget
-    start: dict[str, Any] = {"mechanism": setting.mechanism.name, "epsilon": setting.epsilon / size, "batch": size}
+    start: dict[str, Any] = {"batch": size}
+    if not setting.guards:
+        start |= {"mechanism": setting.mechanism.name, "epsilon": setting.epsilon / size}
     start |= {"every": setting.schedule.period, "budget": budget.total, "window": budget.per_window}
     start |= {"window_releases": budget.releases, "when_spent": "hold"}
     if budget.seconds is not None:

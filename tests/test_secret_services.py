@@ -1,0 +1,98 @@
+"""Declared secrets wherever else releases are made: over HTTP, at an MQTT broker, and in a job of Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+import seqveil as sv
+from bridges import KEY, VALUES, chain
+from seqveil.client import Client
+from seqveil.interfaces.commands.options import SettingOptions
+from seqveil.interfaces.mqtt import Payloads
+from seqveil.interfaces.service.config import load
+from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
+from seqveil.interfaces.spark.job import Job
+from seqveil.release.setting import NO_BOUND
+from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
+from served import WORDS, running, words_model
+
+
+def guarded(model, value, **more) -> Setting:
+    return Setting.of(model, "guarded", secrets=sv.secrets.ever(value, epsilon=0.5, window=4), **more)
+
+
+def told(watch) -> tuple[object, ...]:
+    return watch.name, watch.sentence, watch.epsilon, watch.log_odds, watch.lowest, watch.highest, watch.posterior
+
+
+def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
+    setting = guarded(words_model(), "gym")
+    with running(tmp_path, setting) as service:
+        with Client(service.url, service.secret) as client:
+            made = client.release_many([("ann", seq, WORDS[seq % 4]) for seq in range(6)])
+            assert {each.status for each in made} == {"released"}
+            assert {each.epsilon for each in made} == {None}
+            account, again = client.account("ann"), list(client.releases("ann"))
+        assert [each.value for each in again] == [each.value for each in made]
+        answer = service.ask("GET", "/v1/users/ann/account").json
+        facts = service.ask("GET", "/v1/model").json
+        assert service.ask("GET", "/v1/operator").status == 200
+        page = service.ask("GET", "/")
+        assert page.status == 200
+    assert account.whole_sequence == answer["whole_sequence"] == NO_BOUND
+    assert abs(account.secrets[0].log_odds) <= 0.5
+    assert facts["setting"]["secrets"] == [setting.secrets[0].to_dict()]
+    with Streams.open(tmp_path / "state.db", setting, key=bytes(range(32))) as store:
+        mine = store.standing("ann").secrets
+    assert [told(each) for each in account.secrets] == [told(each) for each in mine]
+
+
+def test_a_service_says_where_something_is_withheld(tmp_path):
+    setting = guarded(words_model(), "gym", withhold=True)
+    with running(tmp_path, setting) as service, Client(service.url, service.secret) as client:
+        made = client.release_many([("ann", seq, "gym") for seq in range(4)])
+        assert {(each.status, each.value) for each in made} <= {("withheld", None), ("released", "gym")}
+        assert "withheld" in {each.status for each in made}
+        assert [each.status for each in client.releases("ann")] == [each.status for each in made]
+
+
+def test_the_options_of_a_secret_may_stand_in_a_configuration(tmp_path, monkeypatch):
+    (tmp_path / "c.toml").write_text('secret = ["ever:gym"]\nsecret_epsilon = 0.5\nsecret_window = "4"\n')
+    monkeypatch.setenv("SEQVEIL_SERVE_SECRET_SIDES", "up")
+    loaded = load({"no_auth": True}, tmp_path / "c.toml")
+    options = SettingOptions(**{name: getattr(loaded, name) for name in SettingOptions.__dataclass_fields__})
+    setting = options.setting(words_model())
+    assert setting.secrets == (sv.secrets.ever(["gym"], epsilon=0.5, window=4, sides="up"),)
+
+
+def test_a_message_says_null_where_there_is_no_epsilon():
+    payloads = Payloads(guarded(chain(), VALUES[0]))
+    assert json.loads(payloads.write(3, [1], float("inf"), (1,))) == {"seq": 3, "value": VALUES[1], "epsilon": None}
+    assert json.loads(payloads.write(4, [], float("inf"), None))["value"] is None
+
+
+def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
+    setting = guarded(words_model(), "gym")
+    kept, users, codes = KeptInMemory(), ["ann", "bob"], []
+    job = Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
+    for seq in range(6):
+        rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})
+        codes.append(job.release(rows, kept)["value"].tolist())
+    twin = Streams(setting)
+    twin.observe(users * 6, setting.model.alphabet.encode([value for pair in codes for value in pair]))
+    with Streams(setting, SparkStore(setting, kept, users)) as streams:
+        for user in users:
+            mine, theirs = streams.standing(user).secrets, twin.standing(user).secrets
+            assert [told(each) for each in mine] == [told(each) for each in theirs]
+            assert abs(mine[0].log_odds) <= 0.5
+
+
+@pytest.mark.parametrize("options", [{"secret": ["ever:nowhere"], "secret_epsilon": 1.0}, {"mechanism": "guarded"}])
+def test_what_cannot_be_kept_is_refused_before_anything_is_served(options):
+    with pytest.raises(sv.errors.InputError) as refused:
+        SettingOptions(**options).setting(words_model())
+    assert "\n" not in str(refused.value)
