@@ -20,18 +20,17 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.cores import in_parts
+from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import Mechanism
-from seqveil.core.mechanisms._filling import NARROW
-from seqveil.core.mechanisms._hamming import columns as labels_of
-from seqveil.core.mechanisms.crr import MECHANISM as CRR
-from seqveil.core.mechanisms.crr import weight as crr_weight
-from seqveil.core.mechanisms.optimal import MECHANISM as OPTIMAL
-from seqveil.core.mechanisms.randomized_response import MECHANISM as RESPONSE
-from seqveil.core.mechanisms.randomized_response import weights as response_weights
+from seqveil.core.mechanisms import crr as CRR
+from seqveil.core.mechanisms import optimal as OPTIMAL
+from seqveil.core.mechanisms import randomized_response as RESPONSE
+from seqveil.core.mechanisms.optimum import NARROW
+from seqveil.core.mechanisms.optimum import columns as labels_of
+from seqveil.core.mechanisms.responses import crr_weight, response_weights
 from seqveil.core.model import MarkovModel
 
 WORTH_IT = 20_000  # releases of a process after which the compiled code is loaded

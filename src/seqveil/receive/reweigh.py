@@ -191,8 +191,8 @@ def _move(
 
 def _weigh_batch(model: MarkovModel, states: Floats, sent: Sent, length: int) -> tuple[Floats, float, float]:
     """The other chain's law of the last state given the batch, and the logs of its largest and least lift."""
-    from seqveil.core.mechanisms._boxes import forward
-    from seqveil.core.mechanisms.tree import TreeRelease
+    from seqveil.core.mechanisms.boxes import forward
+    from seqveil.core.mechanisms.trees import TreeRelease
 
     if not isinstance(sent, TreeRelease):
         raise InputError(

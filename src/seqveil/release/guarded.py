@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqveil.core import filtering, mechanisms
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
@@ -32,7 +33,6 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.core.symbols import WITHHELD
 from seqveil.release import stream
 from seqveil.release.stream import Released, Setting, State, charge
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering, html
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
@@ -17,7 +18,6 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watch, Watches
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.core.symbols import WITHHELD
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, guarded, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose

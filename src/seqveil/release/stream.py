@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from seqveil.core import fast, filtering, mechanisms
 from seqveil.core import times as clock
+from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import UNKNOWN as UNKNOWN
 from seqveil.release import accounting
 from seqveil.release.accounting import GONE
 from seqveil.release.setting import Setting as Setting

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.guarding import program
@@ -31,7 +32,6 @@ from seqveil.core.guarding.bounds import Bounds
 from seqveil.core.guarding.pools import pooled
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, mix, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.symbols import WITHHELD
 
 NEGLIGIBLE = 1e-7  # mass below which a label that others are told as is dropped
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)

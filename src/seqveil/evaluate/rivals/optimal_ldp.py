@@ -9,8 +9,8 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.kernel import Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms._base import Mechanism, ldp_weights, respond, stack
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
+from seqveil.core.mechanisms.base import Mechanism, stack
 
 MOST = 300  # symbols of the linear program: some seconds a release
 TOLERANCE = 1e-10  # of the solver, relative to the spread of the costs
@@ -171,6 +171,38 @@ def _full(table: Floats, epsilon: float) -> Kernels:
     used = np.flatnonzero(table.max(0) > 0)
     weights = ldp_weights(table[:, used], epsilon)[None]
     return Kernels(n, used[None], np.zeros((1, used.size), np.int64), weights)
+
+
+def respond(wanted: Ints, gain: float, outputs: Ints, told_as: Ints) -> Kernels:
+    """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one told.
+
+    wanted: (B,) how many of `outputs` (B, K) each user has; told_as: (B, n) which of them a symbol is told as. The base
+    is rounded up, so that no weight passes (1 + gain) · l; where that leaves nothing to tell, the first output is all.
+    """
+    users, n = told_as.shape
+    each = np.ceil(DENOMINATOR / (gain + wanted)).astype(np.int64)
+    silent = wanted * each >= DENOMINATOR
+    wanted, each = np.where(silent, 1, wanted), np.where(silent, DENOMINATOR // 2, each)
+    base = np.where(np.arange(outputs.shape[1]) < wanted[:, None], each[:, None], 0)
+    told = np.broadcast_to((DENOMINATOR - wanted * each)[:, None, None], (users, n, 1))
+    return Kernels(n, outputs, base, told, np.where(silent[:, None], 0, told_as)[:, :, None])
+
+
+def ldp_weights(table: Floats, epsilon: float) -> Ints:
+    """Integers of a table that is LDP at usable(ε), for which they stay within ε; columns too thin are merged away.
+
+    A weight of w units rounds by one part in w. Columns whose least weight could not bear that are added to the
+    column before (the first: after), which is post-processing, and are left without weight.
+    """
+    aim = 1e-11 + 4.0 * math.exp(2 * epsilon) / DENOMINATOR
+    thin = table.min(0) < 2.0 / (DENOMINATOR * aim)
+    kept = np.flatnonzero(~thin)
+    if thin.any():
+        heir = kept[np.maximum(np.searchsorted(kept, np.arange(thin.size), side="right") - 1, 0)]
+        merged = np.zeros_like(table)
+        np.add.at(merged.T, heir, table.T)
+        table = merged
+    return to_weights(table / table.sum(1, keepdims=True))
 
 
 MECHANISM = Mechanism(

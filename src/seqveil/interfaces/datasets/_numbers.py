@@ -7,9 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins
+from seqveil.core.alphabet import Alphabet, Bins, Floats
 from seqveil.core.distortion import absolute
-from seqveil.core.symbols import Floats
 from seqveil.interfaces.datasets._dataset import Content, rectangle
 
 DAY = 96  # quarters of an hour

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqveil.core.alphabet import Grid
+from seqveil.core.alphabet import Floats, Grid
 from seqveil.core.distortion import euclidean
-from seqveil.core.symbols import Floats
 from seqveil.interfaces.datasets._dataset import Content, rectangle
 
 SPEEDS = (0.075, 0.3, 0.75)  # kilometres a minute on foot, by bus and by car

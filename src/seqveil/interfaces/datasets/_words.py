@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet
+from seqveil.core.alphabet import Alphabet, Codes, Floats
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import Codes, Floats
 from seqveil.interfaces.datasets._dataset import Content, rectangle
 
 # MSNBC: how likely a click stays in its category, and where a click that leaves goes, per category

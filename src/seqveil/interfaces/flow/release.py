@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from seqveil.core.alphabet import OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError
-from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns, Writer
 from seqveil.interfaces.flow import batched
 from seqveil.interfaces.flow import meta as side

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.symbols import OnUnknown
 from seqveil.interfaces.mqtt.link import Arrived, BrokerError, Changed, Confirmed, Failed, Happening, Link, Stop
 from seqveil.interfaces.mqtt.messages import Event, Payloads, Refusal, Topics
 from seqveil.release.stream import UNKNOWN

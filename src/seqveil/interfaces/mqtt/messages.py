@@ -14,8 +14,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
-from seqveil.core.symbols import OnUnknown
 from seqveil.core.times import check_clock, seconds
 from seqveil.release.batches import encode_path
 from seqveil.release.stream import UNKNOWN, Setting

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
-from seqveil.core.symbols import Codes, OnUnknown, Symbols
 
 
 class Wording:

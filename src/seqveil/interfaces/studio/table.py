@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.symbols import Symbols
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.studio.source import MOST_SYMBOLS, Source, costs_of, unit_of
 

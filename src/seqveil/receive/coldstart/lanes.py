@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.bulk import Layout
 from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
-from seqveil.core.layout import Layout
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
 from seqveil.receive.coldstart.versions import Version

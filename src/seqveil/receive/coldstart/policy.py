@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
-from seqveil.core.alphabet import Alphabet
+from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.coins import Coins, coins, known_as
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.symbols import Symbols
 from seqveil.receive.coldstart.lanes import Lanes
 from seqveil.receive.coldstart.versions import Version, Versions, first_version, next_version
 from seqveil.receive.learn import Chain, Evidence, Learned, learn

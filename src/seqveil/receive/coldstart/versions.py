@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn import Learned
 from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.stream import Setting

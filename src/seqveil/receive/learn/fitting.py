@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqveil.core.alphabet import Bins, Grid
+from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.kernel import Floats
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
 from seqveil.receive.learn.expect import Statistics, expect
 from seqveil.receive.learn.walk import Chain

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet
+from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
 from seqveil.receive.learn.expect import Statistics, expect, likelihoods
 from seqveil.receive.learn.fitting import climb, family, maximise

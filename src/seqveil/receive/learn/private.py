@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from seqveil.core.alphabet import Alphabet
+from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.coins import Coins, coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import read_streams
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.states import States, validate
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.noise import exact_laplace
 
 CONTRIBUTION = 20  # transitions of a user that count, unless told otherwise
