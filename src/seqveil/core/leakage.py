@@ -69,7 +69,16 @@ def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
     [0.693, 0.0]
     """
     least, most = between(low, high, marginal, terms)
-    return np.where(marginal > 0, np.maximum(most, -least), np.inf) + 0.0
+    return np.where(marginal > 0, larger_side(most, least), np.inf)
+
+
+def larger_side(most: Floats | float, least: Floats | float) -> Floats:
+    """The larger of the two sides, log largest and minus log least lift: what a batch costs, and what a stream leaked.
+
+    >>> larger_side(0.5, -0.75).item()
+    0.75
+    """
+    return np.maximum(most, np.negative(least)) + 0.0  # no -0
 
 
 def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -166,7 +175,7 @@ class Account:
     @property
     def worst(self) -> Floats:
         """SIL of what was released: the larger side, one number a user."""
-        return np.maximum(self.most, -self.least) + 0.0  # no -0
+        return larger_side(self.most, self.least)
 
     def take(self, users: NDArray[np.intp] | slice) -> Account:
         return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])

@@ -21,7 +21,7 @@ from seqveil.core import filtering
 from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, outward, slack
-from seqveil.core.leakage import Account
+from seqveil.core.leakage import Account, larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.release import batches, stream
@@ -115,7 +115,7 @@ def observe_batch(
             ahead = filtering.predict(model, ahead)
     else:
         posterior, most, least = _weigh_batch(model, filtering.clear(ahead)[0], sent, length)
-        ahead, cost = filtering.predict(model, posterior[None]), max(most, -least)
+        ahead, cost = filtering.predict(model, posterior[None]), float(larger_side(most, least))
         account = account.charge_batch(np.array([most]), np.array([least]))
         account = account.blur(filtering.lost(model, state.states, length, ahead))
     return cost, Shadowed(own, ahead, account)

@@ -17,6 +17,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
 from seqveil.interfaces.studio.ask import Ask
 from seqveil.interfaces.studio.offer import offers
 from seqveil.interfaces.studio.source import Source
@@ -120,7 +121,7 @@ class Curve:
                 sent, state = batches.step(setting, state, part, coins)
                 assert sent is not None  # nothing is left out without a budget
                 guess = setting.distortion.best_guess(sent.smooth(ones)[0])
-                tally.count(part, sent.codes, guess, max(sent.most, -sent.least))
+                tally.count(part, sent.codes, guess, float(larger_side(sent.most, sent.least)))
                 yield None
         yield tally.point(epsilon)
 

@@ -16,6 +16,7 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.interfaces.studio.ask import Ask
 from seqveil.interfaces.studio.source import Source
@@ -78,7 +79,7 @@ class Run:
         self._released[part] = sent.codes
         self._note(part, 0.0)
         self._figures[0, part.start] = self._state.spent[0] - before
-        self._costs[part.start] = max(sent.most, -sent.least)
+        self._costs[part.start] = larger_side(sent.most, sent.least)
         self.done = part.stop
 
     def _note(self, part: slice, used: float) -> None:

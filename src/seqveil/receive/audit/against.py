@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
 from seqveil.core.model import MarkovModel
 from seqveil.receive import reweigh as shadow
 from seqveil.receive.audit.exact import ROUNDING
@@ -207,7 +208,7 @@ class BatchAgainst:
         most = np.array([each.account.most[0] for each in states])
         least = np.array([each.account.least[0] for each in states])
         spent = np.array([each.own.spent[0] for each in states])
-        leaked, mechanism = np.maximum(most, -least), self.setting.mechanism
+        leaked, mechanism = larger_side(most, least), self.setting.mechanism
         level = np.array([each.own.ldp[0] for each in states])
         bound = level if mechanism.sound else np.full(len(states), np.inf)
         worst = int(leaked.argmax())
