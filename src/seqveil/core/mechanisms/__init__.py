@@ -7,7 +7,7 @@ as a batch of one.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 
 import numpy as np
@@ -15,50 +15,31 @@ import numpy as np
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import batch_programs, leaves, optimum, responses, trees
-from seqveil.core.mechanisms.base import (
-    BOTH_SIDES,
-    LARGEST,
-    MODEL_OR_LDP,
-    Batch,
-    BatchMechanism,
-    Mechanism,
-    Rule,
-    Sent,
-    check_epsilon,
-    constant,
-)
+from seqveil.core.mechanisms.base import LARGEST, Batch, BatchMechanism, Mechanism, Rule, Sent, check_epsilon, constant
 
-optimal = Mechanism(
+_TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
+_sound = partial(Mechanism, guarantee="ε-SIP, both sides", trusts=_TRUSTS, sound=True, ldp=2.0)
+_sound_batches = partial(BatchMechanism, guarantee="ε-SIP, both sides, per batch", trusts=_TRUSTS, sound=True, ldp=2.0)
+
+optimal = _sound(
     name="optimal",
     summary="least expected distortion of all sound kernels",
-    guarantee=BOTH_SIDES,
-    trusts=MODEL_OR_LDP,
     cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
     reference="docs/theory.md, section 5",
-    sound=True,
-    ldp=2.0,
     build=optimum.optimal,
 )
-balanced = Mechanism(
+balanced = _sound(
     name="balanced",
     summary="true cell of a partition into cells of mass ≥ 1/(1+e^ε)",
-    guarantee=BOTH_SIDES,
-    trusts=MODEL_OR_LDP,
     cost="O(n log n), no LP",
     reference="docs/theory.md, section 5",
-    sound=True,
-    ldp=2.0,
     build=responses.balanced,
 )
-crr_repaired = Mechanism(
+crr_repaired = _sound(
     name="crr_repaired",
     summary="the closed form, mixed with its marginal until it is sound",
-    guarantee=BOTH_SIDES,
-    trusts=MODEL_OR_LDP,
     cost="O(n)",
     reference="docs/theory.md, section 4",
-    sound=True,
-    ldp=2.0,
     build=responses.crr_repaired,
 )
 randomized_response = Mechanism(
@@ -83,39 +64,27 @@ crr = Mechanism(
     ldp=math.inf,
     build=responses.crr,
 )
-auto = BatchMechanism(
+auto = _sound_batches(
     name="auto",
     summary="the best of batch_lp, tree_refined and tree that runs at this size",
-    guarantee=f"{BOTH_SIDES}, per batch",
-    trusts=MODEL_OR_LDP,
     cost="that of its choice",
     reference="docs/theory.md, sections 13 to 17",
-    sound=True,
-    ldp=2.0,
     rule=lambda batch: choose(batch)[0].rule(batch),
     largest=trees.LARGEST_BATCH,
 )
-tree = BatchMechanism(
+tree = _sound_batches(
     name="tree",
     summary="true cell of the batch in a public tree, no cell below 1/(1+e^ε)",
-    guarantee="ε-SIP per batch, both sides",
-    trusts=MODEL_OR_LDP,
     cost="O(ε·w·transitions), whatever n^w is",
     reference="docs/theory.md, section 13",
-    sound=True,
-    ldp=2.0,
     rule=trees.tree,
     largest=trees.LARGEST_BATCH,
 )
-tree_refined = BatchMechanism(
+tree_refined = _sound_batches(
     name="tree_refined",
     summary="a linear program over boxes of batches; the tree where that is cheaper",
-    guarantee=f"{BOTH_SIDES}, per batch",
-    trusts=MODEL_OR_LDP,
     cost=f"an LP over {leaves.FEWEST} to {leaves.MOST} boxes, seconds at ε = 5; the tree alone beyond ε = 5.5",
     reference="docs/theory.md, section 16",
-    sound=True,
-    ldp=2.0,
     rule=leaves.tree_refined,
     largest=trees.LARGEST_BATCH,
 )
@@ -131,15 +100,11 @@ tree_ldp = BatchMechanism(
     rule=trees.tree_ldp,
     largest=trees.LARGEST_BATCH,
 )
-batch_lp = BatchMechanism(
+batch_lp = _sound_batches(
     name="batch_lp",
     summary="least expected distortion of all sound kernels over whole batches",
-    guarantee=f"{BOTH_SIDES}, per batch",
-    trusts=MODEL_OR_LDP,
     cost=f"an LP over the batches that can occur, at most {batch_programs.LARGEST}",
     reference="docs/theory.md, sections 5 and 17",
-    sound=True,
-    ldp=2.0,
     rule=batch_programs.batch_lp,
 )
 batch_descent = BatchMechanism(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
-BOTH_SIDES = "ε-SIP, both sides"
-MODEL_OR_LDP = "model for ε-SIP; nothing for 2ε-LDP"
 
 Build = Callable[[Floats, float, Distortion], Kernels]
 

@@ -13,7 +13,7 @@ so q_y ≥ κ and κ ≤ m_y ≤ q_y + τ.
 batch o, in or out of the support. Lower side: (1-λ)q/p ≥ (1-λ)κ/((1-λ)κ + λ(κ+τ)) = e^-ε. Upper side:
 ((1-λ)q+λ)/p ≤ (1-λ) + λ/κ ≤ e^ε, as λ ≤ 1-e^-ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the truth's law is.
 In LDP mode κ = 1/M and λ = (e^ε-1)κ/(1+(e^ε-1)κ): largest over least weight is 1 + λ/((1-λ)q_y) ≤ e^ε for any q_y ≥ κ.
-A question is asked only where both its sides pass this from the numbers in use (`CellPromise`), else the node is a
+A question is asked only where both its sides pass this from the numbers in use (`_keeps`), else the node is a
 leaf: a walk never comes to a cell that breaks the promise, so nothing is refused once a coin is thrown.
 
 Every draw is one comparison of integers: told or fresh, then left or right. The number of questions depends on the
@@ -168,25 +168,18 @@ class Tree:
         return codes
 
 
-@dataclass(frozen=True)
-class CellPromise:
-    """What a cell must keep to be published, from the numbers in use."""
+def _keeps(epsilon: float, told: int, lost: float, terms: float, ldp: bool, chance: float, mass: float) -> bool:
+    """Whether every lift of a cell of this chance and mass under the window is within ε, rounded outward.
 
-    epsilon: float
-    told: float  # λ and 1-λ, as drawn
-    rest: float
-    lost: float  # belief outside the window, at most
-    terms: float  # relative error of a mass, at most
-    ldp: bool
-
-    def kept(self, chance: float, mass: float) -> bool:
-        """Whether every lift of a cell of this chance and mass under the window is within ε, rounded outward."""
-        fresh = self.rest * chance
-        least, most = fresh + self.told * mass, fresh + self.told * (mass + self.lost)
-        if self.ldp:
-            least = most = fresh  # whatever the belief is
-        sides = math.log((fresh + self.told) / least), math.log(most / fresh)
-        return all(side + 4 * self.terms + 8 * UNIT * side <= self.epsilon for side in sides)
+    `told` is λ as drawn, `lost` the belief outside the window, at most, and `terms` the relative error of a mass.
+    """
+    share, rest = _shares(told)
+    fresh = rest * chance
+    least, most = fresh + share * mass, fresh + share * (mass + lost)
+    if ldp:
+        least = most = fresh  # whatever the belief is
+    sides = math.log((fresh + share) / least), math.log(most / fresh)
+    return all(side + 4 * terms + 8 * UNIT * side <= epsilon for side in sides)
 
 
 def plant(batch: Batch, ldp: bool = False, kept: bool = False) -> Tree:
@@ -203,8 +196,8 @@ def plant(batch: Batch, ldp: bool = False, kept: bool = False) -> Tree:
         kappa = 1.0 / (1.0 + math.exp(aim))
         fresh = (1.0 + lost / kappa) / (math.exp(aim) + lost / kappa)
     told = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    promise = CellPromise(batch.epsilon, *_shares(told), lost, slack(model.size * length), ldp)
-    return Tree(batch, told, Search(model, root, batch.distortion, kappa * ROOM, 1.0 - fresh, promise.kept), kept)
+    sound = partial(_keeps, batch.epsilon, told, lost, slack(model.size * length), ldp)
+    return Tree(batch, told, Search(model, root, batch.distortion, kappa * ROOM, 1.0 - fresh, sound), kept)
 
 
 def _shares(told: int) -> tuple[float, float]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms.base import Mechanism, stack
+from seqveil.core.mechanisms.program import minimise
 
 MOST = 300  # symbols of the linear program: some seconds a release
-TOLERANCE = 1e-10  # of the solver, relative to the spread of the costs
 FAINT = 1e-9  # a share l_y the solver leaves below this is its residue
 
 
@@ -130,10 +129,9 @@ def _cheapest(costs: Floats, share: Floats, gain: float) -> Floats:
 
 def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
     """The optimal m of the program above; its variables are R, row by row, then m."""
-    import highspy
     from scipy import sparse
 
-    n, infinity = len(belief), highspy.kHighsInf
+    n = len(belief)
     each, all_columns = sparse.eye_array(n), np.ones((1, n))
     matrix = sparse.block_array(
         [
@@ -142,28 +140,10 @@ def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floa
         ],
         format="csc",
     )
-    linear = highspy.HighsLp()
-    linear.num_row_, linear.num_col_ = matrix.shape
-    linear.col_cost_ = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
-    linear.col_lower_, linear.col_upper_ = np.zeros(n * n + n), np.full(n * n + n, infinity)
-    linear.row_lower_ = np.concatenate((np.full(n * n, -infinity), np.ones(n)))
-    linear.row_upper_ = np.concatenate((np.zeros(n * n), np.ones(n)))
-    linear.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    linear.a_matrix_.start_, linear.a_matrix_.index_ = matrix.indptr, matrix.indices
-    linear.a_matrix_.value_ = matrix.data
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.silent()
-    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-        solver.setOptionValue(tolerance, TOLERANCE)
-    solver.setOptionValue("small_matrix_value", 1e-12)
-    solver.passModel(linear)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise GuaranteeError(
-            f"the linear program over {n} symbols was not solved ({solver.getModelStatus().name}); "
-            'use mechanism="randomized_response", which needs no solver'
-        )
-    return np.maximum(np.array(solver.getSolution().col_value)[n * n :], 0.0)
+    cost = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
+    lower = np.concatenate((np.full(n * n, -np.inf), np.ones(n)))
+    found, _ = minimise(cost, matrix, lower, np.concatenate((np.zeros(n * n), np.ones(n))))
+    return found[n * n :]
 
 
 def _full(table: Floats, epsilon: float) -> Kernels:
