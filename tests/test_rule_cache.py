@@ -45,6 +45,20 @@ def test_kept_from_the_second_time_on():
     assert len(rules) == 1
 
 
+def test_what_is_small_is_kept_at_once_and_shared_by_equal_distortions():
+    built = []
+
+    def build(context: Batch, keep: bool) -> Tree:
+        built.append(keep)
+        return plant(context, kept=keep)
+
+    rules, model = RuleCache(build), line()
+    for costs in (distortion.absolute(np.arange(600.0)), AWAY, distortion.squared(np.arange(600.0))):
+        rules(Batch(model, model.initial, 1, 1.0, costs))
+    assert built == [True, True]
+    assert len(rules) == 2
+
+
 def test_a_changed_state_is_another_context():
     """The kept tree has its own copy of the states, and equal marks alone are not enough."""
     rules, model = RuleCache(lambda context, keep: plant(context, kept=keep), never), line()

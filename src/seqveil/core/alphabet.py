@@ -195,10 +195,8 @@ class Alphabet(Symbols):
             distinct = list(dict.fromkeys(values))
         except TypeError:
             raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
-        try:
-            distinct.sort()
-        except TypeError:  # a mix that has no order
-            distinct = list(dict.fromkeys(values))
+        with contextlib.suppress(TypeError):  # a mix that has no order
+            distinct = sorted(distinct)
         return cls(distinct, on_unknown)
 
     @classmethod

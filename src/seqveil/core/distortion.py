@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,10 +43,10 @@ class Distortion:
         return self.name == "hamming"
 
     @cached_property
-    def content(self) -> tuple[str, bytes, bytes]:
-        """What two distortions have in common exactly where they give the same costs."""
-        points, table = (b"" if part is None else part.tobytes() for part in (self.points, self.table))
-        return self.name, points, table
+    def content(self) -> bytes:
+        """A digest of its rule, points and table, which two distortions share where they give the same costs."""
+        numbers = [b"" if part is None else part.tobytes() for part in (self.points, self.table)]
+        return blake2b(b" ".join([self.name.encode(), *numbers])).digest()
 
     def between(self, truth: ArrayLike, released: ArrayLike) -> NDArray[np.float64]:
         """D elementwise over arrays of codes (they broadcast)."""

@@ -24,7 +24,7 @@ from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
-from seqveil.core.mechanisms import Mechanism
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms import crr as CRR
 from seqveil.core.mechanisms import optimal as OPTIMAL
 from seqveil.core.mechanisms import randomized_response as RESPONSE
@@ -67,7 +67,7 @@ def _code(users: int) -> Any:
 
 
 def release(
-    mechanism: Mechanism,
+    mechanism: Mechanism | BatchMechanism,
     beliefs: Floats,
     epsilon: float,
     distortion: Distortion,
@@ -114,11 +114,6 @@ def release(
         return None
     in_parts(users, some)
     return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
-
-
-def observe(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion, given: Ints) -> Made | None:
-    """The columns of releases that are given."""
-    return release(mechanism, beliefs, epsilon, distortion, given=given)
 
 
 def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, Floats, Ints, Ints] | None:

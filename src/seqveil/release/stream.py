@@ -205,8 +205,7 @@ class _Thrown:
         return _Thrown(self.codes[part], self.coins[part])
 
     def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
-        mechanism = mechanisms.get(setting.mechanism)
-        return fast.release(mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
+        return fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
 
     def pick(self, built: Kernels) -> Ints:
         return built.pick(self.codes, self.coins)
@@ -232,7 +231,7 @@ class _Given:
     some = of
 
     def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
-        made = fast.observe(mechanisms.get(setting.mechanism), beliefs, epsilon, setting.distortion, self.codes)
+        made = fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, given=self.codes)
         return None if made is not None and made.impossible else made
 
     def pick(self, built: Kernels) -> Ints:

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.kernel import Floats
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 CELLS_AT_MOST = 160_000  # symbols × outputs: 400 × 400 takes seconds to minutes
