@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from seqveil.core.distortion import Distortion, absolute, hamming
+from seqveil.core.mechanisms import Batch, optimal
 from seqveil.core.mechanisms import auto as AUTO
-from seqveil.core.mechanisms import optimal
-from seqveil.core.mechanisms._batch import Batch
-from seqveil.core.mechanisms._support import Support, support
-from seqveil.core.mechanisms.batch_descent import MECHANISM as BATCH_DESCENT
-from seqveil.core.mechanisms.batch_lp import LARGEST
-from seqveil.core.mechanisms.batch_lp import MECHANISM as BATCH_LP
-from seqveil.core.mechanisms.tree import TREE
-from seqveil.core.mechanisms.tree_refined import MECHANISM as TREE_REFINED
+from seqveil.core.mechanisms import batch_descent as BATCH_DESCENT
+from seqveil.core.mechanisms import batch_lp as BATCH_LP
+from seqveil.core.mechanisms import tree as TREE
+from seqveil.core.mechanisms import tree_refined as TREE_REFINED
+from seqveil.core.mechanisms.batch_programs import LARGEST
+from seqveil.core.mechanisms.codebook import Support, support
 from seqveil.core.model import MarkovModel
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
@@ -91,7 +90,7 @@ def binary() -> dict[str, float]:
 def symbol_by_symbol(batch: Batch) -> float:
     """Expected cost of w releases by `optimal` at ε/w each, every symbol guessed from all of them in the end."""
     found = support(batch, LARGEST)
-    return _guessed(batch, found, found.belief, 0)
+    return _guessed(batch, found, found.mass, 0)
 
 
 def _guessed(batch: Batch, found: Support, weights: np.ndarray, position: int) -> float:

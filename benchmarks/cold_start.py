@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.timing import find
 from seqveil import Alphabet, MarkovModel, Setting, Streams
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts
-from seqveil.core.symbols import Symbols
 from seqveil.receive.decode import decode_codes
 from seqveil.receive.learn import Evidence, Learned, learn, region, slack_along
 from seqveil.receive.reweigh import Reweighed

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.scale import EPSILON, SYMBOLS, rate, sticky
 from seqveil import Setting
-from seqveil.core import cores, fast
+from seqveil.core import bulk, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.release.accelerated import DeviceFleet
 from seqveil.release.stream import State, step
@@ -27,7 +27,7 @@ def run(data: Path | None) -> list[dict[str, float]]:
         return []
     how = "compiled" if fast.load() else "numpy"
     print(f"{torch.cuda.get_device_name()}, n={SYMBOLS}, optimal, ε={EPSILON:g}; events/s, coins and copies included")
-    counts = sorted({count for count in (1, 2, 4, 8) if count < cores.threads()} | {cores.threads()})
+    counts = sorted({count for count in (1, 2, 4, 8) if count < bulk.threads()} | {bulk.threads()})
     shown = "".join(f"{f'{how}, {count} cores':>20}" for count in counts)
     print(f"  {'users':>10}{'device':>14}{shown}{'all of device':>15}{'coins alone':>14}  same releases")
     rows = []
@@ -50,7 +50,7 @@ def run(data: Path | None) -> list[dict[str, float]]:
 
 def _on_cores(users: int, count: int) -> float:
     """Events a second of the compiled fleet on so many cores."""
-    with patch.object(cores, "threads", lambda: count):
+    with patch.object(bulk, "threads", lambda: count):
         return rate(sticky(SYMBOLS), "optimal", users)
 
 

@@ -13,7 +13,7 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.mechanisms._filling import solve
+from seqveil.core.mechanisms.optimum import solve
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches
 from seqveil.release.stream import State

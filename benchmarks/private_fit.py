@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel, Setting, Streams, datasets
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
-from seqveil.core.symbols import Symbols
 from seqveil.receive.decode import decode_codes
 from seqveil.receive.learn.private import BoundedCounts
 

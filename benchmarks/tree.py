@@ -13,9 +13,10 @@ import numpy as np
 
 from seqveil import MarkovModel, Setting, distortion
 from seqveil.core.coins import SeededCoins
-from seqveil.core.mechanisms._batch import Batch, BatchMechanism
-from seqveil.core.mechanisms._program import solve
-from seqveil.core.mechanisms.tree import TREE, TREE_LDP
+from seqveil.core.mechanisms import Batch, BatchMechanism
+from seqveil.core.mechanisms import tree as TREE
+from seqveil.core.mechanisms import tree_ldp as TREE_LDP
+from seqveil.core.mechanisms.program import solve
 from seqveil.release import batches
 from seqveil.release.stream import State
 

@@ -21,8 +21,7 @@ from seqveil import MarkovModel, Setting, distortion, mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels
-from seqveil.core.mechanisms import Batch
-from seqveil.core.mechanisms import _boxes as boxes
+from seqveil.core.mechanisms import Batch, boxes
 from seqveil.evaluate.rivals import markov_quilt as quilt
 from seqveil.release import batches
 from seqveil.release.stream import State

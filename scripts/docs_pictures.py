@@ -10,7 +10,7 @@ from pathlib import Path
 
 import seqveil as sv
 from seqveil import datasets, planning, plots
-from seqveil.core.symbols import Codes
+from seqveil.core.alphabet import Codes
 from seqveil.receive.decode import estimates
 
 TARGET = Path(__file__).parent.parent / "docs" / "img"

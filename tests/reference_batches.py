@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from seqveil.core.filtering import predict
-from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.mechanisms import Batch
 from seqveil.core.model import MarkovModel
 
 

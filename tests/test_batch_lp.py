@@ -1,6 +1,5 @@
 """The exact optimum over batches against enumeration, the full LP and the symbol-by-symbol optimum."""
 
-import importlib
 import math
 
 import numpy as np
@@ -13,19 +12,16 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import absolute, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.mechanisms import _support, optimal
-from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.mechanisms import Batch, batch_lp, optimal
+from seqveil.core.mechanisms.codebook import support
 from seqveil.core.model import Counts, MarkovModel
-
-# the modules; the package may give these names to the mechanisms in them
-batch_lp = importlib.import_module("seqveil.core.mechanisms.batch_lp")
 
 
 def table_of(batch):
     """Q over all of X^w, possible or not."""
-    book = batch_lp.codebook(batch)
+    book = batch_lp.rule(batch)
     batches, _ = every_batch(batch.model, batch.length)
-    return book.table[[book.support.row(o, batch.distortion) for o in batches]]
+    return book.table[[book.rows.row(o, SeededCoins(0)) for o in batches]]
 
 
 def a_batch(seed, n, length, epsilon, order=1, distortion=None, zeros=True):
@@ -50,9 +46,9 @@ def test_support_is_what_enumeration_finds():
         batch = a_batch(seed, 2 + seed % 2, 1 + seed % 4, 1.0, order)
         batches, walks = every_batch(batch.model, batch.length)
         belief = np.einsum("s,ose->o", batch.states, walks)
-        found = _support.support(batch, 1000)
+        found = support(batch, 1000)
         np.testing.assert_array_equal(found.batches, batches[belief > 0])
-        np.testing.assert_allclose(found.belief, belief[belief > 0], rtol=1e-12)
+        np.testing.assert_allclose(found.mass, belief[belief > 0], rtol=1e-12)
 
 
 def test_support_joins_walks_that_back_off():
@@ -62,12 +58,12 @@ def test_support_joins_walks_that_back_off():
     model = counts.model(smoothing=0.5)
     batch = Batch(model, model.advance(model.initial), 3, 1.0, hamming())
     _, walks = every_batch(model, 3)
-    found = _support.support(batch, 1000)
-    assert len(found.mass) > len(found.batches) == 8
-    np.testing.assert_allclose(found.belief, np.einsum("s,ose->o", batch.states, walks), rtol=1e-12)
-    for index in range(len(batch_lp.codebook(batch).labels)):
+    found = support(batch, 1000)
+    assert len(found.walks) > len(found.batches) == 8
+    np.testing.assert_allclose(found.mass, np.einsum("s,ose->o", batch.states, walks), rtol=1e-12)
+    for index in range(len(batch_lp.rule(batch).labels)):
         lifts = table_of(batch)[:, index]
-        check_release(batch, batch_lp.read(batch, (index,)), lifts / (found.belief @ lifts))
+        check_release(batch, batch_lp.read(batch, (index,)), lifts / (found.mass @ lifts))
 
 
 @pytest.mark.parametrize(("seed", "n", "length", "epsilon"), CASES)
@@ -101,10 +97,10 @@ def test_labels_that_cannot_occur_may_be_the_best():
     model = MarkovModel(np.full(3, 1 / 3), [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     batch = Batch(model, model.initial, 2, 0.1, absolute([0.0, 1.0, 2.0]))
     support_only, _ = reference.full_lp(
-        np.full(3, 1 / 3), 0.1, _support.support(batch, 9).costs(np.array([[0, 1], [1, 2], [2, 0]]), batch.distortion)
+        np.full(3, 1 / 3), 0.1, support(batch, 9).costs(np.array([[0, 1], [1, 2], [2, 0]]))
     )
     assert batch_lp.expected(batch) < support_only - 0.01
-    assert [1, 1] in batch_lp.codebook(batch).labels.tolist()
+    assert [1, 1] in batch_lp.rule(batch).labels.tolist()
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])
@@ -125,7 +121,7 @@ def test_closed_form_serves_large_alphabets():
     counts.add(["a", "a"], [0, 1])
     batch = Batch(counts.model(smoothing=1.0), law, 1, 1.0, hamming())
     sent = batch_lp.draw(batch, np.array([17]), SeededCoins(0))
-    assert len(batch_lp.codebook(batch).labels) == 4
+    assert len(batch_lp.rule(batch).labels) == 4
     assert -1.0 <= sent.least <= sent.most <= 1.0
 
 
@@ -146,11 +142,11 @@ def test_sequences_reach_the_sum():
 
 def test_coins_fall_where_the_integers_say():
     batch = a_batch(3, 3, 2, 1.0)
-    book = batch_lp.codebook(batch)
-    impossible = [o for o in every_batch(batch.model, 2)[0].tolist() if o not in book.support.batches.tolist()]
+    book = batch_lp.rule(batch)
+    impossible = [o for o in every_batch(batch.model, 2)[0].tolist() if o not in book.rows.batches.tolist()]
     assert impossible
-    for o in [*book.support.batches[:3].tolist(), impossible[0]]:
-        row = book.support.row(np.array(o), batch.distortion)
+    for o in [*book.rows.batches[:3].tolist(), impossible[0]]:
+        row = book.rows.row(np.array(o), SeededCoins(0))
         steps = np.cumsum([int(book.kernels.column(np.array([y]))[0, row]) for y in range(len(book.labels))])
         assert steps[-1] == DENOMINATOR
         for y in np.flatnonzero(np.diff(steps, prepend=0)):
@@ -162,9 +158,9 @@ def test_coins_fall_where_the_integers_say():
 def test_draws_follow_the_table():
     """Chi-square; false alarm 1e-6."""
     batch = a_batch(11, 2, 3, 1.5, zeros=False)
-    book, coins, truth = batch_lp.codebook(batch), SeededCoins(3), np.array([0, 1, 1])
+    book, coins, truth = batch_lp.rule(batch), SeededCoins(3), np.array([0, 1, 1])
     drawn = np.bincount([batch_lp.draw(batch, truth, coins).path[0] for _ in range(4000)], minlength=len(book.labels))
-    wanted = 4000 * book.table[book.support.row(truth, batch.distortion)]
+    wanted = 4000 * book.table[book.rows.row(truth, coins)]
     used = wanted > 0
     assert not drawn[~used].any()
     statistic = ((drawn - wanted)[used] ** 2 / wanted[used]).sum()
@@ -173,20 +169,21 @@ def test_draws_follow_the_table():
 
 def test_an_impossible_batch_goes_with_the_nearest_possible_one():
     model = MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    found = _support.support(Batch(model, model.initial, 2, 1.0, hamming()), 9)
-    assert found.batches.tolist() == [[0, 0], [0, 1]]
-    assert found.row(np.array([2, 1]), hamming()) == 1
-    assert found.row(np.array([2, 2]), hamming()) == 0  # a tie: the first
-    assert found.row(np.array([2, 2]), absolute([0, 1, 2])) == 1
+    wrong, far = (support(Batch(model, model.initial, 2, 1.0, each), 9) for each in (hamming(), absolute([0, 1, 2])))
+    coins = SeededCoins(0)
+    assert wrong.batches.tolist() == [[0, 0], [0, 1]]
+    assert wrong.row(np.array([2, 1]), coins) == 1
+    assert wrong.row(np.array([2, 2]), coins) == 0  # a tie: the first
+    assert far.row(np.array([2, 2]), coins) == 1
 
 
 def test_equal_contexts_are_solved_once():
     model = random_model(np.random.default_rng(0), 3)
     first, second = (Batch(model, model.initial.copy(), 2, 1.0, hamming()) for _ in range(2))
-    assert batch_lp.codebook(first) is batch_lp.codebook(second)
-    assert batch_lp.codebook(Batch(model, model.initial, 2, 1.1, hamming())) is not batch_lp.codebook(first)
+    assert batch_lp.rule(first) is batch_lp.rule(second)
+    assert batch_lp.rule(Batch(model, model.initial, 2, 1.1, hamming())) is not batch_lp.rule(first)
     other = Batch(model, model.initial, 2, 1.0, absolute([0.0, 1.0, 2.0]))
-    assert batch_lp.codebook(other) is not batch_lp.codebook(first)
+    assert batch_lp.rule(other) is not batch_lp.rule(first)
 
 
 def test_no_epsilon_no_information():
@@ -214,5 +211,5 @@ def test_paths_that_cannot_be_are_refused():
 
 
 def test_promise():
-    assert batch_lp.MECHANISM.sound
-    assert math.isclose(batch_lp.MECHANISM.ldp, 2.0)
+    assert batch_lp.sound
+    assert math.isclose(batch_lp.ldp, 2.0)

@@ -13,7 +13,7 @@ from seqveil import mechanisms
 from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, DataError, InputError
-from seqveil.core.mechanisms.auto import choose
+from seqveil.core.mechanisms import choose
 from seqveil.release import batches, stream
 
 STICKY = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])

@@ -123,7 +123,7 @@ def test_a_kernel_out_of_bounds_is_left_to_the_exact_check(monkeypatch):
     numbers = fast.labels_and_bounds
     monkeypatch.setattr(fast, "labels_and_bounds", lambda e, n: (*numbers(e, n)[:2], (1.0, 1.0, 1.0)))
     beliefs = np.random.default_rng(1).dirichlet(np.ones(model.n), 9)
-    made = fast.observe(setting.mechanism, beliefs, 1.0, setting.distortion, np.zeros(9, np.int64))
+    made = fast.release(setting.mechanism, beliefs, 1.0, setting.distortion, given=np.zeros(9, np.int64))
     assert made.left.size == 9
     quick, _ = run(setting, codes, 3)
     same(quick.state, slow.state)

@@ -13,10 +13,10 @@ import pytest
 
 import seqveil as sv
 from reference_secrets import Enumerated, random_model, typed_model
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.symbols import WITHHELD
 from seqveil.release import guarded, stream
 from seqveil.release.setting import NO_BOUND, Setting
 from seqveil.release.store import accounts, packing

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reference_guarding import box_rows, excess, least_cost, random_box, random_promise
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import absolute, hamming, matrix
 from seqveil.core.errors import InputError
 from seqveil.core.guarding import program
@@ -14,7 +15,6 @@ from seqveil.core.guarding.pools import pooled
 from seqveil.core.guarding.solving import guarded
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import Guarded
-from seqveil.core.symbols import WITHHELD
 
 HALF = np.array([0.5, 0.5])
 

@@ -9,7 +9,6 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal, localcontext
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.coldstart import ColdStart, Points
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.mechanisms import trees
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
 from seqveil.receive.upgrade import upgrade
@@ -27,7 +27,6 @@ from seqveil.release import batches, stream
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 
-tree = import_module("seqveil.core.mechanisms.tree")
 KEY = bytes(range(32))
 FILES = Path(__file__).parent / "files"
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
@@ -207,11 +206,11 @@ def test_it_holds_for_batches(name):
             return
         epsilon = float(stream.allowance(setting, state)[0][0])
         batch = mechanisms.Batch(model, state.states[0], 2, epsilon, setting.distortion)
-        grown = tree.plant(batch, name == "tree_ldp" and epsilon > 0)
+        grown = trees.plant(batch, name == "tree_ldp" and epsilon > 0)
         told = grown.told / 2.0**62
-        for leaf, fresh in grown.everything():
+        for leaf in grown.everything():
             inside = [math.prod(float(weights[raw[k]]) for k, weights in leaf.box.items()) for raw in raws]
-            law = [(1 - told) * fresh + told * each for each in inside]
+            law = [(1 - told) * leaf.chance + told * each for each in inside]
             _, after = batches.observe(setting, state, leaf.path, 2)
             yield from paths(after, factor + math.log(max(law) / min(law)), left - 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -16,12 +15,11 @@ from seqveil.core import fast, filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels, to_weights
 from seqveil.core.mechanisms import Batch, BatchMechanism
-from seqveil.core.mechanisms._support import Codebook, support
+from seqveil.core.mechanisms.codebook import Codebook, support
+from seqveil.core.mechanisms.trees import TreeRelease
 from seqveil.receive.audit import Audit
 from seqveil.release import batches, stream
 from seqveil.release.live import skipped
-
-TreeRelease = import_module("seqveil.core.mechanisms.tree").TreeRelease
 
 
 @pytest.fixture(autouse=True)
@@ -216,12 +214,12 @@ def test_an_event_nobody_released_moves_the_account_on_too():
 def respond(batch: Batch) -> Codebook:
     """Two bits told by randomised response, is it 1 and is it 2: ε-LDP, and it goes on telling whatever is believed."""
     found = support(replace(batch, states=np.full(3, 1 / 3)), 10)
-    found = replace(found, belief=batch.states, mass=batch.states)  # the identity chain: one walk a batch
+    found = replace(found, mass=batch.states, walks=batch.states)  # the identity chain: one walk a batch
     bit = np.array([1.0, math.exp(-batch.epsilon / 2)]) / (1 + math.exp(-batch.epsilon / 2))
     one, two = (np.stack([bit if x != told else bit[::-1] for x in range(3)]) for told in (1, 2))
     table = np.stack([one[:, i] * two[:, j] for i in range(2) for j in range(2)], axis=1)
     kernels = Kernels(3, np.arange(4)[None], np.zeros((1, 4), np.int64), to_weights(table)[None])
-    return Codebook(found, np.array([[0, 0], [2, 2], [1, 1], [0, 0]]), kernels, batch.distortion)
+    return Codebook(found, np.array([[0, 0], [2, 2], [1, 1], [0, 0]]), kernels)
 
 
 RESPONSE = BatchMechanism(
@@ -233,9 +231,7 @@ RESPONSE = BatchMechanism(
     reference="test",
     sound=True,
     ldp=1.0,
-    draw=lambda batch, codes, coins: respond(batch).draw(codes, coins),
-    read=lambda batch, path: respond(batch).read(path),
-    expected=lambda batch: None,
+    rule=respond,
 )
 
 
@@ -264,7 +260,7 @@ def lift_of(sent, codes: np.ndarray) -> float:
     """What the release says about a batch, up to a factor."""
     if isinstance(sent, TreeRelease):
         return sent.lift(codes)
-    return float(sent.lifts[sent.book.support.row(codes, sent.book.distortion)])
+    return float(sent.lifts[sent.book.rows.row(codes, SeededCoins(0))])
 
 
 def test_a_release_is_charged_for_a_symbol_that_only_its_logarithm_remembers():

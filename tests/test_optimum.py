@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import reference
 from seqveil.core.distortion import hamming as hamming_distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import _filling, _hamming, _program, optimal
+from seqveil.core.mechanisms import optimal, optimum, program
 
 EPSILONS = (0.1, 0.2, 0.5, math.log(2.0), 1.0, math.log(3.0), 2.0, 3.0, 5.0)
 weights = st.one_of(
@@ -42,7 +42,7 @@ def random_belief(generator, n):
 
 def hamming(belief, epsilon):
     """The closed form for one belief: its table written out (columns in order of likelihood), its error, the bound."""
-    solution = _filling.solve(belief[None], epsilon)
+    solution = optimum.solve(belief[None], epsilon)
     table = solution.table[0, solution.rows[0]]
     hits = belief[solution.outputs[0]] * table[solution.outputs[0], np.arange(table.shape[1])]
     return table, 1.0 - math.fsum(hits), solution.bound[0]
@@ -114,9 +114,9 @@ def test_hamming_result_does_not_depend_on_company():
     generator = np.random.default_rng(5)
     for n, epsilon in ((17, 1.0), (40, 3.0), (4, 1.0)):
         crowd = np.array([random_belief(generator, n) for _ in range(50)])
-        together = _filling.solve(crowd, epsilon)
+        together = optimum.solve(crowd, epsilon)
         for user in range(50):
-            alone = _filling.solve(crowd[user : user + 1], epsilon)
+            alone = optimum.solve(crowd[user : user + 1], epsilon)
             for name in ("outputs", "table", "rows", "bound"):
                 assert getattr(alone, name)[0].tobytes() == getattr(together, name)[user].tobytes()
 
@@ -131,7 +131,7 @@ def test_hamming_drops_what_would_hardly_ever_be_released():
 def test_hamming_tells_symbols_apart_where_it_is_free(n):
     """Symbols that are never released still fill different slots, so a release says something about them."""
     belief = np.sort(np.random.default_rng(n).dirichlet(np.full(n, 0.5)))[::-1]
-    solution = _filling.solve(belief[None], 1.0)
+    solution = optimum.solve(belief[None], 1.0)
     table = solution.table[0, solution.rows[0]]
     assert len(np.unique(table[4:].round(9), axis=0)) > 3
     assert solution.table.shape[1] <= 4 * 4 + 1
@@ -148,8 +148,8 @@ def test_hamming_stays_sound_where_slots_just_fit(belief, fits, nudge):
 
 
 def test_columns_survive_rounding():
-    assert [_hamming.columns(10**6, math.log(k)) for k in range(2, 200)] == list(range(3, 201))
-    assert _hamming.columns(5, 1000.0) == 5
+    assert [optimum.columns(10**6, math.log(k)) for k in range(2, 200)] == list(range(3, 201))
+    assert optimum.columns(5, 1000.0) == 5
 
 
 def distortions(generator, n):
@@ -163,7 +163,7 @@ def distortions(generator, n):
 
 
 def check_program(belief, epsilon, distortion):
-    optimum = _program.solve(belief, epsilon, distortion)
+    optimum = program.solve(belief, epsilon, distortion)
     check_sound(belief, optimum.table, epsilon)
     spread = float(np.ptp(distortion)) or 1.0
     cost = np.sum(belief[:, None] * optimum.table * distortion[:, optimum.outputs])
@@ -199,14 +199,14 @@ def test_program_agrees_with_the_closed_form():
     for n in (3, 10, 60):
         for epsilon in EPSILONS:
             belief = generator.dirichlet(np.full(n, 0.5))
-            optimum = _program.solve(belief, epsilon, 1.0 - np.eye(n))
+            optimum = program.solve(belief, epsilon, 1.0 - np.eye(n))
             assert optimum.error == pytest.approx(hamming(belief, epsilon)[1], abs=5e-9)
 
 
 def test_program_takes_the_published_kernel_where_it_is_sound():
     belief, epsilon = np.array([0.3, 0.4, 0.3]), 1.0
     distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
-    optimum = _program.solve(belief, epsilon, distance)
+    optimum = program.solve(belief, epsilon, distance)
     published = math.exp(-epsilon) * belief - math.expm1(-epsilon) * np.eye(3)
     np.testing.assert_allclose(optimum.table, published, rtol=0.0, atol=1e-15)
     assert optimum.error - optimum.bound <= 1e-15
@@ -215,10 +215,10 @@ def test_program_takes_the_published_kernel_where_it_is_sound():
 def test_program_gives_symbols_of_belief_zero_their_cheapest_sound_row():
     belief, epsilon = np.array([0.5, 0.5, 0.0]), 1.0
     distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
-    table = _program.solve(belief, epsilon, distance).table
+    table = program.solve(belief, epsilon, distance).table
     np.testing.assert_allclose(table[2], table[1], rtol=0.0, atol=1e-15)
 
 
 def test_program_refuses_what_it_cannot_solve():
     with pytest.raises(InputError, match="balanced"):
-        _program.solve(np.full(500, 1.0 / 500), 1.0, np.zeros((500, 500)))
+        program.solve(np.full(500, 1.0 / 500), 1.0, np.zeros((500, 500)))

@@ -45,7 +45,7 @@ def test_every_mechanism_states_its_guarantee_and_shows_itself(name):
         assert "Reference:" in text
         assert doctest.DocTestParser().get_examples(text)
     else:
-        text = inspect.getsource(inspect.getmodule(getattr(mechanism.draw, "func", mechanism.draw)))
+        text = inspect.getsource(inspect.getmodule(inspect.unwrap(mechanism.rule)))
     assert "*Guarantee*" in text
     for part in ("summary", "guarantee", "trusts", "cost", "reference"):
         assert getattr(mechanism, part)

@@ -1,6 +1,5 @@
 """The program on leaves: sound for every batch whatever the leaves, exact for the receiver, close to the optimum."""
 
-import importlib
 import itertools
 
 import numpy as np
@@ -12,15 +11,10 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import absolute, euclidean, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.mechanisms import _program
-from seqveil.core.mechanisms._batch import Batch
-from seqveil.core.mechanisms._leaves import Leaves, grow
+from seqveil.core.mechanisms import Batch, batch_lp, program, tree, tree_refined
+from seqveil.core.mechanisms import leaves as leaves_module
+from seqveil.core.mechanisms.leaves import Leaves, better, grow, refine
 from seqveil.core.model import Counts, MarkovModel
-
-# the modules; the package may give these names to the mechanisms in them
-batch_lp = importlib.import_module("seqveil.core.mechanisms.batch_lp")
-tree = importlib.import_module("seqveil.core.mechanisms.tree")
-tree_refined = importlib.import_module("seqveil.core.mechanisms.tree_refined")
 
 
 def random_boxes(generator, length, n, count):
@@ -45,7 +39,7 @@ def shares_of(leaves):
 def table_of(refined):
     """Q over all of X^w, possible or not."""
     columns = [refined.kernels.column(np.array([y]))[0] for y in range(len(refined.labels))]
-    return shares_of(refined.leaves) @ (np.stack(columns, axis=1) / DENOMINATOR)
+    return shares_of(refined.rows) @ (np.stack(columns, axis=1) / DENOMINATOR)
 
 
 def a_batch(seed, n, length, epsilon, order=1, distortion=None):
@@ -66,7 +60,7 @@ def test_any_leaves_give_a_sound_release(seed, n, length, epsilon, order):
     generator = np.random.default_rng(seed)
     batch = a_batch(seed, n, length, epsilon, order)
     leaves = Leaves(batch, random_boxes(generator, length, n, 9))
-    refined = tree_refined.refine(leaves)
+    refined = refine(leaves)
     table = table_of(refined)
     check_kernel(batch, table, epsilon)
     batches, walks = every_batch(batch.model, length)
@@ -86,7 +80,7 @@ def test_smoothed_models_too():
     counts.add(["a"] * 12, [0, 0, 1, 0, 2, 1, 1, 0, 1, 2, 1, 0])
     model = counts.model(smoothing=0.5)
     batch = Batch(model, model.advance(model.initial), 2, 1.0, hamming())
-    refined = tree_refined.refine(Leaves(batch, random_boxes(np.random.default_rng(1), 2, 3, 8)))
+    refined = refine(Leaves(batch, random_boxes(np.random.default_rng(1), 2, 3, 8)))
     table, (_, walks) = table_of(refined), every_batch(model, 2)
     marginal = np.einsum("s,ose->o", batch.states, walks) @ table
     for index in range(len(refined.labels)):
@@ -100,7 +94,7 @@ def test_sequences_leak_no_more_than_the_sum(batches):
         boxes = random_boxes(np.random.default_rng(seed), 2, 2, 5)
 
         def refined_of(batch, boxes=boxes):
-            return tree_refined.refine(Leaves(batch, boxes))
+            return refine(Leaves(batch, boxes))
 
         epsilons = (0.7, 1.5, 0.4)[:batches]
         worst = sequence_leakage(
@@ -127,7 +121,7 @@ def test_leaves_are_a_partition_of_all_batches(distortion):
 
 def test_more_leaves_never_cost_more():
     batch = a_batch(2, 3, 4, 2.0)
-    costs = [tree_refined.refine(grow(batch, count)).expected for count in (1, 2, 4, 8, 16, 100)]
+    costs = [refine(grow(batch, count)).expected for count in (1, 2, 4, 8, 16, 100)]
     assert all(finer <= coarser + 1e-9 for coarser, finer in itertools.pairwise(costs))
     assert costs[-1] == pytest.approx(batch_lp.expected(batch), abs=1e-8)
 
@@ -146,28 +140,28 @@ def test_every_batch_a_leaf_is_the_exact_optimum():
     for seed, distortion in enumerate((hamming(), absolute([0.0, 1.0, 4.0]))):
         batch = a_batch(seed, 3, 2, 1.5, distortion=distortion)
         batches, _ = every_batch(batch.model, 2)
-        refined = tree_refined.refine(Leaves(batch, np.eye(3)[batches]))
+        refined = refine(Leaves(batch, np.eye(3)[batches]))
         assert refined.expected == pytest.approx(batch_lp.expected(batch), abs=1e-9)
 
 
 def test_labels_of_leaves_are_improved_to_the_optimum(monkeypatch):
     """Starting from the leaves' own reproductions alone, relabelling must not end worse than they are."""
-    monkeypatch.setattr(tree_refined, "MOST_LABELS", 1)
+    monkeypatch.setattr(leaves_module, "MOST_LABELS", 1)
     for seed in range(6):
         batch = a_batch(seed, 3, 3, 1.0)
         leaves = Leaves(batch, random_boxes(np.random.default_rng(seed), 3, 3, 12))
-        refined = tree_refined.refine(leaves)
+        refined = refine(leaves)
         own = np.unique(leaves.guesses(np.eye(12)), axis=0)
-        fixed = _program.solve(leaves.mass, 1.0, leaves.costs(own))
+        fixed = program.solve(leaves.mass, 1.0, leaves.costs(own))
         assert refined.expected <= fixed.error + 1e-8
         assert refined.expected >= batch_lp.expected(batch) - 1e-9
 
 
 def test_coins_fall_where_the_integers_say():
     batch = a_batch(3, 3, 2, 1.0)
-    refined = tree_refined.refine(Leaves(batch, random_boxes(np.random.default_rng(2), 2, 3, 6)))
+    refined = refine(Leaves(batch, random_boxes(np.random.default_rng(2), 2, 3, 6)))
     for o in every_batch(batch.model, 2)[0]:
-        steps = np.cumsum(refined.leaves.shares(o))
+        steps = np.cumsum(refined.rows.shares(o))
         assert steps[-1] == DENOMINATOR
         for leaf in np.flatnonzero(np.diff(steps, prepend=0)):
             inner = np.cumsum([refined.kernels.column(np.array([y]))[0, leaf] for y in range(len(refined.labels))])
@@ -181,7 +175,7 @@ def test_coins_fall_where_the_integers_say():
 def test_draws_follow_the_table():
     """Chi-square; false alarm 1e-6."""
     batch = a_batch(8, 2, 3, 1.5)
-    refined = tree_refined.refine(Leaves(batch, random_boxes(np.random.default_rng(4), 3, 2, 7)))
+    refined = refine(Leaves(batch, random_boxes(np.random.default_rng(4), 3, 2, 7)))
     coins, wanted = SeededCoins(5), 4000 * table_of(refined)[3]
     drawn = np.bincount([refined.draw(np.array([0, 1, 1]), coins).path[0] for _ in range(4000)], minlength=len(wanted))
     used = wanted > 0
@@ -192,7 +186,7 @@ def test_draws_follow_the_table():
 def test_one_leaf_or_no_epsilon_tells_nothing():
     for epsilon, count in ((1e-13, 4), (1.0, 1)):
         batch = a_batch(1, 3, 2, epsilon)
-        refined = tree_refined.refine(Leaves(batch, random_boxes(np.random.default_rng(0), 2, 3, count)))
+        refined = refine(Leaves(batch, random_boxes(np.random.default_rng(0), 2, 3, count)))
         assert len(refined.labels) == 1
         assert refined.read((0,)).most < 1e-9
         with pytest.raises(InputError, match="expected a path"):
@@ -218,7 +212,7 @@ def test_released_and_read_alike_with_program_and_with_tree_alone():
         batch = a_batch(seed, 3, 2, (0.5, 1.0, 2.0, 7.0)[seed % 4])
         sent = tree_refined.draw(batch, np.array([0, 2]), SeededCoins(seed))
         again = tree_refined.read(batch, sent.path)
-        seen.add(tree_refined.plan(batch) is None)
+        seen.add(better(batch) is None)
         assert again.path == sent.path
         np.testing.assert_array_equal(again.codes, sent.codes)
         np.testing.assert_array_equal(again.posterior, sent.posterior)
@@ -232,12 +226,12 @@ def test_batches_too_many_to_list():
     sticky = 0.9 * np.eye(n) + 0.01
     model = MarkovModel(np.full(n, 0.1), sticky)
     batch = Batch(model, model.initial, length, 2.0, hamming())
-    refined = tree_refined.plan(batch)
+    refined = better(batch)
     assert refined is not None
     assert refined.expected < 0.6 * length
     generator = np.random.default_rng(0)
     for o in [*model.sample(length, 20, seed=1), *generator.integers(n, size=(20, length))]:
         sent = refined.draw(o, SeededCoins(0))
-        lift = (refined.leaves.shares(o) / DENOMINATOR) @ sent.lifts
+        lift = (refined.rows.shares(o) / DENOMINATOR) @ sent.lifts
         assert sent.least - 1e-12 <= np.log(lift) <= sent.most + 1e-12
         assert -2.0 <= sent.least <= sent.most <= 2.0

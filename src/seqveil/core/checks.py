@@ -48,8 +48,7 @@ def check_mechanism(
 def check_kernels(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> None:
     """The contract on given beliefs: exact rows, distinct outputs, no dependence on the stack, and the guarantee."""
     kernels = mechanism.kernels(beliefs, epsilon, distortion)
-    _check_rows(mechanism, kernels)
-    _check_outputs(mechanism, kernels)
+    _check_tables(mechanism, kernels)
     _check_alone(mechanism, kernels, beliefs, epsilon, distortion)
     if mechanism.sound:
         # recomputed symbol by symbol from the written-out integers, not by the class under check
@@ -68,16 +67,11 @@ def check_constant(mechanism: Mechanism, beliefs: Floats, epsilon: float, distor
         raise GuaranteeError(f"{mechanism.name} is worse than a constant release by {(error - best).max():.3g}")
 
 
-def _check_rows(mechanism: Mechanism, kernels: Kernels) -> None:
+def _check_tables(mechanism: Mechanism, kernels: Kernels) -> None:
     for user in range(len(kernels)):
-        weights = kernels.one(user).weights
+        codes, weights = kernels.one(user).codes, kernels.one(user).weights
         if (weights < 0).any() or (weights.sum(1) != DENOMINATOR).any():
             raise GuaranteeError(f"{mechanism.name}: a row does not sum to 2**62 exactly")
-
-
-def _check_outputs(mechanism: Mechanism, kernels: Kernels) -> None:
-    for user in range(len(kernels)):
-        codes = kernels.one(user).codes
         if np.unique(codes).size != codes.size or codes.min() < 0 or codes.max() >= kernels.n:
             raise GuaranteeError(f"{mechanism.name}: two outputs share a symbol, or one is outside the alphabet")
 

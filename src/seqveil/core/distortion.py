@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
-    from seqveil.core.symbols import Symbols
+    from seqveil.core.alphabet import Symbols
 
 FEW = 256  # symbols up to which all are tried as an estimate
 CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
@@ -37,9 +38,15 @@ class Distortion:
     points: NDArray[np.float64] | None = None
     table: NDArray[np.float64] | None = None
 
-    @property
+    @cached_property
     def is_hamming(self) -> bool:
         return self.name == "hamming"
+
+    @cached_property
+    def content(self) -> bytes:
+        """A digest of its rule, points and table, which two distortions share where they give the same costs."""
+        numbers = [b"" if part is None else part.tobytes() for part in (self.points, self.table)]
+        return blake2b(b" ".join([self.name.encode(), *numbers])).digest()
 
     def between(self, truth: ArrayLike, released: ArrayLike) -> NDArray[np.float64]:
         """D elementwise over arrays of codes (they broadcast)."""

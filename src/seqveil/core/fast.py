@@ -20,18 +20,17 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.cores import in_parts
+from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
-from seqveil.core.mechanisms import Mechanism
-from seqveil.core.mechanisms._filling import NARROW
-from seqveil.core.mechanisms._hamming import columns as labels_of
-from seqveil.core.mechanisms.crr import MECHANISM as CRR
-from seqveil.core.mechanisms.crr import weight as crr_weight
-from seqveil.core.mechanisms.optimal import MECHANISM as OPTIMAL
-from seqveil.core.mechanisms.randomized_response import MECHANISM as RESPONSE
-from seqveil.core.mechanisms.randomized_response import weights as response_weights
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.mechanisms import crr as CRR
+from seqveil.core.mechanisms import optimal as OPTIMAL
+from seqveil.core.mechanisms import randomized_response as RESPONSE
+from seqveil.core.mechanisms.optimum import NARROW
+from seqveil.core.mechanisms.optimum import columns as labels_of
+from seqveil.core.mechanisms.responses import crr_weight, response_weights
 from seqveil.core.model import MarkovModel
 
 WORTH_IT = 20_000  # releases of a process after which the compiled code is loaded
@@ -68,15 +67,53 @@ def _code(users: int) -> Any:
 
 
 def release(
-    mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion, truths: Ints, thrown: Ints
+    mechanism: Mechanism | BatchMechanism,
+    beliefs: Floats,
+    epsilon: float,
+    distortion: Distortion,
+    truths: Ints = NOBODY,
+    thrown: Ints = NOBODY,
+    given: Ints = NOBODY,
+    code: Any = None,
 ) -> Made | None:
-    """One release for each user from the coins thrown; None where this path does not cover the mechanism."""
-    return _make(_code(len(beliefs)), mechanism, beliefs, epsilon, distortion, truths, thrown, NOBODY)
+    """One release for each user, drawn from the coins thrown, or the one given; None where this path does not cover it.
 
+    `code` are the compiled functions, where others are to be used than those loaded.
+    """
+    users, n = beliefs.shape
+    code = _code(users) if code is None else code
+    if code is None or not users or n == 1 or usable(epsilon, n) == 0.0:
+        return None
+    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
+    law = _whole(beliefs)
+    if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
 
-def observe(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion, given: Ints) -> Made | None:
-    """The columns of releases that are given."""
-    return _make(_code(len(beliefs)), mechanism, beliefs, epsilon, distortion, NOBODY, NOBODY, given)
+        def some(part: slice) -> None:
+            what = truths[part], thrown[part], given[part]
+            code.optimal(law[part], *labels_and_bounds(epsilon, n), *what, codes[part], columns[part], state[part])
+
+    elif mechanism is CRR:
+        told = crr_weight(epsilon)
+
+        def some(part: slice) -> None:
+            base = np.empty(law[part].shape, np.int64)
+            code.parts(law[part], DENOMINATOR - told, base)
+            code.truth_or_draw(base, told, truths[part], thrown[part], given[part], codes[part], columns[part])
+
+    elif mechanism is RESPONSE:
+        told, each = response_weights(epsilon, n)
+        # ε-LDP, so sound for every belief: one check for all
+        if not told or math.log((told + each) / each) > epsilon - MARGIN - 8 * slack(n):
+            return None
+        base = np.full((1, n), each, np.int64)
+
+        def some(part: slice) -> None:
+            code.truth_or_draw(base, told, truths[part], thrown[part], given[part], codes[part], columns[part])
+
+    else:
+        return None
+    in_parts(users, some)
+    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
 
 
 def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, Floats, Ints, Ints] | None:
@@ -122,51 +159,6 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
     return Account(most, least, further, nearer)
 
 
-def _make(
-    code: Any,
-    mechanism: Mechanism,
-    beliefs: Floats,
-    epsilon: float,
-    distortion: Distortion,
-    truths: Ints,
-    thrown: Ints,
-    given: Ints,
-) -> Made | None:
-    users, n = beliefs.shape
-    if code is None or not users or n == 1 or usable(epsilon, n) == 0.0:
-        return None
-    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
-    law = _whole(beliefs)
-    if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
-
-        def some(part: slice) -> None:
-            what = truths[part], thrown[part], given[part]
-            code.optimal(law[part], *labels_and_bounds(epsilon, n), *what, codes[part], columns[part], state[part])
-
-    elif mechanism is CRR:
-        told = crr_weight(epsilon)
-
-        def some(part: slice) -> None:
-            base = np.empty(law[part].shape, np.int64)
-            code.parts(law[part], DENOMINATOR - told, base)
-            code.truth_or_draw(base, told, truths[part], thrown[part], given[part], codes[part], columns[part])
-
-    elif mechanism is RESPONSE:
-        told, each = response_weights(epsilon, n)
-        # ε-LDP, so sound for every belief: one check for all
-        if not told or math.log((told + each) / each) > epsilon - MARGIN - 8 * slack(n):
-            return None
-        base = np.full((1, n), each, np.int64)
-
-        def some(part: slice) -> None:
-            code.truth_or_draw(base, told, truths[part], thrown[part], given[part], codes[part], columns[part])
-
-    else:
-        return None
-    in_parts(users, some)
-    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
-
-
 @lru_cache(maxsize=256)
 def labels_and_bounds(epsilon: float, n: int) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     """How many labels `optimal` has, the numbers of its closed form, and bounds on lifts and their ratios."""
@@ -193,7 +185,7 @@ def _agrees(code: Any) -> bool:
         beliefs = generator.dirichlet(np.full(n, 0.3), 70)
         truths, thrown = generator.integers(0, n, 70), generator.integers(0, DENOMINATOR, 70)
         for mechanism in (OPTIMAL, CRR, RESPONSE):
-            made = _make(code, mechanism, beliefs, 1.0, costs, truths, thrown, NOBODY)
+            made = release(mechanism, beliefs, 1.0, costs, truths, thrown, code=code)
             kernels = mechanism.kernels(beliefs, 1.0, costs)
             drawn = kernels.pick(truths, thrown)
             codes, columns = kernels.outputs[np.arange(70), drawn], kernels.column(drawn)

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.alphabet import Alphabet
+from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from
 from seqveil.core.errors import DataError, ModelError, UnknownSymbol
 from seqveil.core.states import States, checked_law, checked_order, from_contexts
-from seqveil.core.symbols import Codes, Floats, Symbols, comes_from
 
 _DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 

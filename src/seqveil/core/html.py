@@ -18,7 +18,7 @@ FEW = 12  # rows and columns that a table of symbols shows
 MANY = 60  # rows of a plan
 SHADE = "11, 110, 153"
 CELL = "padding:2px 8px;text-align:right"
-NAME = "padding:2px 8px;text-align:left;font-weight:600"
+NAME = "padding:2px 8px;text-align:left"
 
 Cell = str | tuple[float, str]  # text, or a share in 0..1 that shades the cell and its text
 
@@ -151,7 +151,7 @@ def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]])
     (True, False)
     """
     head = "".join(f'<th scope="col" style="{CELL}">{escape(text)}</th>' for text in headings)
-    body = "".join(f"<tr>{_first(row[0])}{''.join(map(_cell, row[1:]))}</tr>" for row in rows)
+    body = "".join(f"<tr>{_row_name(str(row[0]))}{''.join(map(_cell, row[1:]))}</tr>" for row in rows)
     title = f'<caption style="text-align:left;padding-top:8px;white-space:nowrap">{escape(caption)}</caption>'
     return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -167,8 +167,8 @@ def number(value: float) -> str:
     return f"{value + 0.0:.4g}"
 
 
-def _first(cell: Cell) -> str:
-    return f'<th scope="row" style="{NAME}">{escape(cell if isinstance(cell, str) else cell[1])}</th>'
+def _row_name(text: str, weight: int = 600) -> str:
+    return f'<th scope="row" style="{NAME};font-weight:{weight}">{escape(text)}</th>'
 
 
 def _cell(cell: Cell) -> str:
@@ -180,12 +180,9 @@ def _cell(cell: Cell) -> str:
 
 
 def _facts(title: str, pairs: Sequence[tuple[str, str]]) -> str:
-    rows = "".join(f'{_line_of(name)}<td style="padding:2px 8px">{escape(text)}</td></tr>' for name, text in pairs)
+    cells = [f'{_row_name(name, 400)}<td style="padding:2px 8px">{escape(text)}</td>' for name, text in pairs]
+    rows = "".join(f"<tr>{cell}</tr>" for cell in cells)
     return f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
-
-
-def _line_of(name: str) -> str:
-    return f'<tr><th scope="row" style="{NAME};font-weight:400">{escape(name)}</th>'
 
 
 def _bar(share: float, said: str) -> str:

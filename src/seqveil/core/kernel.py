@@ -19,8 +19,8 @@ from seqveil.core.coins import BITS, Coins
 from seqveil.core.errors import GuaranteeError, InputError
 
 if TYPE_CHECKING:
+    from seqveil.core.alphabet import Symbols
     from seqveil.core.distortion import Distortion
-    from seqveil.core.symbols import Symbols
 
 DENOMINATOR = 1 << BITS
 DROP = 1e-10  # outputs a solver leaves with less probability than this are its residue, not a choice

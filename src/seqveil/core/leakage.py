@@ -10,24 +10,15 @@ of the ε_k, often well below. Each step costs O(transitions), whatever the leng
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 
-
-class Chain(Protocol):
-    """What the account needs of a model."""
-
-    @property
-    def initial(self) -> Floats: ...
-    @property
-    def newest(self) -> Ints: ...
-    @property
-    def full_support(self) -> bool: ...
-    def spread(self, values: Floats, largest: bool) -> Floats: ...
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
 
 
 def log_lifts(column: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
@@ -69,7 +60,16 @@ def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
     [0.693, 0.0]
     """
     least, most = between(low, high, marginal, terms)
-    return np.where(marginal > 0, np.maximum(most, -least), np.inf) + 0.0
+    return np.where(marginal > 0, larger_side(most, least), np.inf)
+
+
+def larger_side(most: Floats | float, least: Floats | float) -> Floats:
+    """The larger of the two sides, log largest and minus log least lift: what a batch costs, and what a stream leaked.
+
+    >>> larger_side(0.5, -0.75).item()
+    0.75
+    """
+    return np.maximum(most, np.negative(least)) + 0.0  # no -0
 
 
 def _rounded(column: Ints, marginal: Floats, terms: int, silent: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -93,14 +93,14 @@ class Account:
     ahead_least: Floats
 
     @classmethod
-    def start(cls, chain: Chain, users: int) -> Account:
+    def start(cls, chain: MarkovModel, users: int) -> Account:
         most, least = np.zeros(users), np.zeros(users)
         if chain.full_support:
             return cls(most, least, np.zeros((users, 1)), np.zeros((users, 1)))
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
 
-    def charge(self, chain: Chain, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
+    def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 
         `possible` (B, n) are the symbols that the model allows there (`filtering.possible`).
@@ -128,7 +128,7 @@ class Account:
             np.where(told_all[:, None], self.ahead_least, ahead_least),
         )
 
-    def skip(self, chain: Chain) -> Account:
+    def skip(self, chain: MarkovModel) -> Account:
         """The account after a symbol of which nothing was told: sequences go on, and nothing is charged."""
         if self.ahead_most.shape[1] == 1:
             return self
@@ -166,7 +166,7 @@ class Account:
     @property
     def worst(self) -> Floats:
         """SIL of what was released: the larger side, one number a user."""
-        return np.maximum(self.most, -self.least) + 0.0  # no -0
+        return larger_side(self.most, self.least)
 
     def take(self, users: NDArray[np.intp] | slice) -> Account:
         return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])

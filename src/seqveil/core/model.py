@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core import html
-from seqveil.core.alphabet import Alphabet, from_json
+from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, from_json
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.fitting import RunCounts, read_streams
 from seqveil.core.states import States, from_arrays, validate
-from seqveil.core.symbols import Codes, Floats, Symbols
 
 _FORMAT = "seqveil-model"
 _VERSION = 1

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil.core.alphabet import Codes, Floats
 from seqveil.core.errors import ModelError
-from seqveil.core.symbols import Codes, Floats
 
 ROW_TOLERANCE = 1e-6
 _LARGEST_CODE = 2**62

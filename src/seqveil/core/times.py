@@ -81,8 +81,8 @@ def check_clock(times: Floats) -> None:
     ahead = times > clock.time() + DAY
     if ahead.any():
         place = int(ahead.argmax())
-        raise _at(
-            place, f"event {place}: expected a time at most a day ahead of this machine's clock; set the sender's"
+        raise InputError(
+            f"event {place}: expected a time at most a day ahead of this machine's clock; set the sender's", place
         )
 
 
@@ -111,10 +111,4 @@ def _number(place: int, given: object) -> float:
 
 
 def _refused(place: int) -> InputError:
-    return _at(place, f"event {place}: {_EXPECTED}; check its unit")
-
-
-def _at(place: int, message: str) -> InputError:
-    error = InputError(message)
-    vars(error)["position"] = place
-    return error
+    return InputError(f"event {place}: {_EXPECTED}; check its unit", place)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
-from seqveil.core.symbols import Codes, OnUnknown, Symbols
 from seqveil.core.times import Time
 from seqveil.release.stream import budget_spent
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken

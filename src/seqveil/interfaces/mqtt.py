@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import BudgetSpent, DataError, InputError
-from seqveil.core.symbols import OnUnknown
 from seqveil.core.times import check_clock, seconds
 from seqveil.interfaces.broker import (
     Arrived,

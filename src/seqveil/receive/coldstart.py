@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import mechanisms
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import coins, known_as
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import symbols_of
-from seqveil.core.symbols import Symbols
 from seqveil.receive.follow import turns
 from seqveil.receive.learn import Chain, Evidence, Learned, learn
 from seqveil.receive.learn.learner import LARGEST

@@ -21,8 +21,8 @@ from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, outward, slack
 from seqveil.core.leakage import Account
-from seqveil.core.mechanisms._boxes import forward
-from seqveil.core.mechanisms.tree import TreeRelease
+from seqveil.core.mechanisms.boxes import forward
+from seqveil.core.mechanisms.trees import TreeRelease
 from seqveil.core.model import MarkovModel
 from seqveil.receive.audit import within
 from seqveil.receive.follow import charged, numbered, turns

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import Layout
 from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.layout import Layout
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import Symbols
 from seqveil.receive.follow import Followed, charged
 from seqveil.receive.learn import Evidence, Learned
 from seqveil.receive.learn.evidence import Log

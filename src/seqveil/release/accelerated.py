@@ -18,7 +18,7 @@ from seqveil.core.errors import GuaranteeError, InputError, SeqveilError
 from seqveil.core.fast import labels_and_bounds
 from seqveil.core.kernel import DENOMINATOR, DROP, EVEN, UNIT, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
-from seqveil.core.mechanisms.optimal import MECHANISM as OPTIMAL
+from seqveil.core.mechanisms import optimal as OPTIMAL
 from seqveil.release.stream import REFUSED, Setting, gate
 
 if TYPE_CHECKING:

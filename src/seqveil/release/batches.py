@@ -15,6 +15,7 @@ from seqveil.core import filtering, mechanisms
 from seqveil.core.coins import Coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.release.accounting import GONE
 from seqveil.release.stream import UNKNOWN, Setting, State, allowance, budget_spent, drawn, moment, raw_codes
@@ -145,7 +146,7 @@ def _advance(
     most, least = np.array([sent.most]), np.array([sent.least])
     window = state.window
     if setting.budget.span is not None:
-        cost = most - least if blurred else np.maximum(most, -least)
+        cost = most - least if blurred else larger_side(most, least)
         window = window.push(now, cost, setting.budget.span)
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from seqveil.core.coins import Coins, KeyedCoins, User, rows
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import extremes
+from seqveil.core.leakage import extremes, larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.release import batches, stream
 from seqveil.release.live import Live, Slots
@@ -242,7 +242,7 @@ class Call:
         made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, told.epsilon
         if sent is not None and made.sent is not None:
             made.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
-            made.leakages[k] = max(sent.most, -sent.least)
+            made.leakages[k] = larger_side(sent.most, sent.least)
             if self.watch is not None:
                 self.watch(told.before, sent, told.epsilon)
 

@@ -11,6 +11,7 @@ import numpy as np
 from seqveil.core.coins import User
 from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
 from seqveil.release.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Standings:
 
     @property
     def leakage(self) -> Floats:
-        return np.maximum(self.most, -self.least)
+        return larger_side(self.most, self.least)
 
     def __len__(self) -> int:
         return len(self.users)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from seqveil.core import fast, filtering, mechanisms
 from seqveil.core import times as clock
+from seqveil.core.alphabet import UNKNOWN as UNKNOWN
+from seqveil.core.alphabet import WITHHELD as WITHHELD
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.guarding.tables import Table
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import UNKNOWN as UNKNOWN
-from seqveil.core.symbols import WITHHELD as WITHHELD
 from seqveil.release import accounting, guarded
 from seqveil.release.accounting import GONE
 from seqveil.release.setting import Setting as Setting
@@ -217,8 +217,7 @@ class _Thrown:
         return _Thrown(self.codes[part], self.coins[part])
 
     def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
-        mechanism = mechanisms.get(setting.mechanism)
-        return fast.release(mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
+        return fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
 
     def pick(self, built: Kernels) -> Ints:
         return built.pick(self.codes, self.coins)
@@ -247,7 +246,7 @@ class _Given:
     some = of
 
     def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
-        made = fast.observe(mechanisms.get(setting.mechanism), beliefs, epsilon, setting.distortion, self.codes)
+        made = fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, given=self.codes)
         return None if made is not None and made.impossible else made
 
     def pick(self, built: Kernels) -> Ints:

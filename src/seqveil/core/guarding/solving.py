@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.guarding import program
@@ -39,7 +40,6 @@ from seqveil.core.guarding.pools import NEGLIGIBLE, pooled
 from seqveil.core.guarding.tables import WRITABLE, Draft, Table, constant
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.symbols import WITHHELD
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them

@@ -1,43 +1,141 @@
-"""The registry of mechanisms, and the table a reader chooses from (`seqveil mechanisms`)."""
+"""The mechanisms, and the table a reader chooses from (`seqveil mechanisms`).
+
+Each module holds how some of them release; here stands what each promises. Those that release batches take one symbol
+as a batch of one.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from functools import cache, partial
 from importlib.metadata import entry_points
+
+import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import auto as _auto
-from seqveil.core.mechanisms import balanced as _balanced
-from seqveil.core.mechanisms import batch_descent as _batch_descent
-from seqveil.core.mechanisms import batch_lp as _batch_lp
-from seqveil.core.mechanisms import crr as _crr
-from seqveil.core.mechanisms import crr_repaired as _crr_repaired
-from seqveil.core.mechanisms import guarded as _guarded
-from seqveil.core.mechanisms import optimal as _optimal
-from seqveil.core.mechanisms import randomized_response as _randomized_response
-from seqveil.core.mechanisms import tree as _tree
-from seqveil.core.mechanisms import tree_refined as _tree_refined
-from seqveil.core.mechanisms._base import LARGEST, Mechanism, check_epsilon, constant
-from seqveil.core.mechanisms._batch import Batch, BatchMechanism, Sent
+from seqveil.core.mechanisms import batch_programs, leaves, optimum, responses, trees
+from seqveil.core.mechanisms.base import LARGEST, Batch, BatchMechanism, Mechanism, Rule, Sent, check_epsilon, constant
 
-optimal = _optimal.MECHANISM
-balanced = _balanced.MECHANISM
-crr_repaired = _crr_repaired.MECHANISM
-randomized_response = _randomized_response.MECHANISM
-crr = _crr.MECHANISM
-guarded = _guarded.MECHANISM
-auto = _auto.MECHANISM
-tree = _tree.TREE
-tree_refined = _tree_refined.MECHANISM
-tree_ldp = _tree.TREE_LDP
-batch_lp = _batch_lp.MECHANISM
-batch_descent = _batch_descent.MECHANISM
+_TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
+_sound = partial(Mechanism, guarantee="ε-SIP, both sides", trusts=_TRUSTS, sound=True, ldp=2.0)
+_sound_batches = partial(BatchMechanism, guarantee="ε-SIP, both sides, per batch", trusts=_TRUSTS, sound=True, ldp=2.0)
+
+optimal = _sound(
+    name="optimal",
+    summary="least expected distortion of all sound kernels",
+    cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
+    reference="docs/theory.md, section 5",
+    build=optimum.optimal,
+)
+balanced = _sound(
+    name="balanced",
+    summary="true cell of a partition into cells of mass ≥ 1/(1+e^ε)",
+    cost="O(n log n), no LP",
+    reference="docs/theory.md, section 5",
+    build=responses.balanced,
+)
+crr_repaired = _sound(
+    name="crr_repaired",
+    summary="the closed form, mixed with its marginal until it is sound",
+    cost="O(n)",
+    reference="docs/theory.md, section 4",
+    build=responses.crr_repaired,
+)
+randomized_response = Mechanism(
+    name="randomized_response",
+    summary="k-ary randomised response",
+    guarantee="ε-LDP, hence ε-SIP for every model",
+    trusts="nothing",
+    cost="O(n)",
+    reference="Kairouz et al. 2016",
+    sound=True,
+    ldp=1.0,
+    build=responses.randomized_response,
+)
+crr = Mechanism(
+    name="crr",
+    summary="the paper's closed form, as published",
+    guarantee="lifts ≥ e^-ε only; upper side fails where β(y) < 1/(1+e^ε)",
+    trusts="model",
+    cost="O(n)",
+    reference="paper, Algorithm 1",
+    sound=False,
+    ldp=math.inf,
+    build=responses.crr,
+)
+guarded = Mechanism(
+    name="guarded",
+    summary="the least error that keeps declared secrets",
+    guarantee="the odds of every declared secret move by at most e^ε in total; nothing else without an ε of its own",
+    trusts="the model",
+    cost="O(n log n) for one secret and wrong symbols, else a linear program",
+    reference="docs/secrets.md",
+    sound=True,
+    ldp=2.0,
+    build=responses.guarded,
+)
+auto = _sound_batches(
+    name="auto",
+    summary="the best of batch_lp, tree_refined and tree that runs at this size",
+    cost="that of its choice",
+    reference="docs/theory.md, sections 13 to 17",
+    rule=lambda batch: choose(batch)[0].rule(batch),
+    largest=trees.LARGEST_BATCH,
+)
+tree = _sound_batches(
+    name="tree",
+    summary="true cell of the batch in a public tree, no cell below 1/(1+e^ε)",
+    cost="O(ε·w·transitions), whatever n^w is",
+    reference="docs/theory.md, section 13",
+    rule=trees.tree,
+    largest=trees.LARGEST_BATCH,
+)
+tree_refined = _sound_batches(
+    name="tree_refined",
+    summary="a linear program over boxes of batches; the tree where that is cheaper",
+    cost=f"an LP over {leaves.FEWEST} to {leaves.MOST} boxes, seconds at ε = 5; the tree alone beyond ε = 5.5",
+    reference="docs/theory.md, section 16",
+    rule=leaves.tree_refined,
+    largest=trees.LARGEST_BATCH,
+)
+tree_ldp = BatchMechanism(
+    name="tree_ldp",
+    summary="true cell of the batch in a public tree, told less often",
+    guarantee="ε-LDP per batch",
+    trusts="nothing; the model only helps utility",
+    cost="O(ε·w·transitions), whatever n^w is",
+    reference="docs/theory.md, section 14",
+    sound=True,
+    ldp=1.0,
+    rule=trees.tree_ldp,
+    largest=trees.LARGEST_BATCH,
+)
+batch_lp = _sound_batches(
+    name="batch_lp",
+    summary="least expected distortion of all sound kernels over whole batches",
+    cost=f"an LP over the batches that can occur, at most {batch_programs.LARGEST}",
+    reference="docs/theory.md, sections 5 and 17",
+    rule=batch_programs.batch_lp,
+)
+batch_descent = BatchMechanism(
+    name="batch_descent",
+    summary="the paper's Algorithm 2 in our reading: small moves of probability until each breaks the bound",
+    guarantee="none beforehand; true leakage reported",
+    trusts="model",
+    cost=f"O(N³/step) for N ≤ {batch_programs.LARGEST_DESCENT} possible batches",
+    reference="the paper's Algorithm 2; docs/theory.md, section 17",
+    sound=False,
+    ldp=math.inf,
+    rule=batch_programs.batch_descent,
+)
 
 _ONE_BY_ONE = {m.name: m for m in (optimal, balanced, crr_repaired, randomized_response, crr)}
 _BATCHED = {m.name: m for m in (auto, tree, tree_refined, tree_ldp, batch_lp, batch_descent)}
 _FOR_SECRETS = {guarded.name: guarded}
 
+EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
+REFINED = 40.0  # cells up to which a program over leaves takes some tenths of a second
 PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
 
 
@@ -101,17 +199,6 @@ def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechan
     raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
 
 
-def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
-    """What `auto` takes for single symbols: the exact optimum where it is quick, else the tree over the alphabet.
-
-    >>> from seqveil.core.distortion import absolute, hamming
-    >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
-    ('optimal', 'tree')
-    """
-    quick = _optimal.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= _optimal.QUICK
-    return "optimal" if quick else "tree"
-
-
 def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
     """A mechanism that releases one symbol at a time."""
     found = find(mechanism)
@@ -128,11 +215,57 @@ def get_batched(mechanism: str | Mechanism | BatchMechanism) -> BatchMechanism:
     raise InputError(f'"{found.name}" releases one symbol at a time; for batches use one of {", ".join(batched())}')
 
 
+def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
+    """What `auto` takes for single symbols: the exact optimum where it is quick, else the tree over the alphabet.
+
+    >>> from seqveil.core.distortion import absolute, hamming
+    >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
+    ('optimal', 'tree')
+    """
+    quick = optimum.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= optimum.QUICK
+    return "optimal" if quick else "tree"
+
+
+def choose(batch: Batch) -> tuple[BatchMechanism, str]:
+    """What `auto` takes for this batch and why: from public things only, so the choice leaks nothing.
+
+    `batch_lp` is the exact optimum and is taken wherever its support is small enough to write out. Else `tree_refined`,
+    which itself keeps the cheaper of program and lazy tree by exact expected cost, while the cells are few; else
+    `tree`.
+
+    *Guarantee*: that of its choice, which is ε-SIP per batch on both sides.
+    """
+    walks = _walks(batch)
+    if walks <= EXACT and batch.epsilon <= batch_lp.largest:
+        return batch_lp, f"{walks} possible batches, so the exact optimum can be had"
+    cells = 1.0 + math.exp(batch.epsilon)
+    if cells <= REFINED:
+        return tree_refined, f"more than {EXACT} possible batches but at most {cells:.0f} cells to tell apart"
+    if walks <= EXACT:
+        return tree, f"ε above {batch_lp.largest:g}, which is more than the exact program takes"
+    return tree, f"more than {EXACT} possible batches and up to {cells:.0f} cells to tell apart"
+
+
+def _walks(batch: Batch) -> int:
+    """How many walks a batch may be (no fewer than the possible batches), counted until they pass EXACT."""
+    model, reached = batch.model, (batch.states > 0).astype(np.float64)
+    step = None
+    for _ in range(batch.length - 1):
+        if reached.sum() > EXACT:
+            break
+        step = model.chain.T.astype(bool).astype(np.float64) if step is None else step
+        jumps = float(reached[model.backoff > 0].sum())
+        reached = step @ reached
+        reached[model.base_state[model.base > 0]] += jumps
+    return int(min(reached.sum(), EXACT + 1))
+
+
 __all__ = [
     "LARGEST",
     "Batch",
     "BatchMechanism",
     "Mechanism",
+    "Rule",
     "Sent",
     "auto",
     "balanced",
@@ -140,6 +273,7 @@ __all__ = [
     "batch_lp",
     "batched",
     "check_epsilon",
+    "choose",
     "constant",
     "crr",
     "crr_repaired",

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil.core.alphabet import Codes
 from seqveil.core.errors import InputError
-from seqveil.core.symbols import Codes
 
 LARGEST = 64  # states
 _LARGEST_BEFORE = 4096  # states of a product before it is minimised

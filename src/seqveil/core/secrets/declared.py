@@ -18,13 +18,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from seqveil.core.alphabet import _plain
+from seqveil.core.alphabet import Codes, Symbols, _plain
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import automaton, expression, wording
 from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.naming import code_of_text, codes_of, codes_within
-from seqveil.core.symbols import Codes, Symbols
 
 Sides = Literal["both", "up"]
 Window = int | str | None

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from seqveil.core.alphabet import Codes, Symbols
 from seqveil.core.errors import InputError, UnknownSymbol
-from seqveil.core.symbols import Codes, Symbols
 
 
 def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
@@ -25,7 +26,6 @@ from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, 
 from seqveil.core.mechanisms import Mechanism, randomized_response
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
-from seqveil.core.symbols import Symbols
 from seqveil.release.setting import Setting
 from seqveil.release.stream import State, step
 

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from seqveil.core.coins import Coins
 from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms._base import check_epsilon
+from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import MarkovModel
 from seqveil.evaluate.rivals.noise import discrete_laplace
 from seqveil.evaluate.rivals.temporal import stationary

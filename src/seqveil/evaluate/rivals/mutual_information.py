@@ -9,7 +9,7 @@ import numpy as np
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
-from seqveil.core.mechanisms._base import Mechanism
+from seqveil.core.mechanisms import Mechanism
 
 MOST = 300  # symbols for a distortion other than Hamming
 WIDEST = 1024  # symbols that are told, for Hamming

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.kernel import Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms._base import Mechanism, ldp_weights, respond, stack
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
+from seqveil.core.mechanisms.base import Mechanism, stack
+from seqveil.core.mechanisms.program import minimise
 
 MOST = 300  # symbols of the linear program: some seconds a release
-TOLERANCE = 1e-10  # of the solver, relative to the spread of the costs
 FAINT = 1e-9  # a share l_y the solver leaves below this is its residue
 
 
@@ -130,10 +129,9 @@ def _cheapest(costs: Floats, share: Floats, gain: float) -> Floats:
 
 def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
     """The optimal m of the program above; its variables are R, row by row, then m."""
-    import highspy
     from scipy import sparse
 
-    n, infinity = len(belief), highspy.kHighsInf
+    n = len(belief)
     each, all_columns = sparse.eye_array(n), np.ones((1, n))
     matrix = sparse.block_array(
         [
@@ -142,28 +140,10 @@ def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floa
         ],
         format="csc",
     )
-    linear = highspy.HighsLp()
-    linear.num_row_, linear.num_col_ = matrix.shape
-    linear.col_cost_ = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
-    linear.col_lower_, linear.col_upper_ = np.zeros(n * n + n), np.full(n * n + n, infinity)
-    linear.row_lower_ = np.concatenate((np.full(n * n, -infinity), np.ones(n)))
-    linear.row_upper_ = np.concatenate((np.zeros(n * n), np.ones(n)))
-    linear.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    linear.a_matrix_.start_, linear.a_matrix_.index_ = matrix.indptr, matrix.indices
-    linear.a_matrix_.value_ = matrix.data
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.silent()
-    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-        solver.setOptionValue(tolerance, TOLERANCE)
-    solver.setOptionValue("small_matrix_value", 1e-12)
-    solver.passModel(linear)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise GuaranteeError(
-            f"the linear program over {n} symbols was not solved ({solver.getModelStatus().name}); "
-            'use mechanism="randomized_response", which needs no solver'
-        )
-    return np.maximum(np.array(solver.getSolution().col_value)[n * n :], 0.0)
+    cost = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
+    lower = np.concatenate((np.full(n * n, -np.inf), np.ones(n)))
+    found, _ = minimise(cost, matrix, lower, np.concatenate((np.zeros(n * n), np.ones(n))))
+    return found[n * n :]
 
 
 def _full(table: Floats, epsilon: float) -> Kernels:
@@ -171,6 +151,38 @@ def _full(table: Floats, epsilon: float) -> Kernels:
     used = np.flatnonzero(table.max(0) > 0)
     weights = ldp_weights(table[:, used], epsilon)[None]
     return Kernels(n, used[None], np.zeros((1, used.size), np.int64), weights)
+
+
+def respond(wanted: Ints, gain: float, outputs: Ints, told_as: Ints) -> Kernels:
+    """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one told.
+
+    wanted: (B,) how many of `outputs` (B, K) each user has; told_as: (B, n) which of them a symbol is told as. The base
+    is rounded up, so that no weight passes (1 + gain) · l; where that leaves nothing to tell, the first output is all.
+    """
+    users, n = told_as.shape
+    each = np.ceil(DENOMINATOR / (gain + wanted)).astype(np.int64)
+    silent = wanted * each >= DENOMINATOR
+    wanted, each = np.where(silent, 1, wanted), np.where(silent, DENOMINATOR // 2, each)
+    base = np.where(np.arange(outputs.shape[1]) < wanted[:, None], each[:, None], 0)
+    told = np.broadcast_to((DENOMINATOR - wanted * each)[:, None, None], (users, n, 1))
+    return Kernels(n, outputs, base, told, np.where(silent[:, None], 0, told_as)[:, :, None])
+
+
+def ldp_weights(table: Floats, epsilon: float) -> Ints:
+    """Integers of a table that is LDP at usable(ε), for which they stay within ε; columns too thin are merged away.
+
+    A weight of w units rounds by one part in w. Columns whose least weight could not bear that are added to the
+    column before (the first: after), which is post-processing, and are left without weight.
+    """
+    aim = 1e-11 + 4.0 * math.exp(2 * epsilon) / DENOMINATOR
+    thin = table.min(0) < 2.0 / (DENOMINATOR * aim)
+    kept = np.flatnonzero(~thin)
+    if thin.any():
+        heir = kept[np.maximum(np.searchsorted(kept, np.arange(thin.size), side="right") - 1, 0)]
+        merged = np.zeros_like(table)
+        np.add.at(merged.T, heir, table.T)
+        table = merged
+    return to_weights(table / table.sum(1, keepdims=True))
 
 
 MECHANISM = Mechanism(

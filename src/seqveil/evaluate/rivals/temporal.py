@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms._base import Build, Mechanism, constant
-from seqveil.core.mechanisms.randomized_response import build as over_all_symbols
+from seqveil.core.mechanisms.base import Build, Mechanism, constant
+from seqveil.core.mechanisms.responses import randomized_response as over_all_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

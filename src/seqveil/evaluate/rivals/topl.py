@@ -23,7 +23,8 @@ from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, usable
-from seqveil.core.mechanisms._base import Mechanism, ldp_weights
+from seqveil.core.mechanisms import Mechanism
+from seqveil.evaluate.rivals.optimal_ldp import ldp_weights
 
 MOST = 2048  # symbols; a table has a row and a column for each
 CELLS = MOST * MOST  # symbols × rounding cells

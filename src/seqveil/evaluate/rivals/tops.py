@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from seqveil.core.coins import BITS, Coins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms._base import check_epsilon
+from seqveil.core.mechanisms import check_epsilon
 from seqveil.evaluate.rivals.noise import discrete_laplace
 
 FANOUT = 16

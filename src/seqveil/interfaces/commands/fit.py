@@ -14,7 +14,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.core.symbols import Symbols
+    from seqveil.core.alphabet import Symbols
     from seqveil.interfaces.flow import Fitted
 
 

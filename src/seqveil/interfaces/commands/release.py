@@ -13,7 +13,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.core.symbols import Symbols
+    from seqveil.core.alphabet import Symbols
     from seqveil.interfaces.flow import Released
     from seqveil.receive.coldstart import ColdStart
     from seqveil.release.stream import Setting

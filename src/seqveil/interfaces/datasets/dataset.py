@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil.core.alphabet import Codes, Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.symbols import Codes, Symbols
 
 if TYPE_CHECKING:
     import polars as pl

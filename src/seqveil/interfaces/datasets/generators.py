@@ -7,11 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Codes, Floats, Grid
 from seqveil.core.distortion import absolute, euclidean, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import Codes, Floats
 from seqveil.interfaces.datasets.dataset import Content, rectangle
 
 KINDS = ("clicks", "items", "sets", "gaze", "heart_rate", "power", "places")

@@ -16,8 +16,7 @@ from seqveil.core import filtering
 from seqveil.core.coins import Coins
 from seqveil.core.errors import BudgetSpent, SeqveilError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import Batch, Sent
-from seqveil.core.mechanisms.auto import choose
+from seqveil.core.mechanisms import Batch, Sent, choose
 from seqveil.interfaces.files import Chunk
 from seqveil.interfaces.flow.meta import BATCH, EVENT, PATH, SAME_PATH
 from seqveil.interfaces.flow.rows import Rows

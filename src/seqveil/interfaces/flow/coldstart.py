@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import known_as
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.symbols import Symbols
 from seqveil.interfaces.files import Chunk, Columns, Writer, read
 from seqveil.interfaces.flow import meta as side
 from seqveil.interfaces.flow.decode import Decoded, _Sheet, groups

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.layout import Layout
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import Columns, Writer
 from seqveil.interfaces.flow.meta import CONFIDENCE

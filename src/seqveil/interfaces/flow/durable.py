@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqveil.core.alphabet import OnUnknown, Symbols
 from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns, read
 from seqveil.interfaces.files.reading import format_of
 from seqveil.interfaces.flow import meta as side

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, OnUnknown, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode, value_type_of
 

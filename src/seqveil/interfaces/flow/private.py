@@ -7,11 +7,10 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns
 from seqveil.interfaces.flow.fit import MOST_SYMBOLS, Fitted, cells
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, encode, value_type_of

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from seqveil.core.alphabet import OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError
-from seqveil.core.symbols import OnUnknown, Symbols
 from seqveil.interfaces.files import Chunk, Columns, Writer
 from seqveil.interfaces.flow import batched
 from seqveil.interfaces.flow import meta as side

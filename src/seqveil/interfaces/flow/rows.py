@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import times as clock
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.symbols import Symbols
 from seqveil.interfaces.files import Chunk, Columns, OrderCheck, read, sorted_chunks
 from seqveil.interfaces.files.order import order_key
 from seqveil.release.stream import Setting, check_times

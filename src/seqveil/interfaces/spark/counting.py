@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.alphabet import Alphabet, Grid
+from seqveil.core.alphabet import Alphabet, Codes, Grid, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.states import checked_order
-from seqveil.core.symbols import Codes, Symbols
 from seqveil.interfaces.flow.fit import MOST_SYMBOLS
 from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.frames import Columns

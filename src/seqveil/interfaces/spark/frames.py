@@ -9,10 +9,9 @@ from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.alphabet import Alphabet, Grid
+from seqveil.core.alphabet import Alphabet, Grid, OnUnknown
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.symbols import OnUnknown
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.bucket import refuse_error
 from seqveil.interfaces.spark.conf import needs_spark

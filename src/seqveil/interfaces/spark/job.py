@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
 from seqveil.core.coins import KEY_BYTES, KeyedCoins, User, key_file
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.symbols import Symbols
 from seqveil.core.times import seconds
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, KeptUsers, bucket

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.symbols import Symbols
 from seqveil.interfaces.flow.rows import value_type_of
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.guard import told

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
-from seqveil.core.symbols import Symbols
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.job import SEQ, USER, whole_users
 from seqveil.receive import versions

@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.symbols import Symbols
 from seqveil.interfaces import datasets
 from seqveil.interfaces.files import Columns, read
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.alphabet import Bins, Grid
+from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.states import States
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
 from seqveil.receive.learn.expected import Chain, Statistics, Walk, check, expect, law
 

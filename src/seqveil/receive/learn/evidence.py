@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil.core.bulk import Layout
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
-from seqveil.core.layout import Layout
 from seqveil.receive.follow import Followed, turns
 from seqveil.release import stream
 from seqveil.release.accounting import GONE

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
 
 BLOCK = 1 << 20  # numbers of one block's forward laws

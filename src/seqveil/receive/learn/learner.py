@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel, symbols_of
-from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.em import climb, family, maximise
 from seqveil.receive.learn.evidence import Evidence
 from seqveil.receive.learn.expected import Chain, Statistics, expect, likelihoods

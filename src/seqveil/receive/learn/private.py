@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import BITS, Coins, coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import read_streams
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States, validate
-from seqveil.core.symbols import Symbols
 from seqveil.receive.follow import numbered
 
 CONTRIBUTION = 20  # transitions of a user that count, unless told otherwise

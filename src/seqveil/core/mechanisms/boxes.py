@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.model import MarkovModel
 
 if TYPE_CHECKING:
-    from seqveil.core.mechanisms._samples import Sample
+    from seqveil.core.mechanisms.samples import Sample
 
 Box = dict[int, Floats]
 """Weights φ_t (n,) by position; a position that is missing has weight one everywhere."""
@@ -29,7 +30,6 @@ Box = dict[int, Floats]
 MOST = 0.1  # share of the states up to which a window is worth opening
 SPARSE = 0.2  # a vector with fewer entries than this takes only its own rows of the chain
 WHOLE = 20_000  # a chain with fewer states and transitions than this a position is never cut
-THIN, TAIL = 32, 8  # entries of a row that sampling looks at, and how many of them stand for all the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,23 +61,27 @@ class Split:
 
 
 def forward(model: MarkovModel, states: Floats, length: int, box: Box) -> Floats:
-    """α_t of the box for every position over the whole chain: (w, S)."""
-    out = np.empty((length, model.size))
+    """α_t of the box for every position over the whole chain: (w, S), or (w, M, S) for M boxes with weights (M, n)."""
+    out = _room(model, length, box)
     for position in range(length):
-        weights = model.advance(out[position - 1]) if position else states
-        out[position] = weights * box[position][model.newest] if position in box else weights
+        law = model.advance(out[position - 1]) if position else states
+        out[position] = law * box[position].take(model.newest, -1) if position in box else law
     return out
 
 
 def backward(model: MarkovModel, later: Floats, length: int, box: Box) -> Floats:
-    """b_t of the box for every position over the whole chain, from `later` at the last one: (w, S)."""
-    out = np.empty((length, model.size))
+    """b_t of the box for every position over the whole chain, from `later` at the last one: as `forward`."""
+    out = _room(model, length, box)
     out[-1] = later
     for position in range(length - 1, 0, -1):
-        value = out[position] * box[position][model.newest] if position in box else out[position]
-        restart = (model.base * value[model.base_state]).sum()
-        out[position - 1] = np.asarray(model.chain @ value) + model.backoff * restart
+        value = out[position] * box[position].take(model.newest, -1) if position in box else out[position]
+        out[position - 1] = filtering.pull(model, np.atleast_2d(value))
     return out
+
+
+def _room(model: MarkovModel, length: int, box: Box) -> Floats:
+    boxes = next((weights.shape[:-1] for weights in box.values()), ())
+    return np.empty((length, *boxes, model.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,11 +181,6 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
 
 
 @lru_cache(maxsize=4)
-def _thin(model: MarkovModel) -> tuple[Ints, Floats]:
-    return thinned(model.chain)
-
-
-@lru_cache(maxsize=4)
 def _by_target(model: MarkovModel) -> Any:
     return model.chain.T.tocsr()
 
@@ -258,62 +257,3 @@ class Node:
         if self.batches is not None:  # the part of the sample on that side serves the child too
             node.batches = self.batches.part(np.flatnonzero(share[self.batches.codes[:, place]] >= 0.5))
         return node
-
-    def sample(self, generator: np.random.Generator, count: int) -> Ints:
-        """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
-        window, model = self.window, self.window.model
-        out = np.empty((count, window.length), np.int64)
-        running = np.cumsum(self.law(0))
-        aim = (np.arange(count) + generator.random(count)) / count * running[-1]
-        states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
-        out[:, 0] = model.newest[states]
-        for position in range(1, window.length):
-            value = window.everywhere(position, self.weights[position] * self.backward(position))
-            states = _step(model, states, value, generator.random(count))
-            out[:, position] = model.newest[states]
-        return out
-
-
-def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:
-    """One step of sampled batches, towards states in proportion to (thinned) transition × value."""
-    targets, chances = _thin(model)
-    target = targets[states]
-    running = np.cumsum(chances[states] * value[target], axis=1)
-    inside, base = running[:, -1], model.base * value[model.base_state]
-    restart = model.backoff[states] * float(base.sum())
-    aim = coins * (inside + restart)
-    place = np.minimum((running <= aim[:, None]).sum(1), target.shape[1] - 1)
-    following = target[np.arange(len(target)), place].astype(np.int64)
-    anew = np.flatnonzero((aim >= inside) & (restart > 0))
-    if anew.size:
-        running, share = np.cumsum(base), (aim[anew] - inside[anew]) / restart[anew]
-        symbol = np.minimum(np.searchsorted(running, share * running[-1], side="right"), len(base) - 1)
-        following[anew] = model.base_state[symbol]
-    return following
-
-
-def thinned(chain: Any) -> tuple[Ints, Floats]:
-    """Each row of a chain by at most `THIN` of its entries, (S, THIN) targets and weights: for sampling only.
-
-    The likeliest entries stay as they are. Of the others a few stand for all: evenly spaced ones, each with an equal
-    share of what they weigh together.
-    """
-    size, count = chain.shape[0], np.diff(chain.indptr)
-    width = int(min(THIN, count.max(initial=1)))
-    row = np.repeat(np.arange(size), count)
-    order = np.lexsort((-chain.data, row))
-    target, weight = chain.indices[order], chain.data[order]
-    rank = np.arange(len(row)) - np.repeat(chain.indptr[:-1], count)
-    head = width - np.where(count > width, TAIL, 0)
-    likely = rank < head[row]
-    targets, weights = np.zeros((size, width), np.int32), np.zeros((size, width))
-    targets[row[likely], rank[likely]], weights[row[likely], rank[likely]] = target[likely], weight[likely]
-    long = np.flatnonzero(count > width)
-    if long.size:
-        running = np.concatenate(([0.0], np.cumsum(np.where(likely, 0.0, weight))))
-        low, high = running[chain.indptr[long]], running[chain.indptr[long + 1]]
-        aim = low[:, None] + (high - low)[:, None] * ((np.arange(TAIL) + 0.5) / TAIL)
-        place = np.searchsorted(running, aim, side="left") - 1
-        targets[long, width - TAIL :] = target[np.clip(place, 0, len(target) - 1)]
-        weights[long, width - TAIL :] = ((high - low) / TAIL)[:, None]
-    return targets, weights

@@ -1,9 +1,15 @@
-"""X^w cut into few boxes, most where it pays most: the rows of a program over cells."""
+"""A linear program on boxes of batches: nearly the exact optimum where X^w is too large to list.
+
+The leaves of a public tree are boxes that partition X^w, cut where it pays most, several for each cell of mass
+κ = 1/(1+e^ε) that a release could tell. The program joins them into such cells, softly, and chooses what each cell
+stands for.
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,18 +17,33 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.core import filtering
+from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints
-from seqveil.core.mechanisms._base import parts
-from seqveil.core.mechanisms._batch import Batch
+from seqveil.core.mechanisms.base import Batch, Rule, parts
+from seqveil.core.mechanisms.batch_programs import best_codebook, every_batch
+from seqveil.core.mechanisms.boxes import backward, forward
+from seqveil.core.mechanisms.codebook import Codebook
+from seqveil.core.mechanisms.rule_cache import RuleCache
+from seqveil.core.mechanisms.trees import tree
 
+FINER = 4  # leaves for each cell of mass κ: the program joins them into such cells, and chooses which
+FEWEST, MOST = 64, 256  # leaves
+MOST_NUMBERS = 4_000_000  # leaves × positions × states; beyond it the tree alone
+MOST_LABELS = 40_000  # leaves × labels up to which every batch is tried as a label
 CUTS = 8  # borders tried for each position and ordering
 DIGITS = 12  # of a gain: what lies beyond is rounding, and ties go to the first
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """M soft boxes f_ℓ(o) = Π_t φ_ℓ,t(o_t) that add up to one for every o, and what the belief says about each."""
+    """M soft boxes f_ℓ(o) = Π_t φ_ℓ,t(o_t) that add up to one for every o, as rows of a codebook; see `Rows`.
+
+    *Guarantee*: a batch o draws a leaf ℓ with probability f_ℓ(o), the leaf an output y by Q(y|ℓ). So
+    Q(y|o) = Σ_ℓ f_ℓ(o) Q(y|ℓ), and its marginal is Σ_o β(o) Q(y|o) = Σ_ℓ m_ℓ Q(y|ℓ), that of the kernel on leaves
+    under the masses m. Hence the lift of o is Σ_ℓ f_ℓ(o) ρ_y(ℓ), a mean of lifts of leaves: within [e^-ε, e^ε] if
+    theirs are, for every o in X^w, in or out of the support. ∎
+    """
 
     batch: Batch
     weights: Floats  # (M, w, n): φ
@@ -30,23 +51,15 @@ class Leaves:
     @cached_property
     def ahead(self) -> Floats:
         """α_t(s) = E[Π_{u≤t} φ_u; state_t = s], (w, M, S)."""
-        model = self.batch.model
-        out = np.empty((self.batch.length, len(self.weights), model.size))
-        out[0] = self.batch.states * self.weights[:, 0, model.newest]
-        for position in range(1, self.batch.length):
-            out[position] = model.advance(out[position - 1]) * self.weights[:, position, model.newest]
-        return out
+        return forward(self.batch.model, self.batch.states, self.batch.length, self._boxes)
 
     def behind(self, later: Floats) -> Floats:
         """b_t(s) = E[Π_{u>t} φ_u · later(state_w) | state_t = s], (w, M, S)."""
-        model = self.batch.model
-        out = np.empty((self.batch.length, len(self.weights), model.size))
-        out[-1] = later
-        for position in range(self.batch.length - 1, 0, -1):
-            value = out[position] * self.weights[:, position, model.newest]
-            restart = (value[:, model.base_state] * model.base).sum(1)
-            out[position - 1] = np.asarray(model.chain @ value.T).T + model.backoff * restart[:, None]
-        return out
+        return backward(self.batch.model, later, self.batch.length, self._boxes)
+
+    @property
+    def _boxes(self) -> dict[int, Floats]:
+        return dict(enumerate(self.weights.transpose(1, 0, 2)))
 
     @cached_property
     def mass(self) -> Floats:
@@ -65,7 +78,7 @@ class Leaves:
         """Law of each symbol inside each leaf, (M, w, n); of the whole batch for a leaf that cannot occur."""
         model = self.batch.model
         states = self.ahead * self.behind(np.ones(model.size))
-        symbols = np.stack([filtering.symbols(model, law) for law in states], axis=1)
+        symbols = filtering.symbols_of_streams(model, states)
         symbols = np.where(self.mass[:, None, None] > 0, symbols, symbols.sum(0))
         return symbols / symbols.sum(2, keepdims=True)
 
@@ -73,6 +86,10 @@ class Leaves:
     def least_costs(self) -> Floats:
         """m_ℓ times the expected cost of the leaf's best reproduction, (M,); masses as they are."""
         return self.ahead[-1].sum(1) * self._costs.min(2).sum(1)
+
+    def row(self, codes: Ints, coins: Coins) -> int:
+        """A leaf drawn by f_ℓ(o), as integers that sum to 2**62."""
+        return int(np.searchsorted(np.cumsum(self.shares(codes)), coins.draw(1), side="right")[0])
 
     def shares(self, codes: Ints) -> Ints:
         """f_ℓ(o) as integers that sum to 2**62, (M,)."""
@@ -90,6 +107,17 @@ class Leaves:
     def guesses(self, weights: Floats) -> Ints:
         """The best reproduction under each row of weights over leaves: (K, M) → (K, w)."""
         return self.batch.distortion.best_guess(np.einsum("km,mtx->ktx", weights, self.laws))
+
+    def last_states(self, lifts: Floats) -> Floats:
+        law: Floats = lifts @ self.ahead[-1]
+        return law / law.sum()
+
+    def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
+        model, behind = self.batch.model, self.behind(later)
+        states = np.einsum("m,tms,tms->ts", lifts, self.ahead, behind)
+        laws = filtering.symbols(model, states)
+        first = self.weights[:, 0, model.newest] * behind[0]
+        return laws / laws.sum(1, keepdims=True), lifts @ first
 
 
 def grow(batch: Batch, count: int) -> Leaves:
@@ -153,3 +181,44 @@ def _cuts(box: Floats, position: int, law: Floats, distortion: Distortion) -> It
             pair = np.stack((box, box))
             pair[:, position] *= (left, 1.0 - left)
             yield pair
+
+
+def refine(fine: Leaves) -> Codebook:
+    """The kernel on leaves of least expected cost, sound at ε, with the best reproduction for each output."""
+    count, length, n = fine.weights.shape
+    if n**length * count <= MOST_LABELS:
+        labels = every_batch(n, length)
+    else:  # the best reproduction of each leaf and of all together
+        labels = np.unique(fine.guesses(np.vstack((np.eye(count), fine.mass))), axis=0)
+    return best_codebook(fine, fine.batch.epsilon - fine.drift, labels)
+
+
+def _better(batch: Batch) -> Codebook | None:
+    """What the program on the leaves gives; None where the tree alone is cheaper, or the leaves are too many.
+
+    The choice rests on the expected cost under the public belief, so reading a release makes the same one.
+    """
+    cells = 1.0 + math.exp(batch.epsilon)
+    count = min(MOST, max(FEWEST, math.ceil(FINER * cells)))
+    if count < cells or count * batch.length * batch.model.size > MOST_NUMBERS:
+        return None
+    refined, alone = refine(grow(batch, count)), tree(batch).expected
+    return refined if alone is None or refined.expected <= alone else None
+
+
+better = RuleCache(lambda batch, kept: _better(batch))
+
+
+def tree_refined(batch: Batch) -> Rule:
+    """The cheaper of the program on leaves and the tree.
+
+    >>> from seqveil.core.coins import coins
+    >>> from seqveil.core.distortion import hamming
+    >>> from seqveil.core.model import MarkovModel
+    >>> sticky = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> rule = tree_refined(Batch(sticky, sticky.initial, 30, 3.0, hamming()))  # 10^9 batches
+    >>> sent = rule.draw(np.repeat([0, 1], 15), coins(seed=1))
+    >>> sent.most <= 3.0, rule.read(sent.path).codes.tolist() == sent.codes.tolist()
+    (True, True)
+    """
+    return better(batch) or tree(batch)

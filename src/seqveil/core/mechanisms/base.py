@@ -1,17 +1,22 @@
-"""What a mechanism is: a rule from belief, ε and distortion to a kernel, with its promise written on it."""
+"""What a mechanism is: a rule from public things to a release, with its promise written on it.
+
+`Mechanism` releases one symbol at a time and gives a kernel for each belief. `BatchMechanism` releases w symbols at a
+time and gives a `Rule` for each batch. Below them stand the pieces of integer kernels that several mechanisms share.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from seqveil.core.coins import Coins
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, usable
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -22,14 +27,12 @@ Build = Callable[[Floats, float, Distortion], Kernels]
 
 
 @dataclass(frozen=True)
-class Mechanism:
-    """A kernel for every belief, and what it promises.
+class Promise:
+    """What a mechanism says of itself.
 
     `sound`: every lift over the whole alphabet is within ε, checked on each integer table before anything is drawn.
     `ldp`: the LDP level it has without trusting any model, as a multiple of ε (inf: none).
-    `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
-    `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
-    independent events.
+    `largest`: the ε that one release, or one batch, may have at most.
     """
 
     name: str
@@ -40,8 +43,20 @@ class Mechanism:
     reference: str
     sound: bool
     ldp: float
+    largest: float = field(default=LARGEST, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Mechanism(Promise):
+    """A kernel for every belief, and what it promises.
+
+    `build`: the kernels for beliefs (B, n) at one ε under a distortion.
+    `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
+    `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
+    independent events.
+    """
+
     build: Build
-    largest: float = LARGEST
     wide: bool = False
     for_model: Callable[[MarkovModel], Build] | None = None
 
@@ -52,6 +67,84 @@ class Mechanism:
             return constant(beliefs, costs)
         built = self.build(beliefs, epsilon, costs)
         return built.made_sound(beliefs, epsilon, self.ldp * epsilon) if self.sound else built
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The public context of one batch: all of it follows from the model and the releases so far."""
+
+    model: MarkovModel
+    states: Floats  # (S,) law of the state at the batch's first symbol
+    length: int  # w
+    epsilon: float
+    distortion: Distortion
+
+
+class Sent(Protocol):
+    """One batch as it was made public, and what follows from it for anyone who has the model."""
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The release itself; everything else is computed from it."""
+
+    @property
+    def codes(self) -> Ints:
+        """(w,) the reproduction: the best estimate of the batch from this release and the belief before it."""
+
+    @property
+    def posterior(self) -> Floats:
+        """(S,) law of the state at the batch's last symbol, given this release too."""
+
+    @property
+    def ahead(self) -> Floats:
+        """(S,) law of the state at the next batch's first symbol, given this release too."""
+
+    @property
+    def least(self) -> float:
+        """Log of the least lift over all batches, in or out of the support, rounded down."""
+
+    @property
+    def most(self) -> float:
+        """Log of the largest lift over all batches, rounded up."""
+
+    def smooth(self, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the w symbols (w, n) and the likelihood as a function of the first state (S,).
+
+        `later` (S,) is the likelihood of all later releases as a function of the batch's last state (ones: filtering).
+        """
+
+
+class Rule(Protocol):
+    """How one batch is released, from its public context alone: the sender draws, and anyone can read."""
+
+    def draw(self, codes: Ints, coins: Coins) -> Sent:
+        """Release a batch."""
+
+    def read(self, path: tuple[int, ...]) -> Sent:
+        """What `draw` returned, from the path alone."""
+
+    @property
+    def expected(self) -> float | None:
+        """Expected distortion of the whole batch, summed over positions; None where that takes too long."""
+
+
+@dataclass(frozen=True)
+class BatchMechanism(Promise):
+    """A rule for every batch, and what it promises."""
+
+    rule: Callable[[Batch], Rule]
+
+    def draw(self, batch: Batch, codes: Ints, coins: Coins) -> Sent:
+        """Release one batch."""
+        return self.rule(batch).draw(codes, coins)
+
+    def read(self, batch: Batch, path: tuple[int, ...]) -> Sent:
+        """The release with this path, as anyone with the model reads it."""
+        return self.rule(batch).read(path)
+
+    def expected(self, batch: Batch) -> float | None:
+        """Expected cost of the whole batch under the belief; None where that takes too long."""
+        return self.rule(batch).expected
 
 
 def constant(beliefs: Floats, distortion: Distortion) -> Kernels:
@@ -71,38 +164,6 @@ def parts(law: Floats, total: Ints) -> Ints:
     shares = np.ceil(law * total[:, None].astype(np.float64)).astype(np.int64)
     shares[np.arange(len(law)), shares.argmax(1)] += total - shares.sum(1)
     return shares
-
-
-def respond(wanted: Ints, gain: float, outputs: Ints, told_as: Ints) -> Kernels:
-    """k-ary randomised response over some symbols: base weight l on each, and gain · l more on the one told.
-
-    wanted: (B,) how many of `outputs` (B, K) each user has; told_as: (B, n) which of them a symbol is told as. The base
-    is rounded up, so that no weight passes (1 + gain) · l; where that leaves nothing to tell, the first output is all.
-    """
-    users, n = told_as.shape
-    each = np.ceil(DENOMINATOR / (gain + wanted)).astype(np.int64)
-    silent = wanted * each >= DENOMINATOR
-    wanted, each = np.where(silent, 1, wanted), np.where(silent, DENOMINATOR // 2, each)
-    base = np.where(np.arange(outputs.shape[1]) < wanted[:, None], each[:, None], 0)
-    told = np.broadcast_to((DENOMINATOR - wanted * each)[:, None, None], (users, n, 1))
-    return Kernels(n, outputs, base, told, np.where(silent[:, None], 0, told_as)[:, :, None])
-
-
-def ldp_weights(table: Floats, epsilon: float) -> Ints:
-    """Integers of a table that is LDP at usable(ε), for which they stay within ε; columns too thin are merged away.
-
-    A weight of w units rounds by one part in w. Columns whose least weight could not bear that are added to the
-    column before (the first: after), which is post-processing, and are left without weight.
-    """
-    aim = 1e-11 + 4.0 * math.exp(2 * epsilon) / DENOMINATOR
-    thin = table.min(0) < 2.0 / (DENOMINATOR * aim)
-    kept = np.flatnonzero(~thin)
-    if thin.any():
-        heir = kept[np.maximum(np.searchsorted(kept, np.arange(thin.size), side="right") - 1, 0)]
-        merged = np.zeros_like(table)
-        np.add.at(merged.T, heir, table.T)
-        table = merged
-    return to_weights(table / table.sum(1, keepdims=True))
 
 
 def truth_or_draw(told: Ints, base: Ints, told_as: Ints | None = None) -> Kernels:

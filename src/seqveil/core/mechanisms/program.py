@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.errors import GuaranteeError, InputError
+from seqveil.core.kernel import Floats
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 CELLS_AT_MOST = 160_000  # symbols × outputs: 400 × 400 takes seconds to minutes
@@ -147,11 +147,9 @@ def _first_labels(weight: Floats, cost: Floats, kappa: float) -> Indices:
 
 def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floats]:
     """Variables I(y|x) and p(y); rows: I(y|x) ≤ p(y)/κ, Σ_y I(y|x) = 1 (their duals are the prices), Σ_x β I = p."""
-    import highspy
     from scipy import sparse
 
     n, m = cost.shape
-    infinity = highspy.kHighsInf
     each_row, each_column = np.ones((n, 1)), np.ones((1, m))
     matrix = sparse.block_array(
         [
@@ -161,18 +159,27 @@ def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floa
         ],
         format="csc",
     )
+    upper = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
+    lower = np.concatenate((np.full(n * m, -np.inf), upper[n * m :]))
+    found, duals = minimise(np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m))), matrix, lower, upper)
+    return found[: n * m].reshape(n, m), duals[n * m : n * m + n]
+
+
+def minimise(cost: Floats, matrix: Any, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    """min cost·v over v ≥ 0 with lower ≤ matrix v ≤ upper, by HiGHS: v, and the duals of the rows.
+
+    `matrix` is sparse, by columns. What the solver leaves below zero is rounding and becomes zero.
+    """
+    import highspy
+
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = matrix.shape
-    program.col_cost_ = np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m)))
-    program.col_lower_ = np.zeros(n * m + m)
-    program.col_upper_ = np.full(n * m + m, infinity)
-    program.row_lower_ = np.concatenate((np.full(n * m, -infinity), np.ones(n), np.zeros(m)))
-    program.row_upper_ = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
+    program.col_cost_ = cost
+    program.col_lower_, program.col_upper_ = np.zeros(cost.size), np.full(cost.size, highspy.kHighsInf)
+    program.row_lower_, program.row_upper_ = lower, upper
     program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_ = matrix.indptr
-    program.a_matrix_.index_ = matrix.indices
+    program.a_matrix_.start_, program.a_matrix_.index_ = matrix.indptr, matrix.indices
     program.a_matrix_.value_ = matrix.data
-
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.silent()
     for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
@@ -182,12 +189,11 @@ def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floa
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         raise GuaranteeError(
-            f"the linear program of {n} × {m} cells was not solved ({solver.getModelStatus().name}); "
-            'use mechanism="balanced", which needs no solver'
+            f"a linear program of {cost.size} variables was not solved ({solver.getModelStatus().name}); "
+            'use mechanism="balanced" or "randomized_response", which need no solver'
         )
     solution = solver.getSolution()
-    channel = np.maximum(np.array(solution.col_value)[: n * m].reshape(n, m), 0.0)
-    return channel, np.array(solution.row_dual)[n * m : n * m + n]
+    return np.maximum(np.array(solution.col_value), 0.0), np.array(solution.row_dual)
 
 
 def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -> Floats:

@@ -1,25 +1,112 @@
-"""The Hamming optimum, compiled: the closed form of `mechanisms._hamming` and `_filling` as integer tables.
+"""The hot path of a release, compiled: by blocks of users, without an array for every intermediate result.
 
-By blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the compiler turns
-them into vector instructions. Arrays are (…, lanes).
+Each function does what a numpy function does, operation by operation and in the same order, so that its results are the
+same to the last bit (`fast` makes sure of it before it uses them, and tests/test_fast.py over random chains). Rows that
+the quick way does not cover are left undone and marked, for numpy to do.
+
+Most goes by blocks of users, a lane each: the innermost loops run over lanes and have no branches, so that the compiler
+turns them into vector instructions. Arrays of blocks are (…, lanes).
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import njit
 
-from seqveil.core.compiled.sums import LANES, compiled, lane_sums
-from seqveil.core.kernel import DENOMINATOR, DROP, EVEN
+from seqveil.core.kernel import DENOMINATOR, DROP, EVEN, UNIT
 
+LANES = 64  # users that go side by side
+BLOCK = 128  # values that numpy sums without halving
 ONE = float(DENOMINATOR)
+LARGEST_WEIGHT = np.iinfo(np.int64).max
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; not covered here; no such release can have been made
+
+# No fast-math: reordered sums or fused products would give other last bits.
+compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
+
+
+@compiled
+def _block(values, begin, count):
+    """Sum of up to 128 values in eight running sums, as numpy takes it."""
+    if count < 8:
+        running = 0.0
+        for k in range(begin, begin + count):
+            running += values[k]
+        return running
+    r0, r1, r2, r3 = values[begin], values[begin + 1], values[begin + 2], values[begin + 3]
+    r4, r5, r6, r7 = values[begin + 4], values[begin + 5], values[begin + 6], values[begin + 7]
+    whole = count - count % 8
+    for k in range(begin + 8, begin + whole, 8):
+        r0 += values[k]
+        r1 += values[k + 1]
+        r2 += values[k + 2]
+        r3 += values[k + 3]
+        r4 += values[k + 4]
+        r5 += values[k + 5]
+        r6 += values[k + 6]
+        r7 += values[k + 7]
+    running = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
+    for k in range(begin + whole, begin + count):
+        running += values[k]
+    return running
+
+
+@compiled
+def total(values, count):
+    """Sum of the first values as numpy sums a contiguous axis: blocks, added by halves of halves."""
+    if count <= BLOCK:
+        return _block(values, 0, count)
+    begins, counts, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64)
+    counts[0] = count
+    waiting, found = 1, 0
+    while waiting:  # no recursion: numba's cache cannot hold it
+        waiting -= 1
+        begin, many = begins[waiting], counts[waiting]
+        if many < 0:  # both halves are there
+            found -= 1
+            sums[found - 1] += sums[found]
+        elif many <= BLOCK:
+            sums[found] = _block(values, begin, many)
+            found += 1
+        else:
+            half = many // 2
+            half -= half % 8
+            counts[waiting] = -1
+            begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
+            begins[waiting + 2], counts[waiting + 2] = begin, half
+            waiting += 3
+    return sums[0]
+
+
+@compiled
+def lane_sums(values, out):
+    """`_block` down the first axis (…, lanes), lane by lane."""
+    count, lanes = values.shape
+    whole = count - count % 8
+    if count < 8:
+        out[:] = 0.0
+        whole = 0
+    else:
+        parts = values[:8].copy()
+        for k in range(8, whole):
+            for u in range(lanes):
+                parts[k % 8, u] += values[k, u]
+        for u in range(lanes):
+            out[u] = ((parts[0, u] + parts[1, u]) + (parts[2, u] + parts[3, u])) + (
+                (parts[4, u] + parts[5, u]) + (parts[6, u] + parts[7, u])
+            )
+    for k in range(whole, count):
+        for u in range(lanes):
+            out[u] += values[k, u]
 
 
 @compiled
 def _likeliest(belief, labels, top, left):
-    """The likeliest symbols in descending order, ties by code (`_hamming.top`), and their beliefs."""
+    """The likeliest symbols in descending order, ties by code (`optimum.top`), and their beliefs."""
     lanes = belief.shape[1]
     left[:] = belief
     for k in range(labels.shape[0]):
@@ -36,7 +123,7 @@ def _likeliest(belief, labels, top, left):
 
 @compiled
 def _timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):
-    """`_hamming.timetable`: `lane` holds, a row each, whether a last label follows (1 or 0), its time, and the tail."""
+    """`optimum.timetable`: `lane` holds, a row each, whether a last label follows (1 or 0), its time, and the tail."""
     a, gain, kappa = numbers
     wide, lanes = top.shape
     has_last, time, tail, needed, held, priced, head = lane[0], lane[1], lane[2], lane[3], lane[4], lane[5], lane[6]
@@ -81,7 +168,7 @@ def _timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, 
 
 @compiled
 def _last_slot(belief, labels, place, lane, count, kappa, holds):
-    """`_filling._last_slot`: the share of its time in the last slot for which each unlabelled symbol is there."""
+    """`optimum._last_slot`: the share of its time in the last slot for which each unlabelled symbol is there."""
     has_last, tail, end, room = lane[0], lane[2], lane[3], lane[4]
     wide, lanes = labels.shape
     head = np.empty(lanes, np.int64)
@@ -279,3 +366,194 @@ def optimal(beliefs, width, numbers, bounds, truths, coins, given, codes, column
                     columns[user, x] = table[x, drawn, u]
                     if columns[user, x] > 0:
                         state[user] = DONE
+
+
+@compiled
+def truth_or_draw(base, told, truths, coins, given, codes, columns):
+    """The truth with weight `told`, else a draw by the weights `base` (B or 1, n): crr and randomised response."""
+    n = base.shape[1]
+    for user in range(codes.size):
+        row = base[user if base.shape[0] > 1 else 0]
+        if given.size:
+            drawn = given[user]
+        elif coins[user] < told:
+            drawn = truths[user]
+        else:
+            drawn, rest = 0, coins[user] - told
+            reached = row[0]
+            while reached <= rest:
+                drawn += 1
+                reached += row[drawn]
+        codes[user] = drawn
+        for x in range(n):
+            columns[user, x] = row[drawn]
+        columns[user, drawn] += told
+
+
+@compiled
+def parts(laws, whole, shares):
+    """`mechanisms.base.parts` with one total for all users."""
+    users, n = laws.shape
+    for user in range(users):
+        largest, left = 0, whole
+        for x in range(n):
+            shares[user, x] = np.int64(np.ceil(laws[user, x] * float(whole)))
+            left -= shares[user, x]
+            if shares[user, x] > shares[user, largest]:
+                largest = x
+        shares[user, largest] += left
+
+
+@compiled
+def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high):
+    """`update` of all whole blocks of users, a lane each, for a small dense chain; whether a release was ruled out."""
+    users, size = states.shape
+    post, row, sums = np.empty((size, LANES)), np.empty((size, LANES)), np.empty(LANES)
+    least, most, again = np.empty(LANES, np.int64), np.empty(LANES, np.int64), np.empty(LANES)
+    for begin in range(0, users - users % LANES, LANES):
+        least[:], most[:], again[:], row[:] = LARGEST_WEIGHT, 0, 0.0, 0.0
+        for u in range(LANES):
+            for s in range(size):
+                weight = columns[begin + u, newest[s]]
+                here = states[begin + u, s]
+                post[s, u] = here * float(weight)
+                least[u] = min(least[u], weight) if here > 0.0 else least[u]
+                most[u] = max(most[u], weight) if here > 0.0 else most[u]
+        lane_sums(post, sums)
+        for u in range(LANES):
+            if not sums[u] > 0.0:
+                return True
+            marginal[begin + u], low[begin + u], high[begin + u] = sums[u], least[u], most[u]
+        for s in range(size):
+            for u in range(LANES):
+                post[s, u] /= sums[u]
+        for s in range(size):
+            for t in range(size):
+                for u in range(LANES):
+                    row[t, u] += dense[s, t] * post[s, u]
+        if backoff.size:
+            for s in range(size):
+                for u in range(LANES):
+                    again[u] += backoff[s] * post[s, u]
+            for k in range(base_state.size):
+                for u in range(LANES):
+                    row[base_state[k], u] += again[u] * base[k]
+        lane_sums(row, sums)
+        for u in range(LANES):
+            for s in range(size):
+                ahead[begin + u, s] = row[s, u] / sums[u]
+    return False
+
+
+@compiled
+def update(
+    states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base, ahead, marginal, low, high
+):
+    """`filtering.condition` and `filtering.predict` of every user, and the extremes of the released column.
+
+    The chain is `dense` (S, S) where that is not empty, else compressed rows. Fills in the next states (B, S), which
+    come as zeros, the marginals (B,), and least and largest weight over the symbols of positive belief (B,); says
+    whether a belief ruled its release out, which is left to numpy.
+    """
+    users, size = states.shape
+    side_by_side = 0
+    if dense.size and size <= BLOCK and users >= LANES:
+        side_by_side = users - users % LANES
+        ruled_out = _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high)
+        if ruled_out:
+            return True
+    post = np.empty(size)
+    for user in range(side_by_side, users):
+        least, most = LARGEST_WEIGHT, 0
+        for s in range(size):
+            weight = columns[user, newest[s]]
+            post[s] = states[user, s] * float(weight)
+            if states[user, s] > 0.0:
+                least, most = min(least, weight), max(most, weight)
+        mean = total(post, size)
+        if not mean > 0.0:
+            return True
+        marginal[user], low[user], high[user] = mean, least, most
+        for s in range(size):
+            post[s] /= mean
+        row, again = ahead[user], 0.0
+        for s in range(size):
+            here = post[s]
+            if dense.size:
+                for t in range(size):
+                    row[t] += dense[s, t] * here
+            else:
+                for k in range(pointers[s], pointers[s + 1]):
+                    row[targets[k]] += chances[k] * here
+            if backoff.size:
+                again += backoff[s] * here
+        if backoff.size:
+            for k in range(base_state.size):
+                row[base_state[k]] += again * base[k]
+        everything = total(row, size)
+        for s in range(size):
+            row[s] /= everything
+    return False
+
+
+@compiled
+def _outward(log, relative, sign, silent):
+    """`kernel.outward` of one number, 0 for a release that tells nothing."""
+    if silent:
+        return 0.0
+    return log if np.isinf(log) else log + sign * (relative + 8 * UNIT * abs(log))
+
+
+@compiled
+def _add(running, cost, sign):
+    """`leakage._add` of two numbers: rounded outward, exact where the cost is 0."""
+    both = running + cost
+    return both if cost == 0.0 or np.isinf(both) else both + sign * (2 * UNIT) * abs(both)
+
+
+@compiled
+def charge_alike(logs, silent, ahead_most, ahead_least, relative, most, least):
+    """`Account.charge` where anything can follow anything, from the least and largest log lift of a release (B, 2)."""
+    for user in range(len(logs)):
+        up = _outward(logs[user, 1], relative, 1.0, silent[user])
+        down = _outward(logs[user, 0], relative, -1.0, silent[user])
+        most[user, 0] = _add(ahead_most[user, 0], up, 1.0)
+        least[user, 0] = _add(ahead_least[user, 0], down, -1.0)
+
+
+@compiled
+def charge(logs, columns, ahead, relative, newest, pointers, targets, backoff, base_state, base, most, least, further):
+    """`Account.charge` for a chain in which not everything follows everything; `logs` (B, n) are of the lifts.
+
+    `ahead` and `further` are pairs: the upper side (B, S) and the lower one.
+    """
+    ahead_most, ahead_least = ahead
+    further, nearer = further
+    users, size = ahead_most.shape
+    n = columns.shape[1]
+    ups, downs = np.empty(n), np.empty(n)
+    for user in range(users):
+        silent = True
+        for x in range(1, n):
+            silent = silent and columns[user, x] == columns[user, 0]
+        for x in range(n):
+            ups[x] = _outward(logs[user, x], relative, 1.0, silent)
+            downs[x] = _outward(logs[user, x], relative, -1.0, silent)
+        most[user], least[user], further[user], nearer[user] = -np.inf, np.inf, -np.inf, np.inf
+        restart_most, restart_least = -np.inf, np.inf
+        for s in range(size):
+            up, down = ahead_most[user, s], ahead_least[user, s]
+            up = up if up == -np.inf else _add(up, ups[newest[s]], 1.0)
+            down = down if down == np.inf else _add(down, downs[newest[s]], -1.0)
+            most[user], least[user] = max(most[user], up), min(least[user], down)
+            for k in range(pointers[s], pointers[s + 1]):
+                t = targets[k]
+                further[user, t], nearer[user, t] = max(further[user, t], up), min(nearer[user, t], down)
+            if backoff.size and backoff[s] > 0.0:
+                restart_most, restart_least = max(restart_most, up), min(restart_least, down)
+        if backoff.size:
+            for k in range(base_state.size):
+                if base[k] > 0.0:
+                    t = base_state[k]
+                    further[user, t] = max(further[user, t], restart_most)
+                    nearer[user, t] = min(nearer[user, t], restart_least)

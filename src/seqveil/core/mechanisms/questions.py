@@ -6,7 +6,7 @@ two sides as releases, mixed with the belief before the release as they will be,
 
     cost(v) = Σ_t min_r Σ_x [λ E(f_v; x_t = x) + (1-λ) m_v β_t(x)] D(x, r),
 
-from the joint law of every pair of positions; large alphabets are judged by a public sample instead (`_samples`).
+from the joint law of every pair of positions; large alphabets are judged by a public sample instead (`samples`).
 The score of a split is cost(left)·k_left^-ρ + cost(right)·k_right^-ρ, with k the cells that still fit into each side:
 it rewards what is gained now, and keeping cells for later. Small problems look one question further ahead.
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
-from seqveil.core.mechanisms._boxes import Node, Split
+from seqveil.core.mechanisms.boxes import Node, Split
 from seqveil.core.model import MarkovModel
 
 HAIR = 1e-10
@@ -37,6 +37,8 @@ TRIED = 6
 BALANCE = 0.15  # with many cells left, both sides should have this share: it keeps the tree shallow
 LOOSE = 0.05  # the same where splits are judged exactly
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
+SEED = 20260101  # public, and part of the format: another seed is another tree
+ROUNDS = 60  # of the search for symbols that follow one another
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
 
@@ -61,19 +63,8 @@ class Search:
         """(w, n) laws of the symbols before the release."""
         return self.root.symbol_laws()
 
-    def choose(self, node: Node) -> Split | None:
-        """The next question at a node, or None where it is a leaf."""
-        if cells(node.mass, self.least) < 2:
-            return None
-        split = _best_exact(self, node) if self.exact else self._sampled(node)
-        return split if split is not None and self._may_ask(node, split) else None
-
-    def _sampled(self, node: Node) -> Split | None:
-        from seqveil.core.mechanisms._samples import best_sampled
-
-        return best_sampled(self, node)
-
-    def _may_ask(self, node: Node, split: Split) -> bool:
+    def may_ask(self, node: Node, split: Split) -> bool:
+        """Whether either answer could be published as it is."""
         sides = ((0, split.mass), (1, split.rest))
         return all(self.sound(node.chance * split.chance(side), mass) for side, mass in sides)
 
@@ -95,9 +86,7 @@ class Search:
     def levels(self) -> list[Ints]:
         """Orders of the symbols that the distortion suggests (or else the chain), each as a level (n,) per symbol."""
         if self.distortion.is_hamming and not self.exact:
-            from seqveil.core.mechanisms._samples import similar
-
-            return similar(self.model)
+            return _similar(self.model)
         return _levels(self.distortion, self.model.n)
 
     def orders(self, law: Floats) -> Iterator[Ints]:
@@ -130,6 +119,37 @@ def _levels(distortion: Distortion, n: int) -> list[Ints]:
     if flat.shape[1] == 2:
         keys += [flat[:, 0] + flat[:, 1], flat[:, 0] - flat[:, 1]]
     return [np.unique(key, return_inverse=True)[1].reshape(-1) for key in keys]
+
+
+@lru_cache(maxsize=4)
+def _similar(model: MarkovModel) -> list[Ints]:
+    """Two orders of the symbols in which those that follow one another are near, as levels (n,).
+
+    Slow modes of the symmetrised chain, by a few dozen steps of subspace iteration; rounded, so that a last digit does
+    not change the order.
+    """
+    from scipy import sparse
+
+    shown = sparse.csr_array((np.ones(model.size), (np.arange(model.size), model.newest)), (model.size, model.n))
+    both = shown.T @ model.chain @ shown
+    both = sparse.csr_array(both + both.T)
+    degree = np.maximum(np.asarray(both.sum(1)).reshape(-1), 1e-12)
+    scaled = sparse.diags_array(degree**-0.5) @ both @ sparse.diags_array(degree**-0.5)
+    modes = np.random.default_rng(SEED).standard_normal((model.n, 3))
+    modes[:, 0] = np.sqrt(degree)
+    for _ in range(ROUNDS):
+        modes[:, 1:] += scaled @ modes[:, 1:]
+        for place in range(3):
+            for earlier in range(place):
+                modes[:, place] -= (modes[:, place] * modes[:, earlier]).sum() * modes[:, earlier]
+            modes[:, place] /= np.sqrt((modes[:, place] ** 2).sum())
+    keys = (modes[:, 1:] / np.sqrt(degree)[:, None]).T
+    found = []
+    for key in keys:
+        level = np.empty(model.n, np.int64)
+        level[np.argsort((key / np.abs(key).max()).round(9), kind="stable")] = np.arange(model.n)
+        found.append(level)
+    return found
 
 
 def _spread_out(table: Floats) -> Floats:
@@ -211,7 +231,8 @@ def score(costs: Floats, sides: Floats, mass: float, least: float, balance: floa
     return found.round(ROUND)
 
 
-def _best_exact(search: Search, node: Node) -> Split | None:
+def best_exact(search: Search, node: Node) -> Split | None:
+    """The best split of a node, judged exactly, or None where nothing is left to gain."""
     cuts, costs, before = _weighed(search, node)
     if not cuts:
         return None

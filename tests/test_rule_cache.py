@@ -7,8 +7,8 @@ import numpy as np
 from seqveil import MarkovModel, Setting, distortion
 from seqveil.core.coins import SeededCoins
 from seqveil.core.mechanisms import Batch
-from seqveil.core.mechanisms._shelf import Shelf
-from seqveil.core.mechanisms.tree import Tree, plant
+from seqveil.core.mechanisms.rule_cache import RuleCache
+from seqveil.core.mechanisms.trees import Tree, plant
 from seqveil.release import batches
 from seqveil.release.stream import State
 
@@ -27,6 +27,10 @@ def batch(model: MarkovModel, states: np.ndarray) -> Batch:
     return Batch(model, states, 1, 1.0, AWAY)
 
 
+def never(context: Batch) -> bool:
+    return False
+
+
 def test_kept_from_the_second_time_on():
     built = []
 
@@ -34,43 +38,54 @@ def test_kept_from_the_second_time_on():
         built.append(keep)
         return plant(context, kept=keep)
 
-    shelf, model = Shelf(build), line()
+    rules, model = RuleCache(build, never), line()
     for _ in range(4):
-        shelf.get(batch(model, model.initial.copy()))
+        rules(batch(model, model.initial.copy()))
     assert built == [False, True]
-    assert len(shelf) == 1
+    assert len(rules) == 1
+
+
+def test_what_is_small_is_kept_at_once_and_shared_by_equal_distortions():
+    built = []
+
+    def build(context: Batch, keep: bool) -> Tree:
+        built.append(keep)
+        return plant(context, kept=keep)
+
+    rules, model = RuleCache(build), line()
+    for costs in (distortion.absolute(np.arange(600.0)), AWAY, distortion.squared(np.arange(600.0))):
+        rules(Batch(model, model.initial, 1, 1.0, costs))
+    assert built == [True, True]
+    assert len(rules) == 2
 
 
 def test_a_changed_state_is_another_context():
     """The kept tree has its own copy of the states, and equal marks alone are not enough."""
-    shelf, model = Shelf(lambda context, keep: plant(context, kept=keep)), line()
+    rules, model = RuleCache(lambda context, keep: plant(context, kept=keep), never), line()
     states = model.initial.copy()
     for _ in range(2):
-        kept = shelf.get(batch(model, states))
-    assert shelf.get(batch(model, states)) is kept
+        kept = rules(batch(model, states))
+    assert rules(batch(model, states)) is kept
     states[:300] *= 1.5
     states[300:] *= 0.5
     assert kept.batch.states.max() == kept.batch.states.min()
-    assert shelf.get(batch(model, states)) is not kept
+    assert rules(batch(model, states)) is not kept
 
 
 def test_memory_is_bounded():
     model = line()
     one = plant(batch(model, model.initial), kept=True).memory
-    shelf = Shelf(lambda context, keep: plant(context, kept=keep), memory=3 * one)
+    rules = RuleCache(lambda context, keep: plant(context, kept=keep), never, memory=3 * one)
     rng = np.random.default_rng(1)
     for _ in range(9):
         states = rng.dirichlet(np.ones(model.n))
         for _ in range(2):
-            shelf.get(batch(model, states))
-        assert len(shelf) <= 3
+            rules(batch(model, states))
+        assert len(rules) <= 3
 
 
 def test_releases_are_those_of_fresh_trees(monkeypatch):
     """Many users, sharing trees or not: the same releases, states and accounts."""
-    import importlib
-
-    module = importlib.import_module("seqveil.core.mechanisms.tree")
     setting = Setting.of(line(), "tree", 1.5, AWAY)
     codes = setting.model.sample(3, 12, seed=3)
 
@@ -82,7 +97,7 @@ def test_releases_are_those_of_fresh_trees(monkeypatch):
         return states
 
     shared = run()
-    monkeypatch.setattr(module, "_tree", lambda context, ldp: plant(context, ldp))
+    monkeypatch.setattr(RuleCache, "__call__", lambda cache, context: plant(context))
     for one, two in zip(shared, run(), strict=True):
         assert np.array_equal(one.states, two.states)
         assert one.account.worst == two.account.worst

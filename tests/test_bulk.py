@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from seqveil.core import cores, fast
+from seqveil.core import bulk, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.model import MarkovModel
 from seqveil.release.stream import Setting, State, step
@@ -14,13 +14,13 @@ from seqveil.release.stream import Setting, State, step
 @pytest.fixture
 def four(monkeypatch):
     """Four threads, however many cores there are, and parts that a test can fill."""
-    monkeypatch.setattr(cores, "threads", lambda: 4)
-    monkeypatch.setattr(cores, "PART", 100)
+    monkeypatch.setattr(bulk, "threads", lambda: 4)
+    monkeypatch.setattr(bulk, "PART", 100)
 
 
 def test_parts_cover_every_row_once(four):
     for rows in (0, 1, 99, 100, 399, 400, 1000, 12_345):
-        found = cores.in_parts(rows, lambda part: np.arange(part.start, part.stop))
+        found = bulk.in_parts(rows, lambda part: np.arange(part.start, part.stop))
         assert np.array_equal(np.concatenate(found), np.arange(rows))
 
 
@@ -30,7 +30,7 @@ def test_an_error_in_a_part_is_raised(four):
             raise ValueError("in a later part")
 
     with pytest.raises(ValueError, match="later part"):
-        cores.in_parts(1000, work)
+        bulk.in_parts(1000, work)
 
 
 @pytest.mark.parametrize("mechanism", ["optimal", "crr", "randomized_response"])
@@ -46,8 +46,8 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
     codes = model.sample(4, 1111, seed=5).T
     setting, states = Setting.of(model, mechanism, 1.0), []
     for threads in (1, 3):
-        monkeypatch.setattr(cores, "threads", lambda count=threads: count)
-        monkeypatch.setattr(cores, "PART", 100)
+        monkeypatch.setattr(bulk, "threads", lambda count=threads: count)
+        monkeypatch.setattr(bulk, "PART", 100)
         state, coins, released = State.start(setting, 1111), SeededCoins(7), []
         for event in codes:
             made, state = step(setting, state, event, coins)
@@ -59,10 +59,10 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
 
 
 def test_a_forked_process_has_threads_of_its_own(four):
-    assert cores.in_parts(1000, lambda part: part.start)
+    assert bulk.in_parts(1000, lambda part: part.start)
     child = os.fork()
     if not child:
-        os._exit(0 if len(cores.in_parts(1000, lambda part: part.start)) > 1 else 1)
+        os._exit(0 if len(bulk.in_parts(1000, lambda part: part.start)) > 1 else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms._boxes import Node, Split
-from seqveil.core.mechanisms._hamming import top_one
-from seqveil.core.mechanisms._splits import Cuts, cells, cut, score
+from seqveil.core.mechanisms.boxes import Node, Split
+from seqveil.core.mechanisms.optimum import top_one
+from seqveil.core.mechanisms.questions import SEED, Cuts, Search, cells, cut, score
 from seqveil.core.model import MarkovModel
 
-if TYPE_CHECKING:
-    from seqveil.core.mechanisms._splits import Search
-
-SEED = 20260101  # public, and part of the format: another seed is another tree
 FIRST, DRAWN, ENOUGH = 300, 160, 10  # batches sampled at the root, at a node, and how few of them a child may inherit
 STAY = 0.7  # share of the best gain that is enough to ask about the same position again, which needs no pass
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
-ROUNDS = 60
+THIN, TAIL = 32, 8  # entries of a chain's row that sampling looks at, and how many of them stand for all the others
 AIMS = np.array([0.35, 0.5, 0.65])
 
 
@@ -53,7 +49,7 @@ def best_sampled(search: Search, node: Node) -> Split | None:
     sample = node.batches
     if sample is None or len(sample.codes) < ENOUGH:
         count = DRAWN if node.path else FIRST
-        drawn = node.sample(np.random.default_rng([SEED, len(node.path), *node.path]), count)
+        drawn = _draw(node, np.random.default_rng([SEED, len(node.path), *node.path]), count)
         sample = _Moments.of(search, drawn) if search.distortion.points is not None else _Counts(search, drawn)
         node.batches = sample
     sides, owners = sample.questions()
@@ -90,35 +86,14 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
 
 
-@lru_cache(maxsize=4)
-def similar(model: MarkovModel) -> list[Ints]:
-    """Two orders of the symbols in which those that follow one another are near, as levels (n,).
-
-    Slow modes of the symmetrised chain, by a few dozen steps of subspace iteration; rounded, so that a last digit does
-    not change the order.
-    """
-    from scipy import sparse
-
-    shown = sparse.csr_array((np.ones(model.size), (np.arange(model.size), model.newest)), (model.size, model.n))
-    both = shown.T @ model.chain @ shown
-    both = sparse.csr_array(both + both.T)
-    degree = np.maximum(np.asarray(both.sum(1)).reshape(-1), 1e-12)
-    scaled = sparse.diags_array(degree**-0.5) @ both @ sparse.diags_array(degree**-0.5)
-    modes = np.random.default_rng(SEED).standard_normal((model.n, 3))
-    modes[:, 0] = np.sqrt(degree)
-    for _ in range(ROUNDS):
-        modes[:, 1:] += scaled @ modes[:, 1:]
-        for place in range(3):
-            for earlier in range(place):
-                modes[:, place] -= (modes[:, place] * modes[:, earlier]).sum() * modes[:, earlier]
-            modes[:, place] /= np.sqrt((modes[:, place] ** 2).sum())
-    keys = (modes[:, 1:] / np.sqrt(degree)[:, None]).T
-    found = []
-    for key in keys:
-        level = np.empty(model.n, np.int64)
-        level[np.argsort((key / np.abs(key).max()).round(9), kind="stable")] = np.arange(model.n)
-        found.append(level)
-    return found
+def _halves(keys: Ints) -> tuple[NDArray[np.bool_], list[tuple[int, int]]]:
+    """For levels (orders, sample, w) the lower half of each order and position (C, sample), and whose they are."""
+    orders, count, length = keys.shape
+    middle = np.partition(keys, count // 2, axis=1)[:, count // 2, None]
+    strict, loose = keys < middle, keys <= middle
+    nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
+    sides = np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(-1, count)
+    return sides, [(position, which) for which in range(orders) for position in range(length)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +123,7 @@ class _Moments:
         return _Moments(self.codes[kept], self.keys[:, kept], places, squares, self.squared)
 
     def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        orders, count, length = self.keys.shape
-        middle = np.partition(self.keys, count // 2, axis=1)[:, count // 2, None]
-        strict, loose = self.keys < middle, self.keys <= middle
-        nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
-        sides = np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(-1, count)
-        owners = [(position, which) for which in range(orders) for position in range(length)]
+        sides, owners = _halves(self.keys)
         return sides.astype(np.float64), owners
 
     def both(self, weight: Floats) -> Floats:
@@ -193,15 +163,8 @@ class _Counts:
 
     def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
         count, length = self.codes.shape
-        sides: list[NDArray[np.bool_]] = []
-        owners: list[tuple[int, int]] = []
-        for which, level in enumerate(self.search.levels):
-            keys = level[self.codes]
-            middle = np.partition(keys, count // 2, axis=0)[count // 2]
-            strict, loose = keys < middle, keys <= middle
-            nearer = np.abs(2 * strict.sum(0) - count) <= np.abs(2 * loose.sum(0) - count)
-            sides.append(np.where(nearer, strict, loose).T)
-            owners += [(position, which) for position in range(length)]
+        halves, owners = _halves(np.stack([level[self.codes] for level in self.search.levels]))
+        sides = [halves]
         for position in range(length):
             _, place, counts = np.unique(self.codes[:, position], return_inverse=True, return_counts=True)
             ranks = np.empty(len(counts), np.int64)
@@ -224,3 +187,65 @@ class _Counts:
 
     def both(self, weight: Floats) -> Floats:
         return np.stack((self.cost(weight), self.cost(1.0 - weight)), axis=1)
+
+
+def _draw(node: Node, generator: np.random.Generator, count: int) -> Ints:
+    """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
+    window, model = node.window, node.window.model
+    out = np.empty((count, window.length), np.int64)
+    running = np.cumsum(node.law(0))
+    aim = (np.arange(count) + generator.random(count)) / count * running[-1]
+    states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
+    out[:, 0] = model.newest[states]
+    for position in range(1, window.length):
+        value = window.everywhere(position, node.weights[position] * node.backward(position))
+        states = _step(model, states, value, generator.random(count))
+        out[:, position] = model.newest[states]
+    return out
+
+
+def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:
+    """One step of sampled batches, towards states in proportion to (thinned) transition × value."""
+    targets, chances = _thinned(model)
+    target = targets[states]
+    running = np.cumsum(chances[states] * value[target], axis=1)
+    inside, base = running[:, -1], model.base * value[model.base_state]
+    restart = model.backoff[states] * float(base.sum())
+    aim = coins * (inside + restart)
+    place = np.minimum((running <= aim[:, None]).sum(1), target.shape[1] - 1)
+    following = target[np.arange(len(target)), place]
+    anew = np.flatnonzero((aim >= inside) & (restart > 0))
+    if anew.size:
+        running, share = np.cumsum(base), (aim[anew] - inside[anew]) / restart[anew]
+        symbol = np.minimum(np.searchsorted(running, share * running[-1], side="right"), len(base) - 1)
+        following[anew] = model.base_state[symbol]
+    return following
+
+
+@lru_cache(maxsize=4)
+def _thinned(model: MarkovModel) -> tuple[Ints, Floats]:
+    """Each row of the chain by at most `THIN` of its entries, (S, THIN) targets and weights: for sampling only.
+
+    The likeliest entries stay as they are. Of the others a few stand for all: evenly spaced ones, each with an equal
+    share of what they weigh together.
+    """
+    chain, size = model.chain, model.size
+    count = np.diff(chain.indptr)
+    width = int(min(THIN, count.max(initial=1)))
+    row = np.repeat(np.arange(size), count)
+    order = np.lexsort((-chain.data, row))
+    target, weight = chain.indices[order], chain.data[order]
+    rank = np.arange(len(row)) - np.repeat(chain.indptr[:-1], count)
+    head = width - np.where(count > width, TAIL, 0)
+    likely = rank < head[row]
+    targets, weights = np.zeros((size, width), np.int64), np.zeros((size, width))
+    targets[row[likely], rank[likely]], weights[row[likely], rank[likely]] = target[likely], weight[likely]
+    long = np.flatnonzero(count > width)
+    if long.size:
+        running = np.concatenate(([0.0], np.cumsum(np.where(likely, 0.0, weight))))
+        low, high = running[chain.indptr[long]], running[chain.indptr[long + 1]]
+        aim = low[:, None] + (high - low)[:, None] * ((np.arange(TAIL) + 0.5) / TAIL)
+        place = np.searchsorted(running, aim, side="left") - 1
+        targets[long, width - TAIL :] = target[np.clip(place, 0, len(target) - 1)]
+        weights[long, width - TAIL :] = ((high - low) / TAIL)[:, None]
+    return targets, weights

@@ -1,0 +1,196 @@
+"""Closed forms that tell the truth, or the cell that it lies in, and else make a draw: no linear program."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, grouped_sum, usable
+from seqveil.core.mechanisms.base import parts, truth_or_draw
+
+
+def randomized_response(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
+    """Tell the truth with probability e^ε/(e^ε+n-1), else any other symbol alike; the belief is not used.
+
+    *Guarantee*: ε-LDP whatever the model is, hence ε-SIP for every belief (docs/theory.md, section 3).
+
+    >>> from seqveil.core import mechanisms
+    >>> kernel = mechanisms.randomized_response.kernels(np.array([[0.2, 0.3, 0.5]]), math.log(2.0)).one(0)
+    >>> kernel.probabilities.round(6).tolist()
+    [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+
+    Reference: Kairouz, Bonawitz, Ramage, *Discrete distribution estimation under local privacy*, ICML 2016.
+    """
+    users, n = beliefs.shape
+    told, each = response_weights(epsilon, n)
+    if not told:
+        nothing = np.zeros(users, np.int64)
+        return truth_or_draw(nothing, parts(np.full((users, n), 1.0 / n), nothing + DENOMINATOR))
+    return truth_or_draw(np.full(users, told, np.int64), np.full((users, n), each, np.int64))
+
+
+def response_weights(epsilon: float, n: int) -> tuple[int, int]:
+    """Weight of telling the truth (0: nothing is left to tell) and of each symbol's being drawn."""
+    gain = math.expm1(usable(epsilon, n))
+    each = math.ceil(DENOMINATOR / (gain + n))  # rounded up, so that told ≤ gain · each and all symbols weigh alike
+    return max(0, DENOMINATOR - n * each), each
+
+
+def crr(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
+    """Release y ≠ x with probability β(y)e^-ε and the truth with 1 - (1-β(x))e^-ε.
+
+    That is: with probability 1-e^-ε tell the truth, else draw from the belief. The marginal is β.
+
+    *Guarantee*: one side only. Every lift is at least e^-ε, but the lift of the released symbol is
+    e^-ε + (1-e^-ε)/β(y), which stays below e^ε exactly where β(y) ≥ 1/(1+e^ε). With more than 1+e^ε symbols some symbol
+    must break it, so this is kept for comparison and always reported with its true leakage.
+
+    >>> from seqveil.core import mechanisms
+    >>> kernel = mechanisms.crr.kernels(np.array([[0.5, 0.5]]), 1.0).one(0)
+    >>> round(kernel.leakage([0.5, 0.5]), 6)
+    1.0
+    >>> mechanisms.crr.kernels(np.array([[0.99, 0.01]]), 1.0).one(0).leakage([0.99, 0.01]) > 4
+    True
+
+    Reference: *Sequence Information Privacy*, Theorem 4 and Algorithm 1 (Theorem 4 prints β(x) where the algorithm has
+    β(y); only the algorithm's rows sum to one).
+    """
+    told = np.full(len(beliefs), crr_weight(epsilon))
+    return truth_or_draw(told, parts(beliefs, DENOMINATOR - told))
+
+
+def crr_weight(epsilon: float) -> int:
+    """The probability 1-e^-ε of telling the truth, as a weight."""
+    return int(-math.expm1(-epsilon) * DENOMINATOR)
+
+
+def crr_repaired(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
+    """Tell the truth with the largest probability t that keeps every lift within ε, else draw from the belief.
+
+    Mixing Algorithm 1 with its own marginal β (docs/theory.md, section 4) leaves the lifts 1-t off the truth and
+    1-t+t/β(y) on it, so t = min{1-e^-ε, (e^ε-1)·b/(1-b)} with b the least positive belief. A symbol the belief rules
+    out is told as the most likely one, whose row is sound.
+
+    *Guarantee*: ε-SIP on both sides, 2ε-LDP without trusting the model. The price: one rare symbol silences all.
+
+    >>> from seqveil.core import mechanisms
+    >>> kernel = mechanisms.crr_repaired.kernels(np.array([[0.9, 0.1]]), 0.5).one(0)
+    >>> kernel.leakage([0.9, 0.1]) <= 0.5
+    True
+
+    Reference: docs/theory.md, section 4 (repair by mixing).
+    """
+    aim = usable(epsilon, beliefs.shape[1])
+    most = np.full(len(beliefs), crr_weight(aim))
+    base = parts(beliefs, DENOMINATOR - most)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # in integers: (b + t) ≤ e^ε (b + βt) and (b + βt) ≤ e^ε b, for every output that can be drawn
+        up = math.expm1(aim) * base / np.maximum(1.0 - math.exp(aim) * beliefs, 0.0)
+        down = math.expm1(aim) * base / beliefs
+    room = np.where(base > 0, np.minimum(up, down), np.inf).min(1)
+    told = np.minimum(most.astype(np.float64), np.floor(room)).astype(np.int64)
+    mode = beliefs.argmax(1)
+    base[np.arange(len(beliefs)), mode] += most - told
+    told_as = np.where(base > 0, np.arange(beliefs.shape[1]), mode[:, None])
+    return truth_or_draw(told, base, told_as)
+
+
+def balanced(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
+    """Cells of belief mass at least κ = 1/(1+e^ε); the true cell with probability 1-e^-ε, else a cell drawn by mass.
+
+    Every symbol with β ≥ κ is a cell of its own. The rest, of mass s, fills ⌊s/κ⌋ cells of equal mass in the order of
+    likelihood (of position, where symbols have one); a symbol on a border belongs to both cells in proportion. Where
+    s < κ the rest joins the likeliest cell.
+
+    *Guarantee*: with m_y the mass of cell y and f_y(x) the share of x in it, Q(y|x) = e^-ε m_y + (1-e^-ε) f_y(x) has
+    marginal m_y and lifts in [e^-ε, e^-ε + (1-e^-ε)/κ] = [e^-ε, e^ε] for every x: ε-SIP, and 2ε-LDP whatever the
+    truth's law is.
+
+    >>> from seqveil.core import mechanisms
+    >>> kernel = mechanisms.balanced.kernels(np.array([[0.5, 0.2, 0.2, 0.1]]), 1.0).one(0)
+    >>> kernel.codes.tolist(), kernel.leakage([0.5, 0.2, 0.2, 0.1]) <= 1.0
+    ([0, 1], True)
+
+    Reference: docs/theory.md, sections 5 (balanced cells) and 12.
+    """
+    users, n = beliefs.shape
+    aim = usable(epsilon, n)
+    least = 1.0 / (1.0 + math.exp(aim))
+    order, shares, cells = _cells(beliefs, least, distortion)
+    outputs = _labels(beliefs, order, cells, distortion)
+    told = crr_weight(aim)
+    first = np.floor(shares[..., 0] * told).astype(np.int64)
+    sorted_extra = np.stack([first, told - first], axis=2)
+    places, extra = np.empty_like(cells), np.empty_like(sorted_extra)
+    np.put_along_axis(places, order[:, :, None], cells, axis=1)
+    np.put_along_axis(extra, order[:, :, None], sorted_extra, axis=1)
+    mass = np.take_along_axis(beliefs, order, axis=1)
+    masses = grouped_sum(cells, mass[:, :, None] * shares, outputs.shape[1])
+    base = parts(masses, np.full(users, DENOMINATOR - told))
+    return Kernels(n, outputs, base, extra, places, None)
+
+
+def _cells(beliefs: Floats, least: float, distortion: Distortion) -> tuple[Ints, Floats, Ints]:
+    """Order of the symbols (large ones first), and per place in it the two cells it touches with its share in each."""
+    n = beliefs.shape[1]
+    large = beliefs >= least
+    points = distortion.points
+    rank = -beliefs if points is None or points.ndim > 1 else np.argsort(np.argsort(points))
+    order = np.lexsort((np.broadcast_to(rank, beliefs.shape), np.where(large, -beliefs, 0.0)))
+    mass = np.take_along_axis(beliefs, order, axis=1)
+    count = large.sum(1)[:, None]
+    rest = np.where(np.arange(n) >= count, mass, 0.0)
+    end = np.cumsum(rest, axis=1)
+    start, total = end - rest, end[:, -1:]
+    many = np.floor(total / least).astype(np.int64)
+    # the widths absorb rounding, so that every cell keeps its mass
+    width = np.where(many > 0, total / np.maximum(many, 1), np.inf)
+    cell = np.clip(np.floor(start / width).astype(np.int64), 0, np.maximum(many - 1, 0))
+    inside = np.clip((cell + 1) * width - start, 0.0, rest)
+    share = np.where((rest > 0) & (cell + 1 < many), inside / np.where(rest > 0, rest, 1.0), 1.0)
+    is_large = np.arange(n) < count
+    first = np.where(is_large, np.arange(n), np.where(many > 0, count + cell, 0))
+    share = np.where(is_large, 1.0, share)
+    second = np.where(share < 1.0, first + 1, first)
+    return order, np.stack([share, 1.0 - share], axis=2), np.stack([first, second], axis=2)
+
+
+def _labels(beliefs: Floats, order: Ints, cells: Ints, distortion: Distortion) -> Ints:
+    """The symbol each cell is released as: one that starts in it, so that no two cells share a label."""
+    users, n = beliefs.shape
+    count = int(cells.max()) + 1
+    outputs = np.zeros((users, count), np.int64)
+    if distortion.is_hamming:
+        # places are in order of likelihood: the first that starts in a cell is its likeliest symbol
+        first = np.full((users, count), n - 1)
+        np.minimum.at(first, (np.arange(users)[:, None], cells[:, :, 0]), np.arange(n))
+        return np.take_along_axis(order, first, axis=1)
+    for user in range(users):
+        for cell in np.unique(cells[user, :, 0]):
+            starts = np.flatnonzero(cells[user, :, 0] == cell)
+            members = order[user, starts]
+            weights = np.zeros(n)
+            weights[members] = beliefs[user, members]
+            outputs[user, cell] = members[distortion.expected(weights)[members].argmin()]
+    return outputs
+
+
+def guarded(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:
+    """Refuses: the kernel of a guarded release follows from what was released so far and from the secrets.
+
+    *Guarantee*: for an observer who believes the model, for every declared secret, at every time and for every outcome,
+    Pr(y_1..t | E) / Pr(y_1..t | not E) lies between e^-ε and e^ε of that secret. It is a total for the whole stream.
+
+    >>> import seqveil as sv
+    >>> model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> session = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.5, window=20))
+    >>> session.release(0) in (0, 1)
+    True
+
+    Reference: docs/secrets.md.
+    """
+    raise InputError('"guarded" needs more than a belief: its kernels follow from declared secrets; pass secrets=[…]')

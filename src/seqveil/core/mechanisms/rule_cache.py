@@ -1,0 +1,93 @@
+"""Rules that more than one user needs, kept while they fit a given memory.
+
+Users who are alike in model and releases have the same public context, and so the same rule: it is built once for all
+of them. What is large is kept only from the second time on, so that a single stream, whose context never comes back,
+keeps nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import lru_cache, update_wrapper
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from seqveil.core.kernel import Floats
+from seqveil.core.mechanisms.base import Batch
+
+MEMORY = 128 << 20  # bytes of all rules that a cache keeps
+MOST = 1024  # rules that it keeps
+SEEN = 1 << 16  # contexts remembered as seen once
+
+
+class Sized(Protocol):
+    """What is kept: it knows how much memory it has come to, about."""
+
+    @property
+    def memory(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=Sized | None)
+
+
+class RuleCache(Generic[Kept]):
+    """`build(batch, keep)` for each public context, where `keep` says whether what it gives stays; latest used longest.
+
+    `small` says which contexts are kept when they first come; all others are from the second time on.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Batch, bool], Kept],
+        small: Callable[[Batch], bool] = lambda batch: True,
+        memory: int = MEMORY,
+    ) -> None:
+        self._build, self._small, self._memory = build, small, memory
+        self._kept: OrderedDict[Hashable, tuple[Floats, Kept]] = OrderedDict()
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+        self._lock = Lock()
+        update_wrapper(self, build)
+
+    def __call__(self, batch: Batch) -> Kept:
+        key = _key(batch)
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None and np.array_equal(known[0], batch.states):
+                self._kept.move_to_end(key)
+                return known[1]
+            keep = key in self._seen or self._small(batch)
+            self._seen[key] = None
+            if len(self._seen) > SEEN:
+                self._seen.popitem(last=False)
+        if not keep:
+            return self._build(batch, False)
+        states = batch.states.copy()
+        made = self._build(replace(batch, states=states), True)
+        with self._lock:
+            self._kept[key] = states, made
+            total = sum(_memory(each) for _, each in self._kept.values())
+            while len(self._kept) > 1 and (total > self._memory or len(self._kept) > MOST):
+                total -= _memory(self._kept.popitem(last=False)[1][1])
+        return made
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _memory(kept: Sized | None) -> int:
+    return 0 if kept is None else kept.memory
+
+
+def _key(batch: Batch) -> Hashable:
+    # quicker than hashing all of it (the states are compared); no BLAS, whose threads would be woken for it
+    mark = float((batch.states * _marks(batch.states.size)).sum())
+    return batch.model.fingerprint, batch.length, batch.epsilon, batch.distortion.content, mark
+
+
+@lru_cache(maxsize=8)
+def _marks(size: int) -> Floats:
+    return np.random.default_rng(size).random(size)
