@@ -21,7 +21,7 @@ from seqveil.coldstart import ColdStart, Points
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
+from seqveil.interfaces.spark.store import KeptInMemory, bucket
 from seqveil.receive.upgrade import upgrade
 from seqveil.release import batches, stream
 from seqveil.release.stream import Setting

@@ -24,7 +24,7 @@ from seqveil.interfaces.flow.release import release_file
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
 from seqveil.interfaces.mqtt.messages import Event, Refusal
 from seqveil.interfaces.service.writer import Job, Outcome, Writer
-from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
+from seqveil.interfaces.spark.store import KeptInMemory, bucket
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
 from seqveil.release.streams import REFUSED, StoreError, Streams

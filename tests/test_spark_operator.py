@@ -20,12 +20,20 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
-from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, bucket  # noqa: E402
-from seqveil.interfaces.spark.conf import needs_spark  # noqa: E402
-from seqveil.interfaces.spark.guard import Refused, guarded, translated  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
-from seqveil.interfaces.spark.waiting import Seal  # noqa: E402
+from seqveil.interfaces.spark.sessions import (  # noqa: E402
+    Refused,
+    guarded,
+    needs_spark,
+    translated,
+)
+from seqveil.interfaces.spark.store import (  # noqa: E402
+    Kept,
+    KeptInMemory,
+    Seal,
+    bucket,
+)
 from seqveil.release.accounting import Budget, Schedule  # noqa: E402
 from seqveil.release.store.packing import units  # noqa: E402
 from seqveil.release.stream import Setting  # noqa: E402

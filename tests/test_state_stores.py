@@ -9,7 +9,7 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
-from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
+from seqveil.interfaces.spark.store import KeptInMemory, SparkStore
 from seqveil.release import stream
 from seqveil.release.accounting import Budget
 from seqveil.release.store import GAP, Memory, StateStore, packing

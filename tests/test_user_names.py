@@ -18,7 +18,7 @@ from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.flow import release_file
 from seqveil.interfaces.flow.durable import release_durably
-from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
+from seqveil.interfaces.spark.store import KeptInMemory, bucket
 from seqveil.release.stream import Setting
 from seqveil.release.streams import StoreError, Streams
 

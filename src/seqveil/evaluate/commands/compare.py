@@ -25,48 +25,36 @@ if TYPE_CHECKING:
 class SplitOptions:
     """Who is released, and how much of them."""
 
-    batched_users: Annotated[
-        int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
-    ] = None
-    first: Annotated[
-        int | None, typer.Option(metavar="N", help="Events of a stream that are released  [default: all]")
-    ] = None
-    test_share: Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")] = 0.5
-    test_users: Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")] = (
+    batched_users: Annotated[int | None, o.option("N", "Users that those who take batches release  [default: all]")] = (
         None
     )
+    first: Annotated[int | None, o.option("N", "Events of a stream that are released  [default: all]")] = None
+    test_share: Annotated[float, o.option("S", "Share of the users who are released.")] = 0.5
+    test_users: Annotated[int | None, o.option("N", "Users who are released, instead of a share.")] = None
 
 
 @o.option_groups
 def compare(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set by name.")],
     *,
-    epsilon: Annotated[
-        str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="What an event may cost on average.")
-    ] = "0.5,1,2,5",
-    mechanisms: Annotated[
-        str, typer.Option(metavar="NAME,…", help="all, or names that `seqveil mechanisms` lists.")
-    ] = "all",
+    epsilon: Annotated[str, o.option("E,E,…", "What an event may cost on average.", "--epsilon", "-e")] = "0.5,1,2,5",
+    mechanisms: Annotated[str, o.option("NAME,…", "all, or names that `seqveil mechanisms` lists.")] = "all",
     distortion: o.DistortionName = None,
-    batch: Annotated[
-        str, typer.Option(metavar="W,W,…", help="Sizes for those that take batches, each with W·ε.")
-    ] = "1,5",
+    batch: Annotated[str, o.option("W,W,…", "Sizes for those that take batches, each with W·ε.")] = "1,5",
     split: SplitOptions,
     order: o.Order = 1,
     smoothing: o.Smoothing = 1.0,
     cuts: o.CutOptions,
-    sets: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are  [default: $SEQVEIL_DATA]")
-    ] = None,
+    sets: Annotated[Path | None, o.option("DIR", "Where the data sets are  [default: $SEQVEIL_DATA]", "--data")] = None,
     streams: Annotated[
-        int | None, typer.Option(metavar="N", help="Streams of a named set that are released at most  [default: all]")
+        int | None, o.option("N", "Streams of a named set that are released at most  [default: all]")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep finished rows here; a second run goes on.")
+        Path | None, o.option("DIR", "Keep finished rows here; a second run goes on.", "--out", "-o")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw error and leakage against ε.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the split and of the coins.")] = 0,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print one Markdown table.")] = False,
+    plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
+    seed: Annotated[int, o.option("N", "Seed of the split and of the coins.")] = 0,
+    markdown: Annotated[bool, o.flag("--markdown", "Print one Markdown table.")] = False,
     files: o.FileOptions,
     json: o.Json = False,
 ) -> None:

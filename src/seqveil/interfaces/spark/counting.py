@@ -14,9 +14,8 @@ from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.states import checked_order
 from seqveil.core.symbols import Codes, Symbols
 from seqveil.interfaces.flow.fit import MOST_SYMBOLS
-from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.frames import Columns
-from seqveil.interfaces.spark.guard import guarded, told
+from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

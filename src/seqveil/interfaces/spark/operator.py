@@ -10,16 +10,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from seqveil.core.coins import User
-from seqveil.interfaces.spark.bucket import Kept
-from seqveil.interfaces.spark.guard import guarded
+from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS
 from seqveil.interfaces.spark.job import Job
+from seqveil.interfaces.spark.sessions import guarded
+from seqveil.interfaces.spark.store import Kept
 from seqveil.release.setting import refuse_other
 from seqveil.release.store.packing import small
 
 if TYPE_CHECKING:
     import pandas as pd
 
-USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
 KEPT = StructType(
     [StructField(name, BinaryType() if kind is bytes else LongType()) for name, kind in get_type_hints(Kept).items()]
 )
