@@ -20,12 +20,11 @@ import seqveil as sv
 from seqveil import datasets, distortion, mechanisms, plots
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError, InputError
-from seqveil.evaluate.commands.compare_tables import winners
-from seqveil.evaluate.compare_files import Job, RowBook, jobs, read_arena, set_arena
 from seqveil.evaluate.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
-from seqveil.evaluate.comparison.limits import _blahut, single_release
+from seqveil.evaluate.comparison.files import Job, RowBook, jobs, read_arena, set_arena
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
-from seqveil.evaluate.comparison.row import clustered
+from seqveil.evaluate.comparison.rows import clustered, winners
+from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
 from seqveil.interfaces.cli import app, main
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream

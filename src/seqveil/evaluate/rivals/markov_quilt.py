@@ -26,11 +26,13 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms._base import check_epsilon
 from seqveil.core.model import MarkovModel
-from seqveil.evaluate.rivals.noise import discrete_laplace
 from seqveil.evaluate.rivals.temporal import stationary
+from seqveil.receive.learn.noise import exact_laplace
 
 MOST = 64  # symbols: every pair of them is compared, at every event
 LONGEST = 10_000
+FINE = 1 << 20  # a scale of noise is rounded up to a whole multiple of 1/FINE
+WIDEST = 2.0**34  # scale of noise
 SAME = 1e-13  # events whose laws agree this closely share their score
 
 Quilt = tuple[int, ...]
@@ -227,3 +229,15 @@ def _checked(model: MarkovModel, codes: ArrayLike) -> Ints:
     if sequence.min() < 0 or sequence.max() >= model.n:
         raise InputError(f"expected codes 0..{model.n - 1}; encode symbols by the model's alphabet")
     return sequence.astype(np.int64)
+
+
+def discrete_laplace(scale: float, count: int, coins: Coins) -> Ints:
+    """`count` integers with Pr(k) ∝ e^{-|k|/scale}, drawn exactly, the scale rounded up: no less noise than stated.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> abs(float(discrete_laplace(3.0, 4000, SeededCoins(1)).mean())) < 0.3
+    True
+    """
+    if not 0.0 < scale <= WIDEST:
+        raise InputError(f"expected a noise scale above 0 and at most 2**34, got {scale}")
+    return exact_laplace((FINE, math.ceil(scale * FINE)), count, coins)

@@ -16,13 +16,14 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import Counts
-from seqveil.evaluate import comparison
-from seqveil.evaluate.comparison import Arena, Contestant, Row
+from seqveil.evaluate.comparison.arena import Arena, Contestant
+from seqveil.evaluate.comparison.race import constant, converse, race
+from seqveil.evaluate.comparison.rows import Row
 from seqveil.interfaces.files import Chunk, Columns
 from seqveil.interfaces.flow.fit import Distinct, scanner
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
 
-LIMITS = (comparison.constant, comparison.converse)
+LIMITS = (constant, converse)
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,8 @@ def _contestant_job(arena: Arena, epsilon: float, contestant: Contestant) -> Job
         epsilon,
         _key(arena, epsilon, asdict(contestant)),
         _events(arena.of_contestant(contestant)),
-        lambda progress: comparison.race(arena, contestant, epsilon, progress),
-        lambda: comparison.race(few, contestant, epsilon),
+        lambda progress: race(arena, contestant, epsilon, progress),
+        lambda: race(few, contestant, epsilon),
     )
 
 
