@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +12,11 @@ import typer
 
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, bar, check_interrupted, emit_json, progress
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
 
 if TYPE_CHECKING:
     from seqveil.evaluate.comparison import Row
     from seqveil.evaluate.comparison.files import Job, RowBook
-
-Show = Callable[[float, float, str], None]
-UNKNOWN = 1e-5  # seconds an event, until there is a trial
 
 
 @dataclass(frozen=True)
@@ -75,19 +69,19 @@ def compare(
     Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
     """
     from seqveil.evaluate.comparison import line_up
-    from seqveil.evaluate.comparison.files import jobs, read_arena, set_arena
+    from seqveil.evaluate.comparison.files import Division, jobs, read_arena, set_arena
 
     bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
     check_picture(plot)
-    drawn: dict[str, Any] = {**asdict(split), "seed": seed, "order": order, "smoothing": smoothing}
+    divided = Division(order, smoothing, **asdict(split), seed=seed)
     if is_set(data):
         refuse_cuts(**asdict(cuts), user_column=files.user_column, value_column=files.value_column)
-        arena, counts = set_arena(data, sets, distortion=distortion, streams=streams, **drawn)
+        arena, counts = set_arena(data, sets, divided, distortion=distortion, streams=streams)
     else:
         refuse_unknown_set(data)
         read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **asdict(cuts)}
         with progress(data, "reading") as advance:
-            arena, counts = read_arena(data, distortion=distortion or "hamming", progress=advance, **read, **drawn)
+            arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
     rows, resumed = run(jobs(arena, bounds, contestants), out)
     _draw(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
@@ -175,13 +169,22 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
 
 
 def _make(todo: Sequence[Job], book: RowBook) -> None:
-    with time_left(todo) as going:
-        for job in todo:
-            began = time.perf_counter()
-            going.step(job, 0)
-            row = job.make(partial(going.step, job))
-            book.keep(job, row)
-            going.finish(job, time.perf_counter() - began)
+    with steps(len(todo)) as show:
+        for number, job in enumerate(todo):
+            show(job.label, number)
+            book.keep(job, job.make(_released(job, number, show)))
+
+
+def _released(job: Job, number: int, show: Callable[[str, float], None]) -> Callable[[int], None]:
+    """Shows how far a row is by the events that were released for it."""
+    released = 0
+
+    def advance(events: int) -> None:
+        nonlocal released
+        released += events
+        show(job.label, number + released / job.events)
+
+    return advance
 
 
 def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
@@ -209,76 +212,3 @@ def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
         f"released: {about['test_events']} events of {about['test_users']} others (seeded, not private)"
     )
     tables(rows, about["distortion"])
-
-
-class TimeLeft:
-    """How long jobs take: done so far, and left by what an event of the same contestant took last.
-
-    >>> from seqveil.evaluate.comparison.files import Job, Row
-    >>> jobs = [Job(name, 1.0, name, 100, lambda progress: Row("a", "a", 1.0, "sound")) for name in "ab"]
-    >>> shown = []
-    >>> left = TimeLeft(jobs, lambda done, total, label: shown.append((done, total)))
-    >>> left.costs |= {"a": 0.01, "b": 0.03}
-    >>> left.step(jobs[0], 50)
-    >>> left.finish(jobs[0], 2.0)
-    >>> [(round(done, 3), round(total, 3)) for done, total in shown]
-    [(0.5, 4.0), (2.0, 5.0)]
-    """
-
-    def __init__(self, jobs: Sequence[Job], show: Show) -> None:
-        self.costs: dict[str, float] = {}
-        self._left = list(jobs)
-        self._show = show
-        self._done = self._part = 0.0
-
-    def step(self, job: Job, events: int) -> None:
-        """So many more events of a job that is under way."""
-        check_interrupted()
-        expected = self._expected(job)
-        self._part = min(self._part + events * self._cost(job), expected)
-        left = sum(self._expected(each) for each in self._left)
-        self._show(self._done + self._part, self._done + left, job.label)
-
-    def finish(self, job: Job, seconds: float) -> None:
-        """A job is done and took this long."""
-        check_interrupted()
-        self._left.remove(job)
-        self.costs[job.label] = seconds / max(1, job.events)
-        self._done, self._part = self._done + seconds, 0.0
-        self._show(self._done, self._done + sum(self._expected(each) for each in self._left), job.label)
-
-    def _cost(self, job: Job) -> float:
-        return self.costs.get(job.label, UNKNOWN)
-
-    def _expected(self, job: Job) -> float:
-        return self._cost(job) * job.events
-
-
-@contextmanager
-def time_left(jobs: Sequence[Job]) -> Iterator[TimeLeft]:
-    """The time these jobs take, as a bar on standard error where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield TimeLeft(jobs, lambda done, total, label: None)
-        return
-    from rich import progress as parts
-
-    columns = (parts.BarColumn(), parts.TaskProgressColumn(), parts.TimeRemainingColumn())
-    with bar(*columns, parts.TextColumn("{task.description}")) as shown:
-        task = shown.add_task("trying everyone on a few users", total=None)
-
-        def show(done: float, total: float, label: str) -> None:
-            shown.update(task, completed=done, total=max(total, 1e-9), description=label)
-
-        found = TimeLeft(jobs, show)
-        _try(found, jobs)
-        yield found
-
-
-def _try(found: TimeLeft, jobs: Sequence[Job]) -> None:
-    """Time every contestant once on a few users."""
-    for job in jobs:
-        if job.trial is not None and job.label not in found.costs:
-            check_interrupted()
-            began = time.perf_counter()
-            row = job.trial()
-            found.costs[job.label] = (time.perf_counter() - began) / max(1, row.events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -162,10 +162,6 @@ class Arena:
     def of_contestant(self, contestant: Contestant) -> Sequence[Ints]:
         """The streams that a contestant gets."""
         return self.streams[: self.batched_users] if contestant.in_batches else self.streams
-
-    def first(self, users: int) -> Arena:
-        """The same with a few of the streams, for a trial."""
-        return replace(self, streams=self.streams[:users])
 
     @cached_property
     def fingerprint(self) -> str:

@@ -126,6 +126,28 @@ def bar(*columns: ProgressColumn) -> Iterator[Bar]:
 
 
 @contextmanager
+def steps(total: int) -> Iterator[Callable[[str, float], None]]:
+    """A bar over so many steps, only where standard error is a terminal; looks for interruptions.
+
+    It gives a function to call with what is under way and how many steps are done, a part of one included.
+    """
+    if not sys.stderr.isatty():
+        yield lambda label, done: check_interrupted()
+        return
+    from rich import progress as parts
+
+    columns = (parts.TextColumn("{task.description}"), parts.BarColumn(), parts.TaskProgressColumn())
+    with bar(*columns, parts.TimeRemainingColumn()) as shown:
+        task = shown.add_task("starting", total=total)
+
+        def show(label: str, done: float) -> None:
+            check_interrupted()
+            shown.update(task, description=label, completed=done)
+
+        yield show
+
+
+@contextmanager
 def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
     """A bar over the rows of a file, only where standard error is a terminal; looks for interruptions."""
     if not sys.stderr.isatty():
