@@ -71,7 +71,7 @@ def compare(
     from seqveil.evaluate.comparison import line_up
     from seqveil.evaluate.comparison.files import Division, jobs, read_arena, set_arena
 
-    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
+    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), parse_batches(batch))
     check_picture(plot)
     divided = Division(order, smoothing, **asdict(split), seed=seed)
     if is_set(data):
@@ -133,16 +133,6 @@ def parse_names(text: str) -> list[str]:
         if name != "all":
             mechanisms.find(name)
     return names
-
-
-def sizes_of(text: str) -> list[int]:
-    """Batch sizes between commas.
-
-    >>> sizes_of("5,1"), sizes_of("5")
-    ([1, 5], [5])
-    """
-    above = parse_batches(text)
-    return [1, *above] if "1" in (part.strip() for part in text.split(",")) else above
 
 
 def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:

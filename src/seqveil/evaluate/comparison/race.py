@@ -64,17 +64,8 @@ def race(arena: Arena, contestant: Contestant, epsilon: float, progress: Progres
 
 
 def _skipped(contestant: Contestant, epsilon: float, reason: str) -> Row:
-    return _described(Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason), contestant)
-
-
-def _described(row: Row, contestant: Contestant) -> Row:
-    return replace(
-        row,
-        factor=contestant.factor,
-        batch=contestant.batch,
-        period=contestant.period,
-        limit=contestant.limit,
-    )
+    how = (contestant.factor, contestant.batch, contestant.period, contestant.limit)
+    return Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason, *how)
 
 
 def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
@@ -83,11 +74,15 @@ def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
     kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
     status: Status = "unsound" if not kept else "sound" if setting.mechanism.sound else "no promise"
     (error, error_half), (filtered, filtered_half), (smoothed, smoothed_half) = map(tally.mean, ERRORS)
-    row = Row(
+    return Row(
         contestant.label,
         setting.mechanism.name,
         epsilon,
         status,
+        factor=contestant.factor,
+        batch=contestant.batch,
+        period=setting.schedule.period,
+        limit=contestant.limit,
         claimed=claimed,
         users=tally.users,
         events=tally.events,
@@ -106,7 +101,6 @@ def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
         guesses={name: value for name, value in tally.means().items() if name not in ERRORS},
         micros=1e6 * (meter.seconds - watch.seconds) / tally.events,
     )
-    return replace(_described(row, contestant), period=setting.schedule.period)
 
 
 @dataclass

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqveil.core import html, mechanisms
 from seqveil.core.kernel import Floats
-from seqveil.interfaces.commands.terminal import WIDE
+from seqveil.interfaces.commands.terminal import WIDE, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +100,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite number becomes text, because JSON has none."""
-        return {name: _written(value) for name, value in asdict(self).items()}
+        content: dict[str, Any] = plain(asdict(self))
+        return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Row:
@@ -112,12 +113,6 @@ class Row:
         """
         known = {f.name for f in fields(cls)}
         return cls(**{name: _read(value) for name, value in content.items() if name in known})
-
-
-def _written(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _written(part) for name, part in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read(value: Any) -> Any:

@@ -78,7 +78,7 @@ def scale(model: MarkovModel, length: int, epsilon: float, method: str = "exact"
     transitions = model.advance(np.eye(model.size))
     if method == "approx":
         left, right = approximate(transitions, model.initial)
-        return _worst(length, epsilon, [lambda node: (left, right)] * length, [None] * length)
+        return _worst(length, epsilon, lambda node: (left, right), None)
     return _exact(transitions, model.initial, length, epsilon)
 
 
@@ -112,7 +112,7 @@ def _exact(transitions: Floats, initial: Floats, length: int, epsilon: float) ->
 
         return left, right
 
-    return _worst(length, epsilon, [sides] * length, laws)
+    return _worst(length, epsilon, sides, laws)
 
 
 def approximate(transitions: Floats, initial: Floats) -> tuple[Side, Side]:
@@ -142,23 +142,21 @@ def approximate(transitions: Floats, initial: Floats) -> tuple[Side, Side]:
     return (lambda a: np.array([2.0 * bound(a)])), (lambda b: np.array([bound(b)]))
 
 
-def _worst(
-    length: int,
-    epsilon: float,
-    sides: list[Callable[[int], tuple[Side, Side]]],
-    laws: list[Floats] | list[None],
-) -> Scale:
+def _worst(length: int, epsilon: float, sides: Callable[[int], tuple[Side, Side]], laws: list[Floats] | None) -> Scale:
     """The event with the largest σ_i; one whose law and room are those of the event before shares its score."""
     worst, sigma, reach = Scale(0.0, 0, ()), 0.0, length
     for node in range(1, length + 1):
-        now, before = laws[node - 1], laws[max(node - 2, 0)]
-        same = now is None or before is None or bool((np.abs(now - before) <= SAME * before).all())
-        if node > 1 and same and reach < min(node - 1, length - node + 1):
+        if node > 1 and reach < min(node - 1, length - node + 1) and _alike(laws, node):
             continue
-        sigma, quilt, reach = _best(node, length, epsilon, *sides[node - 1](node))
+        sigma, quilt, reach = _best(node, length, epsilon, *sides(node))
         if sigma > worst.sigma * (1 + 1e-12):
             worst = Scale(sigma, node, quilt)
     return worst
+
+
+def _alike(laws: list[Floats] | None, node: int) -> bool:
+    """Whether an event has the law of the one before it; without laws all have."""
+    return laws is None or bool((np.abs(laws[node - 1] - laws[node - 2]) <= SAME * laws[node - 2]).all())
 
 
 def _best(node: int, length: int, epsilon: float, left: Side, right: Side) -> tuple[float, Quilt, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from seqveil.core.mechanisms._base import Mechanism, ldp_weights, respond, stack
 
 MOST = 300  # symbols of the linear program: some seconds a release
 TOLERANCE = 1e-10  # of the solver, relative to the spread of the costs
-FAINT = 1e-9  # a share l_y the solver leaves below this is its residue
+FAINT = 1e-9  # an m_y the solver leaves below this is its residue
 
 
 def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
@@ -106,8 +105,8 @@ def program(belief: Floats, epsilon: float, costs: Floats) -> Floats:
     spread = float(np.ptp(costs)) or 1.0
     scaled, gain = (costs - costs.min()) / spread, math.expm1(epsilon)
     mean = (belief[:, None] * scaled).sum(0)
-    share = _run_highs(belief, scaled, mean, gain) / gain
-    share[share < FAINT] = 0.0
+    most = _solve(belief, scaled, mean, gain)
+    share = np.where(most < FAINT, 0.0, most) / gain
     total = share.sum() or 1.0
     share *= min(1.0, 1.0 / total) * max(1.0, 1.0 / (total * (1.0 + gain)))
     table = _cheapest(scaled, share, gain)
@@ -128,42 +127,28 @@ def _cheapest(costs: Floats, share: Floats, gain: float) -> Floats:
     return np.asarray(share + more)
 
 
-def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
+def _solve(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
     """The optimal m of the program above; its variables are R, row by row, then m."""
-    import highspy
     from scipy import sparse
+    from scipy.optimize import linprog
 
-    n, infinity = len(belief), highspy.kHighsInf
-    each, all_columns = sparse.eye_array(n), np.ones((1, n))
-    matrix = sparse.block_array(
-        [
-            [sparse.eye_array(n * n), -sparse.kron(np.ones((n, 1)), each)],
-            [sparse.kron(each, all_columns), sparse.csr_array(np.full((n, n), 1.0 / gain))],
-        ],
-        format="csc",
+    n = len(belief)
+    each = sparse.eye_array(n)
+    found = linprog(
+        np.concatenate(((belief[:, None] * costs).ravel(), mean / gain)),
+        A_ub=sparse.hstack([sparse.eye_array(n * n), -sparse.kron(np.ones((n, 1)), each)]),
+        b_ub=np.zeros(n * n),
+        A_eq=sparse.hstack([sparse.kron(each, np.ones((1, n))), sparse.csr_array(np.full((n, n), 1.0 / gain))]),
+        b_eq=np.ones(n),
+        method="highs",
+        options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
     )
-    linear = highspy.HighsLp()
-    linear.num_row_, linear.num_col_ = matrix.shape
-    linear.col_cost_ = np.concatenate(((belief[:, None] * costs).ravel(), mean / gain))
-    linear.col_lower_, linear.col_upper_ = np.zeros(n * n + n), np.full(n * n + n, infinity)
-    linear.row_lower_ = np.concatenate((np.full(n * n, -infinity), np.ones(n)))
-    linear.row_upper_ = np.concatenate((np.zeros(n * n), np.ones(n)))
-    linear.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    linear.a_matrix_.start_, linear.a_matrix_.index_ = matrix.indptr, matrix.indices
-    linear.a_matrix_.value_ = matrix.data
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.silent()
-    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-        solver.setOptionValue(tolerance, TOLERANCE)
-    solver.setOptionValue("small_matrix_value", 1e-12)
-    solver.passModel(linear)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    if found.x is None:
         raise GuaranteeError(
-            f"the linear program over {n} symbols was not solved ({solver.getModelStatus().name}); "
+            f"the linear program over {n} symbols was not solved (status {found.status}); "
             'use mechanism="randomized_response", which needs no solver'
         )
-    return np.maximum(np.array(solver.getSolution().col_value)[n * n :], 0.0)
+    return np.maximum(found.x[n * n :], 0.0)
 
 
 def _full(table: Floats, epsilon: float) -> Kernels:

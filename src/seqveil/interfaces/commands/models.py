@@ -157,8 +157,7 @@ def learn(
         float | None, o.option("W", "Pseudo-moves a row of the prior  [default: tried on held-out users]")
     ] = None,
     confidence: Annotated[float, o.option("C", "Of the region that the rows are within.")] = 0.95,
-    columns: o.ColumnOptions,
-    meta: o.Meta = None,
+    rows: o.ReleasedOptions,
     json: o.Json = False,
 ) -> None:
     """Learn how streams are correlated from what was released of them.
@@ -174,16 +173,8 @@ def learn(
     _check_out(out, released, model)
     known = o.versions_in(model) or MarkovModel.load(model)
     with progress(str(released), "learning") as advance:
-        found = learn_file(
-            released,
-            known,
-            order=order,
-            strength=strength,
-            confidence=confidence,
-            meta=meta,
-            columns=columns.columns_if_given,
-            progress=advance,
-        )
+        how: dict[str, Any] = {"order": order, "strength": strength, "confidence": confidence}
+        found = learn_file(released, known, progress=advance, **how, **rows.where)
     found.learned.model.save(out)
     emit_json(_learned_facts(found, out)) if json else _say_learned(found, out)
 

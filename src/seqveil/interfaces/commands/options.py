@@ -220,11 +220,19 @@ class ColumnOptions:
 
         return Columns(self.user_column or "user", self.value_column or "value", self.time_column)
 
+
+@dataclass(frozen=True)
+class ReleasedOptions(ColumnOptions):
+    """How a file of released rows is read."""
+
+    meta: Meta = None
+
     @property
-    def columns_if_given(self) -> Columns | None:
-        """The columns, or None where the side file is to name them."""
+    def where(self) -> dict[str, Any]:
+        """The columns and the side file, as the functions take them that read such a file."""
         given = (self.user_column, self.value_column, self.time_column)
-        return self.columns if any(name is not None for name in given) else None
+        named = self.columns if any(name is not None for name in given) else None
+        return {"meta": self.meta, "columns": named}
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,8 @@ def plan(
     """
     from seqveil.receive import planning
 
-    bounds, sizes = parse_epsilons(epsilon), parse_batches(batch)
+    bounds = parse_epsilons(epsilon)
+    sizes = [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
     check_picture(plot)
     model = _model(source, columns=columns.columns, order=order, smoothing=smoothing, sort=sort, **asdict(cuts))
     name, batched = _mechanisms(mechanism, sizes)
@@ -130,17 +131,17 @@ def parse_epsilons(text: str) -> list[float]:
 
 
 def parse_batches(text: str) -> list[int]:
-    """Batch sizes above 1 between commas; 1 is always shown.
+    """Batch sizes between commas.
 
-    >>> parse_batches("1,5, 10")
-    [5, 10]
+    >>> parse_batches("10,1, 5")
+    [1, 5, 10]
     """
     from seqveil.core.errors import InputError
 
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"expected whole numbers ≥ 1 between commas for batch, as in 1,5,10; got {text!r}")
-    return sorted({int(part) for part in parts} - {1})
+    return sorted({int(part) for part in parts})
 
 
 def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:

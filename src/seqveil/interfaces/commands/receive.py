@@ -34,8 +34,7 @@ def audit(
     against: Annotated[
         Path | None, o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then.")
     ] = None,
-    columns: o.ColumnOptions,
-    meta: o.Meta = None,
+    rows: o.ReleasedOptions,
     json: o.Json = False,
 ) -> None:
     """Check what a released file leaked, exactly.
@@ -57,20 +56,19 @@ def audit(
     from seqveil.interfaces.flow.against import against_file
     from seqveil.interfaces.flow.coldstart import audit_cold
 
-    where: dict[str, Any] = {"meta": meta, "columns": columns.columns_if_given}
     versions = o.versions_in(model, chosen.given or against is not None)
     if versions is not None:
         with progress(released, "auditing") as advance:
-            report = audit_cold(released, versions, progress=advance, **where)
+            report = audit_cold(released, versions, progress=advance, **rows.where)
         _end(report, versions.last.setting.model, None, json)
         return
     chain, departure = MarkovModel.load(model), None
     other = None if against is None else MarkovModel.load(against)
     setting = chosen.setting_if_given(chain)
     with progress(released, "auditing", passes=1 if other is None else 2) as advance:
-        report = audit_file(released, chain, setting, delta=delta, progress=advance, **where)
+        report = audit_file(released, chain, setting, delta=delta, progress=advance, **rows.where)
         if other is not None:
-            departure = against_file(released, chain, other, setting, progress=advance, **where)
+            departure = against_file(released, chain, other, setting, progress=advance, **rows.where)
     _end(report, chain, departure, json)
 
 
@@ -181,9 +179,8 @@ def decode(
         str | None, o.option("FILE", "Write how often each symbol is expected to have occurred.")
     ] = None,
     chosen: o.SettingOptions,
-    columns: o.ColumnOptions,
+    rows: o.ReleasedOptions,
     format: o.Format = None,
-    meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
     """Estimate every row's true value, for free.
@@ -204,8 +201,7 @@ def decode(
     shared: dict[str, Any] = {
         "online": online,
         "distortion": loss,
-        "meta": meta,
-        "columns": columns.columns_if_given,
+        **rows.where,
         "out_format": format if out == "-" else None,
         "inputs": (model,),
     }
@@ -245,8 +241,7 @@ def stats(
         str, o.option("auto|design|learned", "How the counts are estimated; see docs/statistics.md.")
     ] = "auto",
     chosen: o.UnbatchedOptions,
-    columns: o.ColumnOptions,
-    meta: o.Meta = None,
+    rows: o.ReleasedOptions,
     json: o.Json = False,
 ) -> None:
     """Estimate histograms, transitions, dwell times and top symbols, with intervals.
@@ -265,18 +260,9 @@ def stats(
 
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
-        found = summarise_file(
-            released,
-            chain,
-            chosen.setting_if_given(chain),
-            confidence=confidence,
-            window=per,
-            top=top,
-            method=method,
-            meta=meta,
-            columns=columns.columns_if_given,
-            progress=advance,
-        )
+        counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
+        setting = chosen.setting_if_given(chain)
+        found = summarise_file(released, chain, setting, progress=advance, **counted, **rows.where)
     if json:
         emit_json(_stats_facts(found, chain))
     else:
@@ -365,8 +351,7 @@ def drift(
         float, o.option("A", "Most that the probability of an alarm may be if the model is right.")
     ] = 0.01,
     chosen: o.UnbatchedOptions,
-    columns: o.ColumnOptions,
-    meta: o.Meta = None,
+    rows: o.ReleasedOptions,
     json: o.Json = False,
 ) -> None:
     """Tell from releases alone whether the truth departs from the model.
@@ -382,15 +367,8 @@ def drift(
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:
-        found = drift_file(
-            released,
-            chain,
-            chosen.setting_if_given(chain),
-            alpha=alpha,
-            meta=meta,
-            columns=columns.columns_if_given,
-            progress=advance,
-        )
+        setting = chosen.setting_if_given(chain)
+        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **rows.where)
     if json:
         emit_json(asdict(found))
     else:

@@ -93,13 +93,14 @@ def fit(
     Example: seqveil spark fit clicks/ -o clicks.model --smoothing 1
     """
     from seqveil.interfaces.flow import Fitted
-    from seqveil.interfaces.spark.counting import fit_counted
+    from seqveil.interfaces.spark.counting import counted
     from seqveil.interfaces.spark.frames import format_of, read
 
     o.check_model_out(out)
     names, kind = frames.columns(), format_of(data, format)
     with cluster.session() as session:
-        fitted = Fitted(*fit_counted(read(session, data, kind, names), order, None, smoothing, prior, names))
+        symbols, counts = counted(read(session, data, kind, names), order, columns=names)
+    fitted = Fitted(counts.model(symbols, smoothing, prior), counts.events, counts.users)
     fitted.model.save(out)
     say_fitted(out, fitted, json)
 

@@ -23,7 +23,7 @@ from seqveil.core.symbols import Symbols
 from seqveil.core.times import seconds
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
-from seqveil.interfaces.spark.store import END, NEW, Batch, KeptInMemory, KeptUsers, Seal, bucket, collect
+from seqveil.interfaces.spark.store import END, NEW, Batch, KeptUsers, Seal, bucket, collect
 from seqveil.release import batches
 from seqveil.release.calls import Gaps
 from seqveil.release.releases import Releases
@@ -237,7 +237,7 @@ def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
         raise DataError("two events of a user have the same order, so which comes first is not known; number them")
     starts = np.flatnonzero(new)
     seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    released = job.release(rows.assign(**{SEQ: seqs}), KeptInMemory(), end=True)
+    released = job.release(rows.assign(**{SEQ: seqs}), KeptUsers(), end=True)
     user, name = job.names[:2]
     first = dict(zip(users[starts].tolist(), starts.tolist(), strict=True))
     at = np.array([first[u] for u in released[user].tolist()], np.intp) + released[name].to_numpy().astype(np.intp)

@@ -1,6 +1,6 @@
 """The users of one bucket: what is kept of each between micro-batches, as a store of states; and their batches.
 
-Nothing here knows Spark. `KeptUsers` are in Spark's state store, or in a dictionary.
+Nothing here knows Spark.
 
 Symbols that wait for their batch are sealed, because what Spark keeps lies on disks: ChaCha20-Poly1305 (RFC 8439) under
 a key of the user's own, derived from the key of the release, with a fresh nonce each time. Whoever has the key of the
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,20 +53,14 @@ class Kept(NamedTuple):
 NEW = Kept(0, 0, 0, 0, 0, b"")  # what is kept of a user who never came
 
 
-class KeptUsers(Protocol):
-    """Where what is kept of the users of a bucket lies."""
+class KeptUsers:
+    """What is kept of the users of a bucket, in memory: for a frame that is released in one go.
 
-    def get(self, user: User) -> Kept | None: ...
-    def put(self, user: User, kept: Kept) -> None: ...
-    def told(self, user: User, chunk: int) -> bytes: ...
-    def tell(self, user: User, chunk: int, records: bytes) -> None: ...
-
-
-class KeptInMemory:
-    """In memory: for a frame that is released in one go."""
+    The operator's reads from Spark's state store what is not here, and writes what changed back.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[User, Kept] = {}
+        self._kept: dict[User, Kept | None] = {}
         self._told: dict[tuple[User, int], bytes] = {}
 
     def get(self, user: User) -> Kept | None:
@@ -91,7 +85,7 @@ def bucket(
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptInMemory(), ["ann"])
+    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
