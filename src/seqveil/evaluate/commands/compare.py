@@ -69,7 +69,9 @@ def compare(
     Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
     """
     from seqveil.evaluate.comparison import line_up
+    from seqveil.evaluate.comparison import rows as tables
     from seqveil.evaluate.comparison.files import Division, jobs, read_arena, set_arena
+    from seqveil.interfaces import plots
 
     bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), parse_batches(batch))
     check_picture(plot)
@@ -83,11 +85,21 @@ def compare(
         with progress(data, "reading") as advance:
             arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
     rows, resumed = run(jobs(arena, bounds, contestants), out)
-    _draw(rows, arena.distortion.name, plot)
+    if plot is not None:
+        plots.comparison(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
-    show = _emit if json else _tabulate if markdown else _say
-    show(rows, chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)})
+    about = chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)}
+    if json:
+        emit_json(about | {"rows": [row.to_json() for row in rows]})
+    elif markdown:
+        print(tables.markdown(rows))
+    else:
+        print(
+            f"chain of {about['symbols']} symbols fitted on {counts.fit_events} events of {counts.fit_users} users; "
+            f"released: {counts.test_events} events of {counts.test_users} others (seeded, not private)"
+        )
+        tables.tables(rows, arena.distortion.name)
 
 
 def is_set(data: str) -> bool:
@@ -175,30 +187,3 @@ def _released(job: Job, number: int, show: Callable[[str, float], None]) -> Call
         show(job.label, number + released / job.events)
 
     return advance
-
-
-def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
-    if plot is not None:
-        from seqveil.interfaces import plots
-
-        plots.comparison(rows, distortion, plot)
-
-
-def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    emit_json(about | {"rows": [row.to_json() for row in rows]})
-
-
-def _tabulate(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.evaluate.comparison.rows import markdown
-
-    print(markdown(rows))
-
-
-def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.evaluate.comparison.rows import tables
-
-    print(
-        f"chain of {about['symbols']} symbols fitted on {about['fit_events']} events of {about['fit_users']} users; "
-        f"released: {about['test_events']} events of {about['test_users']} others (seeded, not private)"
-    )
-    tables(rows, about["distortion"])

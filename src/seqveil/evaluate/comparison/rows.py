@@ -20,22 +20,7 @@ from seqveil.interfaces.commands.terminal import WIDE, plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEADINGS = (
-    "mechanism",
-    "error",
-    "filtered",
-    "smoothed",
-    "lift up/down",
-    "claims",
-    "LDP",
-    "stream up/down",
-    "top-1",
-    "may be",
-    "top-10",
-    "µs",
-    "",
-)
-EXTRA = ("claims", "stream up/down", "may be", "top-10")
+EXTRA = ("claims", "stream up/down", "may be", "top-10")  # columns that a narrow terminal leaves out
 FULL = 150  # columns of a terminal that shows them all
 LEGEND = """\
 error: mean over events of the release as it stands, ± 95% (by user); filtered: after the receiver's online decoder;
@@ -174,24 +159,23 @@ def tables(rows: Sequence[Row], distortion: str) -> None:
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
-    shown = [heading for heading in HEADINGS if console.width >= FULL or heading not in EXTRA]
     for epsilon in dict.fromkeys(row.epsilon for row in rows):
         here = [row for row in rows if row.epsilon == epsilon]
         console.print(Text(f"ε = {epsilon:g} an event, {distortion} error", style="bold"))
-        _print(console, here, shown)
+        _print(console, here)
     print(LEGEND)
-    if len(shown) < len(HEADINGS):
+    if console.width < FULL:
         print(f"a terminal of {FULL} columns, and --json, show more: intervals, {', '.join(EXTRA)}")
 
 
-def _print(console: Console, rows: list[Row], shown: list[str]) -> None:
+def _print(console: Console, rows: list[Row]) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    best = {row.label: mark for row, mark in winners(rows)}
+    best, most, wide = {row.label: mark for row, mark in winners(rows)}, _most(rows), console.width >= FULL
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in shown:
+    for heading in _cells(rows[0], "", most, wide):
         grid.add_column(heading, no_wrap=True)
     for limit in (False, True):
         block = [row for row in rows if row.limit == limit and row.status != "skipped"]
@@ -201,8 +185,7 @@ def _print(console: Console, rows: list[Row], shown: list[str]) -> None:
         for row in block:
             mark = best.get(row.label, "")
             style = "red" if row.status == "unsound" else "bold green" if mark else "dim" if limit else ""
-            cells = _cells(row, mark, _most(rows), intervals=len(shown) == len(HEADINGS))
-            grid.add_row(*(Text(cells[heading], style=style) for heading in shown))
+            grid.add_row(*(Text(cell, style=style) for cell in _cells(row, mark, most, wide).values()))
     console.print(grid)
     for row in rows:
         if row.reason:
@@ -225,25 +208,26 @@ def winners(rows: Sequence[Row]) -> list[tuple[Row, str]]:
     return found
 
 
-def _cells(row: Row, mark: str, most: int, intervals: bool) -> dict[str, str]:
+def _cells(row: Row, mark: str, most: int, wide: bool) -> dict[str, str]:
+    """The cells of a row by the headings of their columns; a wide table has more of both, and intervals."""
     every = f" ({row.period})" if row.period not in (1, None) else ""
     released = "°" if row.lift_scope == "releases" else ""
-    cells = (
-        mark + row.label + every,
-        _error(row.error, row.error_half if intervals else None),
-        _error(row.filtered, row.filtered_half if intervals else None),
-        _error(row.smoothed, row.smoothed_half if intervals else None),
-        _sides(row.lift_most, row.lift_least) + released,
-        _number(row.claimed),
-        _number(row.ldp),
-        _sides(row.leakage_most, row.leakage_least),
-        _rates(row, 1),
-        _percent(row, "step_bound_1"),
-        _rates(row, 10),
-        _number(row.micros),
-        _remark(row, most),
-    )
-    return dict(zip(HEADINGS, cells, strict=True))
+    cells = {
+        "mechanism": mark + row.label + every,
+        "error": _error(row.error, row.error_half if wide else None),
+        "filtered": _error(row.filtered, row.filtered_half if wide else None),
+        "smoothed": _error(row.smoothed, row.smoothed_half if wide else None),
+        "lift up/down": _sides(row.lift_most, row.lift_least) + released,
+        "claims": _number(row.claimed),
+        "LDP": _number(row.ldp),
+        "stream up/down": _sides(row.leakage_most, row.leakage_least),
+        "top-1": _rates(row, 1),
+        "may be": _percent(row, "step_bound_1"),
+        "top-10": _rates(row, 10),
+        "µs": _number(row.micros),
+        "": _remark(row, most),
+    }
+    return {heading: cell for heading, cell in cells.items() if wide or heading not in EXTRA}
 
 
 def _remark(row: Row, most: int) -> str:
