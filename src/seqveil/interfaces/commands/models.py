@@ -57,14 +57,8 @@ class PrivateFitOptions:
 
         if self.private is None and self.alphabet is None and self.span is None:
             return None
-        return public_alphabet(
-            self.alphabet,
-            cuts.bins,
-            cuts.levels,
-            cuts.grid,
-            self.span,
-            on_unknown,  # type: ignore[arg-type]
-        )
+        cut = (cuts.bins, cuts.levels, cuts.grid)
+        return public_alphabet(self.alphabet, *cut, self.span, on_unknown)  # type: ignore[arg-type]
 
 
 @o.option_groups
