@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.store import SYMBOLS, chain
 from seqveil import MarkovModel, Setting
-from seqveil.interfaces.spark.counting import fit_counted
+from seqveil.interfaces.spark.counting import counted
 from seqveil.spark import release, session
 
 EVENTS, USERS, FILES, EPSILON, TIMES, WARM, BUCKETS = 200_000, 10_000, 8, 1.0, 2, 2, 16
@@ -139,12 +139,13 @@ def fits(spark: Any, data: Path | None) -> dict[str, Any]:
         path = Path(folder, "clicks.parquet")
         events.write_parquet(path)
         start = time.perf_counter()
-        model, counted, users = fit_counted(spark.read.parquet(str(path)), smoothing=1.0)
+        symbols, counts = counted(spark.read.parquet(str(path)))
+        model, users = counts.model(symbols, 1.0, "data"), counts.users
         on_spark = time.perf_counter() - start
         start = time.perf_counter()
         embedded = MarkovModel.fit(pl.read_parquet(path), smoothing=1.0)
         alone = time.perf_counter() - start
-    same = model.fingerprint == embedded.fingerprint and counted == events.height
+    same = model.fingerprint == embedded.fingerprint and counts.events == events.height
     print(f"  Spark {on_spark:.1f} s, embedded {alone:.1f} s, the same model: {'yes' if same else 'NO'}", flush=True)
     return {"events": counted, "users": users, "spark": on_spark, "embedded": alone, "same": same}
 

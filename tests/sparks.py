@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from seqveil import MarkovModel, Setting
-from seqveil.interfaces.spark.conf import has_java
+from seqveil.interfaces.spark.sessions import has_java
 
 KEY = bytes(range(32))
 MISSING = "a Java runtime is missing (Debian: apt-get install openjdk-17-jre-headless)"

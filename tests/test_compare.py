@@ -20,12 +20,11 @@ import seqveil as sv
 from seqveil import datasets, distortion, mechanisms, plots
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError, InputError
-from seqveil.evaluate.commands.compare_tables import winners
-from seqveil.evaluate.compare_files import Job, RowBook, jobs, read_arena, set_arena
 from seqveil.evaluate.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
-from seqveil.evaluate.comparison.limits import _blahut, single_release
+from seqveil.evaluate.comparison.files import Division, Job, RowBook, jobs, read_arena, set_arena
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
-from seqveil.evaluate.comparison.row import clustered
+from seqveil.evaluate.comparison.rows import clustered, winners
+from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
 from seqveil.interfaces.cli import app, main
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
@@ -262,8 +261,8 @@ def seqveil(capfd):
 
 
 def test_no_user_is_on_both_sides_and_the_seed_draws_them(data, tmp_path):
-    def lengths(path, **options):
-        arena, split = read_arena(path, **options)
+    def lengths(path, sort=False, **options):
+        arena, split = read_arena(path, Division(**options), sort=sort)
         released, kept = ([len(codes) for codes in side] for side in (arena.streams, arena.fitted))
         assert sorted(released + kept) == list(range(2, 16))
         assert (split.test_users, split.fit_users) == (len(released), len(kept))
@@ -284,7 +283,7 @@ def test_no_user_is_on_both_sides_and_the_seed_draws_them(data, tmp_path):
 
 
 def test_the_chain_is_fitted_on_the_others_alone(data):
-    arena, _ = read_arena(data, smoothing=0.5)
+    arena, _ = read_arena(data, Division(smoothing=0.5))
     alone = sv.MarkovModel.fit([codes.tolist() for codes in arena.fitted], n=4, smoothing=0.5)
     np.testing.assert_allclose(arena.model.initial, alone.initial)
     np.testing.assert_allclose(arena.model.chain.toarray(), alone.chain.toarray())
@@ -456,7 +455,7 @@ def test_people_of_a_set_are_never_on_both_sides(monkeypatch):
         made, streams=frame, index=index, alphabet=Alphabet(range(12)), distortion=distortion.hamming()
     )
     monkeypatch.setattr("seqveil.interfaces.datasets.load", lambda name, folder, **options: own)
-    arena, split = set_arena("msnbc", test_share=0.25, first=3, streams=4, seed=1)
+    arena, split = set_arena("msnbc", division=Division(test_share=0.25, first=3, seed=1), streams=4)
     assert (split.fit_users, split.test_users, split.fit_events, split.test_events) == (9, 3, 90, 12)
     released = {int(code) for codes in arena.streams for code in codes}
     assert released

@@ -21,7 +21,7 @@ from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.mechanisms import trees
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
+from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.receive.upgrade import upgrade
 from seqveil.release import batches, stream
 from seqveil.release.stream import Setting
@@ -125,7 +125,7 @@ def test_a_state_file_of_version_1_goes_on_as_if_it_had_been_kept_open(tmp_path)
 def test_what_spark_kept_before_goes_on_with_the_same_releases(budget):
     """The state of an older version lacks one number: everything else follows as before, and the figure from above."""
     setting = Setting.of(STICKY, "optimal", 0.8, budget=budget)
-    now, before = KeptInMemory(), KeptInMemory()
+    now, before = KeptUsers(), KeptUsers()
     bucket(setting, KeyedCoins(KEY), now, ["ann"]).release(["ann"] * 4, [0, 1, 2, 0], range(4))
     kept = now.get("ann")
     numbers = np.frombuffer(kept.state)

@@ -14,9 +14,8 @@ import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.errors import InputError, ModelError
-from seqveil.evaluate.rivals import tops
-from seqveil.evaluate.rivals.markov_quilt import noisy_count, noisy_histogram, scale
-from seqveil.evaluate.rivals.noise import discrete_laplace
+from seqveil.evaluate.rivals.markov_quilt import discrete_laplace, noisy_count, noisy_histogram, scale
+from seqveil.evaluate.rivals.topl import central_sums, central_threshold, consistent, depth
 
 pytestmark = pytest.mark.slow
 
@@ -160,8 +159,8 @@ def test_two_passes_give_the_least_squares_tree():
     leaves, parents = rng.normal(5, 3, 256), rng.normal(80, 10, 16)
     design = np.vstack([np.eye(256), np.kron(np.eye(16), np.ones(16))])
     wanted = np.linalg.lstsq(design, np.concatenate([leaves, parents]), rcond=None)[0]
-    np.testing.assert_allclose(tops.consistent([leaves, parents]), wanted, atol=1e-9)
-    assert tops.consistent([leaves]).tolist() == leaves.tolist()
+    np.testing.assert_allclose(consistent([leaves, parents]), wanted, atol=1e-9)
+    assert consistent([leaves]).tolist() == leaves.tolist()
 
 
 def test_the_threshold_maximises_its_score_where_noise_is_small():
@@ -169,19 +168,19 @@ def test_the_threshold_maximises_its_score_where_noise_is_small():
     values, later, largest = rng.geometric(0.02, 5000), 50_000, 400
     theta = np.arange(1, largest + 1)
     score = -(values[:, None] > theta).sum(0) - theta * 3 * 5000 / (60 * later) * math.sqrt(30 * 4**3 / 1.0)
-    found = [tops.threshold(values, 16.0, SeededCoins(s), later, largest, 1.0) for s in range(5)]
+    found = [central_threshold(values, 16.0, SeededCoins(s), later, largest, 1.0) for s in range(5)]
     assert all(score[t - 1] > score.max() - 2 for t in found)
-    assert tops.depth(later) == 4
-    loose = [tops.threshold(values, 0.05, SeededCoins(s), later, largest, 1.0) for s in range(20)]
+    assert depth(later) == 4
+    loose = [central_threshold(values, 0.05, SeededCoins(s), later, largest, 1.0) for s in range(20)]
     assert np.std(loose) > np.std(found)
 
 
 @pytest.mark.parametrize(("count", "block"), [(7, 4), (300, 16), (1000, 1)])
 def test_sums_over_time_are_those_of_the_truncated_events(count, block):
     values = np.random.default_rng(6).integers(0, 30, count)
-    made = tops.release(values, 20, 16.0, SeededCoins(2), block)
+    made = central_sums(values, 20, 16.0, SeededCoins(2), block)
     kept = np.minimum(values, 20)
-    assert made.levels == tops.depth(count, block)
+    assert made.levels == depth(count, block)
     assert len(made.events) == count
     ends = np.minimum(np.arange(1, len(made.blocks) + 1) * block, count)
     np.testing.assert_allclose(np.cumsum(made.events)[ends - 1], np.cumsum(made.blocks), atol=1e-6)
@@ -189,7 +188,7 @@ def test_sums_over_time_are_those_of_the_truncated_events(count, block):
 
 
 def test_inside_a_block_events_are_the_mean_of_the_block_before():
-    made = tops.release([4] * 12, 8, 16.0, SeededCoins(1), block=4)
+    made = central_sums([4] * 12, 8, 16.0, SeededCoins(1), block=4)
     assert made.events[:3].tolist() == [4.0] * 3
     np.testing.assert_allclose(made.events[4:7], made.blocks[0] / 4)
     np.testing.assert_allclose(made.events[8:11], made.blocks[1] / 4)
@@ -197,10 +196,10 @@ def test_inside_a_block_events_are_the_mean_of_the_block_before():
 
 def test_the_curator_takes_whole_numbers_only():
     with pytest.raises(InputError, match="whole"):
-        tops.release([0.5], 1, 1.0, SeededCoins(1))
+        central_sums([0.5], 1, 1.0, SeededCoins(1))
     with pytest.raises(InputError, match="whole"):
-        tops.threshold([-1], 1.0, SeededCoins(1), 10, 10)
+        central_threshold([-1], 1.0, SeededCoins(1), 10, 10)
     with pytest.raises(InputError, match="threshold"):
-        tops.release([1], 0, 1.0, SeededCoins(1))
+        central_sums([1], 0, 1.0, SeededCoins(1))
     with pytest.raises(InputError, match="later"):
-        tops.threshold([1], 1.0, SeededCoins(1), 0, 10)
+        central_threshold([1], 1.0, SeededCoins(1), 0, 10)

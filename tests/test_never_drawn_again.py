@@ -24,7 +24,7 @@ from seqveil.interfaces.flow.durable import release_durably
 from seqveil.interfaces.flow.release import release_file
 from seqveil.interfaces.mqtt import Bridge, Broker, Event, Link, Refusal, Topics
 from seqveil.interfaces.service.writer import Writer
-from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
+from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
 from seqveil.release.streams import REFUSED, Releases, StoreError, Streams
@@ -73,7 +73,7 @@ class InBucket:
         self._setting = setting
 
     def begin(self):
-        self._shelf = KeptInMemory()
+        self._shelf = KeptUsers()
 
     def call(self, seqs, raw):
         streams = bucket(self._setting, SeededCoins(0), self._shelf, ["ann"])
@@ -318,7 +318,7 @@ def test_a_failed_transaction_is_read_again(tmp_path):
 
 def test_spark_refuses_the_policy_error():
     with pytest.raises(InputError, match='use when_spent="stop"'):
-        bucket(Setting.of(STICKY, epsilon=1.0, budget=SPENT), KeyedCoins(bytes(32)), KeptInMemory(), [])
+        bucket(Setting.of(STICKY, epsilon=1.0, budget=SPENT), KeyedCoins(bytes(32)), KeptUsers(), [])
 
 
 def test_a_cold_start_keeps_what_it_released_beside_a_refused_user():
@@ -434,5 +434,5 @@ def test_codes_that_are_not_whole_are_refused_everywhere(tmp_path, codes):
     with pytest.raises(InputError, match="whole numbers"):
         ColdStart(2, 1.0, seed=1).release_codes(["ann"], codes)
     with pytest.raises(InputError, match="whole numbers"):
-        bucket(plain, coins, KeptInMemory(), ["ann"]).release(["ann"], codes, [0])
+        bucket(plain, coins, KeptUsers(), ["ann"]).release(["ann"], codes, [0])
     assert coins.thrown == 0

@@ -196,4 +196,9 @@ def test_without_a_clone_one_line_says_so(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "clone the repository" in done.stderr
+    command[3:] = ["--help"]
+    offered = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "release" in offered
+    assert "Rerun the paper" not in offered
+    assert "Measure what README" not in offered
     assert len(done.stderr.strip().splitlines()) == 1

@@ -321,3 +321,10 @@ def test_full_tables_are_built_for_few_users_at_a_time():
         parts = stream._parts(stream.Setting.of(model, name, 0.5), np.arange(5000), 0.5)
         assert sum(part.size for part in parts) == 5000
         assert max(part.size for part in parts) <= most
+
+
+def test_the_best_ldp_kernel_tells_the_truth_where_epsilon_is_large():
+    """Each label then has a share of about e^-ε in every row, which is no residue of the solver."""
+    distance = np.abs(np.subtract.outer(np.arange(6.0), np.arange(6.0)))
+    table = program(np.full(6, 1 / 6), 25.0, distance)
+    np.testing.assert_allclose(table, np.eye(6), atol=1e-9)

@@ -13,8 +13,8 @@ from seqveil.client import Client
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.config import load
-from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
 from seqveil.interfaces.spark.job import Job
+from seqveil.interfaces.spark.store import KeptInMemory, SparkStore
 from seqveil.release.setting import NO_BOUND
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams

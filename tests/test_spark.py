@@ -20,9 +20,9 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.flow.durable import release_durably
-from seqveil.interfaces.spark.guard import told
-from seqveil.interfaces.spark.ledger import standings
-from seqveil.interfaces.spark.reading import read
+from seqveil.interfaces.spark.checkpoint import standings
+from seqveil.interfaces.spark.frames import read
+from seqveil.interfaces.spark.sessions import told
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import Streams

@@ -20,12 +20,20 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
-from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, bucket  # noqa: E402
-from seqveil.interfaces.spark.conf import needs_spark  # noqa: E402
-from seqveil.interfaces.spark.guard import Refused, guarded, translated  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
-from seqveil.interfaces.spark.waiting import Seal  # noqa: E402
+from seqveil.interfaces.spark.sessions import (  # noqa: E402
+    Refused,
+    guarded,
+    needs_spark,
+    translated,
+)
+from seqveil.interfaces.spark.store import (  # noqa: E402
+    Kept,
+    KeptUsers,
+    Seal,
+    bucket,
+)
 from seqveil.release.accounting import Budget, Schedule  # noqa: E402
 from seqveil.release.store.packing import units  # noqa: E402
 from seqveil.release.stream import Setting  # noqa: E402
@@ -347,7 +355,7 @@ def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     frames = [rows.iloc[at : at + 4] for at in range(0, len(rows), 4)]
     got = joined(release_sorted(job, iter(frames)))
     assert got["seq"].tolist() == rows["seq"].tolist()  # the order column comes back as it was
-    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), KeptInMemory(), end=True)])
+    whole = joined([job.release(rows.assign(seq=rows["seq"] // 10), KeptUsers(), end=True)])
     assert got["value"].tolist() == whole["value"].tolist()
     with pytest.raises(Refused, match=r"DataError: .*the same order"):
         list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
@@ -357,10 +365,10 @@ def test_more_users_than_fit_are_released_in_groups(monkeypatch):
     setting = SETTINGS["plain"]
     events = [(f"u{k % 11}", k // 11, k % 3) for k in range(60)]
     users, seqs, codes = [e[0] for e in events], np.array([e[1] for e in events]), np.array([e[2] for e in events])
-    streams = bucket(setting, KeyedCoins(KEY), KeptInMemory(), users)
+    streams = bucket(setting, KeyedCoins(KEY), KeptUsers(), users)
     streams._live.room = 3
     made = streams.release(users, codes, seqs)
-    alone = bucket(setting, KeyedCoins(KEY), KeptInMemory(), users).release(users, codes, seqs)
+    alone = bucket(setting, KeyedCoins(KEY), KeptUsers(), users).release(users, codes, seqs)
     assert not made.replayed.any()
     assert made.codes.tolist() == alone.codes.tolist()
 
@@ -381,11 +389,11 @@ def test_values_come_out_in_their_own_kind():
     setting = Setting.of(model, "optimal", 1.0)
     job = Job(setting, grid, KEY, ("who", "when", "x", "y"))
     rows = pd.DataFrame({"user": ["a", "b"], "seq": [0, 0], "v0": [0.2, 2.9], "v1": [0.5, 0.1]})
-    out = job.release(rows, KeptInMemory())
+    out = job.release(rows, KeptUsers())
     assert list(out.columns) == ["who", "when", "x", "y", "epsilon"]
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
     job = Job(
         Setting.of(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed)), mixed, KEY, ("u", "s", "v")
     )
-    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptInMemory())["v"]) <= {1, 2.5, 4}
+    assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptUsers())["v"]) <= {1, 2.5, 4}

@@ -26,12 +26,12 @@ from seqveil import MarkovModel, Setting  # noqa: E402
 from seqveil.coldstart import Versions  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.interfaces.cli import main  # noqa: E402
-from seqveil.interfaces.spark.bucket import Kept  # noqa: E402
-from seqveil.interfaces.spark.guard import Refused  # noqa: E402
+from seqveil.interfaces.spark.checkpoint import USERS, _state  # noqa: E402
 from seqveil.interfaces.spark.job import Job  # noqa: E402
-from seqveil.interfaces.spark.ledger import USERS, _state  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
-from seqveil.interfaces.spark.replay import MOVED, carry, refuse_unmovable, streams  # noqa: E402
+from seqveil.interfaces.spark.sessions import Refused  # noqa: E402
+from seqveil.interfaces.spark.store import Kept  # noqa: E402
+from seqveil.interfaces.spark.upgrade import MOVED, carry, refuse_unmovable, streams  # noqa: E402
 from seqveil.receive import upgrade as embedded  # noqa: E402
 from seqveil.release.accounting import Budget  # noqa: E402
 from seqveil.release.streams import Streams  # noqa: E402

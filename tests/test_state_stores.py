@@ -10,7 +10,7 @@ from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import each, ever
-from seqveil.interfaces.spark.bucket import KeptInMemory, SparkStore
+from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from seqveil.release import stream
 from seqveil.release.accounting import Budget
 from seqveil.release.store import GAP, Memory, StateStore, packing
@@ -39,7 +39,7 @@ class Kinds:
     """A store of each kind, and the same one again as another process would find it."""
 
     def __init__(self, folder: Path):
-        self.folder, self.kept = folder, KeptInMemory()
+        self.folder, self.kept = folder, KeptUsers()
 
     def memory(self, setting) -> StateStore:
         return Memory(setting)

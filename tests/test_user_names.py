@@ -18,7 +18,7 @@ from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.flow import release_file
 from seqveil.interfaces.flow.durable import release_durably
-from seqveil.interfaces.spark.bucket import KeptInMemory, bucket
+from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.release.stream import Setting
 from seqveil.release.streams import StoreError, Streams
 
@@ -88,7 +88,7 @@ def test_coins_and_spark_know_the_same_user_by_both():
     coins, setting = KeyedCoins(KEY), Setting.of(MODEL, "optimal", 1.0)
     assert coins.of([7], [3]).draw(1) == coins.of(["7"], [3]).draw(1)
     raw = np.array([0, 1, 2, 0])
-    told = [bucket(setting, coins, KeptInMemory(), [name]).release([name] * 4, raw).codes for name in (7, "7")]
+    told = [bucket(setting, coins, KeptUsers(), [name]).release([name] * 4, raw).codes for name in (7, "7")]
     assert told[0].tolist() == told[1].tolist()
     assert user_name("007") != user_name(7)
 

@@ -51,11 +51,6 @@ class Attack:
     step_bound: Floats
     stream_bound: Floats
 
-    def per_step(self) -> dict[str, Floats]:
-        """Rates over the streams, (K, T) each, by name."""
-        names = ("without", "online", "hindsight", "step_bound", "stream_bound")
-        return {name: np.asarray(getattr(self, name), np.float64).mean(1) for name in names}
-
 
 def attack(setting: stream.Setting, codes: Ints, truth: Ints, tops: Sequence[int] = TOPS) -> Attack:
     """Attack B streams of one length that were released symbol by symbol: codes and truth (B, T).

@@ -14,6 +14,8 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
+from runpy import run_path
 from typing import Annotated, Any
 
 import typer
@@ -21,24 +23,17 @@ from typer.core import TyperGroup
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
-from seqveil.interfaces.commands.audit import audit
 from seqveil.interfaces.commands.bridge import bridge
-from seqveil.interfaces.commands.decode import decode
-from seqveil.interfaces.commands.drift import drift
-from seqveil.interfaces.commands.fit import fit
-from seqveil.interfaces.commands.learn import learn
-from seqveil.interfaces.commands.mechanisms import mechanisms
-from seqveil.interfaces.commands.plan import plan
+from seqveil.interfaces.commands.models import fit, learn, upgrade
+from seqveil.interfaces.commands.plan import mechanisms, plan
+from seqveil.interfaces.commands.receive import audit, decode, drift, stats
 from seqveil.interfaces.commands.release import release
-from seqveil.interfaces.commands.serve import serve
+from seqveil.interfaces.commands.serve import serve, studio, tokens
 from seqveil.interfaces.commands.spark import spark
-from seqveil.interfaces.commands.stats import stats
-from seqveil.interfaces.commands.studio import studio
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
-from seqveil.interfaces.commands.tokens import tokens
-from seqveil.interfaces.commands.upgrade import upgrade
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
+OF_CLONE = {"reproduce": "experiments", "bench": "benchmarks"}  # commands that a clone has, and where
 
 
 class _Commands(TyperGroup):
@@ -69,6 +64,12 @@ def _further(*names: str) -> list[Callable[..., Any]]:
     return [offered[name].load() for name in names if name in offered]
 
 
+def _of_clone() -> list[Callable[..., Any]]:
+    """Commands that run what is in a clone, beside the package's sources, and not in the package; installed, none."""
+    files = {name: Path(__file__).parents[3] / folder / "command.py" for name, folder in OF_CLONE.items()}
+    return [run_path(str(file))[name] for name, file in files.items() if file.is_file()]
+
+
 for command in (
     fit,
     learn,
@@ -82,7 +83,7 @@ for command in (
     *_further("compare"),
     serve,
     studio,
-    *_further("reproduce", "bench"),
+    *_of_clone(),
     mechanisms,
 ):
     app.command()(command)  # type: ignore[type-var]
@@ -167,9 +168,11 @@ def _misused(error: Any) -> int:
     below = getattr(command, "commands", None)
     if below and ("Missing command" in error.format_message() or type(error).__name__ == "NoArgsIsHelpError"):
         return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
+    said = error.format_message().rstrip(". ")
+    if any(said == f"No such command '{name}'" for name in OF_CLONE):
+        return _fail(f"{said} in the installed package; clone the repository and run it from there", BAD_INPUT)
     shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
     example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
-    said = error.format_message().rstrip(". ")
     return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,59 +12,47 @@ import typer
 
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse_epsilons
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
 
 if TYPE_CHECKING:
-    from seqveil.evaluate.compare_files import Job, RowBook
     from seqveil.evaluate.comparison import Row
+    from seqveil.evaluate.comparison.files import Job, RowBook
 
 
 @dataclass(frozen=True)
 class SplitOptions:
     """Who is released, and how much of them."""
 
-    batched_users: Annotated[
-        int | None, typer.Option(metavar="N", help="Users that those who take batches release  [default: all]")
-    ] = None
-    first: Annotated[
-        int | None, typer.Option(metavar="N", help="Events of a stream that are released  [default: all]")
-    ] = None
-    test_share: Annotated[float, typer.Option(metavar="S", help="Share of the users who are released.")] = 0.5
-    test_users: Annotated[int | None, typer.Option(metavar="N", help="Users who are released, instead of a share.")] = (
+    batched_users: Annotated[int | None, o.option("N", "Users that those who take batches release  [default: all]")] = (
         None
     )
+    first: Annotated[int | None, o.option("N", "Events of a stream that are released  [default: all]")] = None
+    test_share: Annotated[float, o.option("S", "Share of the users who are released.")] = 0.5
+    test_users: Annotated[int | None, o.option("N", "Users who are released, instead of a share.")] = None
 
 
 @o.option_groups
 def compare(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set by name.")],
     *,
-    epsilon: Annotated[
-        str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="What an event may cost on average.")
-    ] = "0.5,1,2,5",
-    mechanisms: Annotated[
-        str, typer.Option(metavar="NAME,…", help="all, or names that `seqveil mechanisms` lists.")
-    ] = "all",
+    epsilon: Annotated[str, o.option("E,E,…", "What an event may cost on average.", "--epsilon", "-e")] = "0.5,1,2,5",
+    mechanisms: Annotated[str, o.option("NAME,…", "all, or names that `seqveil mechanisms` lists.")] = "all",
     distortion: o.DistortionName = None,
-    batch: Annotated[
-        str, typer.Option(metavar="W,W,…", help="Sizes for those that take batches, each with W·ε.")
-    ] = "1,5",
+    batch: Annotated[str, o.option("W,W,…", "Sizes for those that take batches, each with W·ε.")] = "1,5",
     split: SplitOptions,
     order: o.Order = 1,
     smoothing: o.Smoothing = 1.0,
     cuts: o.CutOptions,
-    sets: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are  [default: $SEQVEIL_DATA]")
-    ] = None,
+    sets: Annotated[Path | None, o.option("DIR", "Where the data sets are  [default: $SEQVEIL_DATA]", "--data")] = None,
     streams: Annotated[
-        int | None, typer.Option(metavar="N", help="Streams of a named set that are released at most  [default: all]")
+        int | None, o.option("N", "Streams of a named set that are released at most  [default: all]")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep finished rows here; a second run goes on.")
+        Path | None, o.option("DIR", "Keep finished rows here; a second run goes on.", "--out", "-o")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw error and leakage against ε.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the split and of the coins.")] = 0,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print one Markdown table.")] = False,
+    plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
+    seed: Annotated[int, o.option("N", "Seed of the split and of the coins.")] = 0,
+    markdown: Annotated[bool, o.flag("--markdown", "Print one Markdown table.")] = False,
     files: o.FileOptions,
     json: o.Json = False,
 ) -> None:
@@ -82,26 +68,38 @@ def compare(
 
     Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
     """
-    from seqveil.evaluate.compare_files import jobs, read_arena, set_arena
     from seqveil.evaluate.comparison import line_up
+    from seqveil.evaluate.comparison import rows as tables
+    from seqveil.evaluate.comparison.files import Division, jobs, read_arena, set_arena
+    from seqveil.interfaces import plots
 
-    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), sizes_of(batch))
+    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), parse_batches(batch))
     check_picture(plot)
-    drawn: dict[str, Any] = {**asdict(split), "seed": seed, "order": order, "smoothing": smoothing}
+    divided = Division(order, smoothing, **asdict(split), seed=seed)
     if is_set(data):
         refuse_cuts(**asdict(cuts), user_column=files.user_column, value_column=files.value_column)
-        arena, counts = set_arena(data, sets, distortion=distortion, streams=streams, **drawn)
+        arena, counts = set_arena(data, sets, divided, distortion=distortion, streams=streams)
     else:
         refuse_unknown_set(data)
         read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **asdict(cuts)}
         with progress(data, "reading") as advance:
-            arena, counts = read_arena(data, distortion=distortion or "hamming", progress=advance, **read, **drawn)
+            arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
     rows, resumed = run(jobs(arena, bounds, contestants), out)
-    _draw(rows, arena.distortion.name, plot)
+    if plot is not None:
+        plots.comparison(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
-    show = _emit if json else _tabulate if markdown else _say
-    show(rows, chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)})
+    about = chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)}
+    if json:
+        emit_json(about | {"rows": [row.to_json() for row in rows]})
+    elif markdown:
+        print(tables.markdown(rows))
+    else:
+        print(
+            f"chain of {about['symbols']} symbols fitted on {counts.fit_events} events of {counts.fit_users} users; "
+            f"released: {counts.test_events} events of {counts.test_users} others (seeded, not private)"
+        )
+        tables.tables(rows, arena.distortion.name)
 
 
 def is_set(data: str) -> bool:
@@ -149,19 +147,9 @@ def parse_names(text: str) -> list[str]:
     return names
 
 
-def sizes_of(text: str) -> list[int]:
-    """Batch sizes between commas.
-
-    >>> sizes_of("5,1"), sizes_of("5")
-    ([1, 5], [5])
-    """
-    above = parse_batches(text)
-    return [1, *above] if "1" in (part.strip() for part in text.split(",")) else above
-
-
 def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
     """Make the rows that the folder does not hold, each kept there as soon as it is done; and how many it held."""
-    from seqveil.evaluate.compare_files import RowBook
+    from seqveil.evaluate.comparison.files import RowBook
 
     book = RowBook(folder)
     todo = [job for job in jobs if book.find(job) is None]
@@ -183,39 +171,19 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
 
 
 def _make(todo: Sequence[Job], book: RowBook) -> None:
-    from seqveil.evaluate.commands.progress import time_left
-
-    with time_left(todo) as going:
-        for job in todo:
-            began = time.perf_counter()
-            going.step(job, 0)
-            row = job.make(partial(going.step, job))
-            book.keep(job, row)
-            going.finish(job, time.perf_counter() - began)
+    with steps(len(todo)) as show:
+        for number, job in enumerate(todo):
+            show(job.label, number)
+            book.keep(job, job.make(_released(job, number, show)))
 
 
-def _draw(rows: Sequence[Row], distortion: str, plot: Path | None) -> None:
-    if plot is not None:
-        from seqveil.interfaces import plots
+def _released(job: Job, number: int, show: Callable[[str, float], None]) -> Callable[[int], None]:
+    """Shows how far a row is by the events that were released for it."""
+    released = 0
 
-        plots.comparison(rows, distortion, plot)
+    def advance(events: int) -> None:
+        nonlocal released
+        released += events
+        show(job.label, number + released / job.events)
 
-
-def _emit(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    emit_json(about | {"rows": [row.to_json() for row in rows]})
-
-
-def _tabulate(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.evaluate.commands.compare_tables import markdown
-
-    print(markdown(rows))
-
-
-def _say(rows: Sequence[Row], about: dict[str, Any]) -> None:
-    from seqveil.evaluate.commands.compare_tables import tables
-
-    print(
-        f"chain of {about['symbols']} symbols fitted on {about['fit_events']} events of {about['fit_users']} users; "
-        f"released: {about['test_events']} events of {about['test_users']} others (seeded, not private)"
-    )
-    tables(rows, about["distortion"])
+    return advance

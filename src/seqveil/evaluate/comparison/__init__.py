@@ -4,10 +4,9 @@ It is an evaluation of data that one holds: it looks at the truth, its coins are
 private release.
 """
 
-from seqveil.evaluate.comparison.arena import Arena
-from seqveil.evaluate.comparison.contestants import Contestant, line_up
-from seqveil.evaluate.comparison.limits import constant, converse, rate_distortion
-from seqveil.evaluate.comparison.race import race
-from seqveil.evaluate.comparison.row import Row
+from seqveil.evaluate.comparison.arena import Arena, Contestant, line_up
+from seqveil.evaluate.comparison.race import constant, converse, race
+from seqveil.evaluate.comparison.rows import Row
+from seqveil.evaluate.rivals.mutual_information import rate_distortion
 
 __all__ = ["Arena", "Contestant", "Row", "constant", "converse", "line_up", "race", "rate_distortion"]

@@ -1,4 +1,7 @@
-"""One contestant at one ε over all streams of an arena, measured on every side."""
+"""One contestant at one ε over all streams of an arena, measured on every side; and what no mechanism can pass.
+
+The limits are the best guess without a release, and a lower bound on the error of a single release.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,17 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.evaluate import adversary
-from seqveil.evaluate.comparison.arena import Arena, together
-from seqveil.evaluate.comparison.contestants import Contestant
-from seqveil.evaluate.comparison.row import Row, Status, Tally
+from seqveil.evaluate.comparison.arena import Arena, Contestant, together
+from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
+from seqveil.evaluate.rivals.mutual_information import single_release
 from seqveil.release import batches, stream
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
+
+BELIEFS = 300  # realised beliefs that the converse is averaged over
+USERS = 200
+WORK = 1 << 22  # entries of an array in the search for a rate
+CONSTANT, CONVERSE = "best guess, no release", "converse, ε at each symbol"
 
 Progress = Callable[[int], None]
 
@@ -56,17 +64,8 @@ def race(arena: Arena, contestant: Contestant, epsilon: float, progress: Progres
 
 
 def _skipped(contestant: Contestant, epsilon: float, reason: str) -> Row:
-    return _described(Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason), contestant)
-
-
-def _described(row: Row, contestant: Contestant) -> Row:
-    return replace(
-        row,
-        factor=contestant.factor,
-        batch=contestant.batch,
-        period=contestant.period,
-        limit=contestant.limit,
-    )
+    how = (contestant.factor, contestant.batch, contestant.period, contestant.limit)
+    return Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason, *how)
 
 
 def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
@@ -75,11 +74,15 @@ def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
     kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
     status: Status = "unsound" if not kept else "sound" if setting.mechanism.sound else "no promise"
     (error, error_half), (filtered, filtered_half), (smoothed, smoothed_half) = map(tally.mean, ERRORS)
-    row = Row(
+    return Row(
         contestant.label,
         setting.mechanism.name,
         epsilon,
         status,
+        factor=contestant.factor,
+        batch=contestant.batch,
+        period=setting.schedule.period,
+        limit=contestant.limit,
         claimed=claimed,
         users=tally.users,
         events=tally.events,
@@ -98,7 +101,6 @@ def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
         guesses={name: value for name, value in tally.means().items() if name not in ERRORS},
         micros=1e6 * (meter.seconds - watch.seconds) / tally.events,
     )
-    return replace(_described(row, contestant), period=setting.schedule.period)
 
 
 @dataclass
@@ -225,3 +227,73 @@ class _Batched(_Meter):
         released = np.concatenate([one.codes for one in sent])[None]
         known = adversary.batch_laws(self.setting, sent)
         self._count(known, codes[None], released, spent[None], state, np.ones(released.shape))
+
+
+def constant(arena: Arena, epsilon: float) -> Row:
+    """The best guess from the chain alone, at each step: leaks nothing, costs nothing."""
+    tally, model = Tally(), arena.model
+    longest = max(len(codes) for codes in arena.streams)
+    known = filtering.unseen(model, longest)
+    guesses = arena.distortion.best_guess(known)
+    for codes in arena.streams:
+        place = adversary.ranks(known[: len(codes)], codes)
+        sums = {f"without_{top}": np.array([(place < top).sum()]) for top in adversary.TOPS}
+        wrong = arena.distortion.between(codes, guesses[: len(codes)]).sum()
+        tally.add(np.array([len(codes)]), {"error": np.array([wrong]), **sums})
+    error, half = tally.mean("error")
+    rates = {name: value for name, value in tally.means().items() if name != "error"}
+    row = _limit(CONSTANT, "constant", epsilon, error, half, tally.users, tally.events)
+    quiet = {"lift_most": 0.0, "lift_least": 0.0, "ldp": 0.0, "leakage_most": 0.0, "leakage_least": 0.0}
+    return replace(row, smoothed=error, smoothed_half=half, claimed=0.0, guesses=rates, lift_scope="kernels", **quiet)  # type: ignore[arg-type]
+
+
+def _limit(label: str, name: str, epsilon: float, error: float, half: float | None, users: int, events: int) -> Row:
+    errors = {"error": error, "error_half": half, "filtered": error, "filtered_half": half}
+    return Row(label, name, epsilon, "limit", limit=True, users=users, events=events, **errors)  # type: ignore[arg-type]
+
+
+def converse(arena: Arena, epsilon: float) -> Row:
+    """No release of a single symbol that is sound at ε errs less than this, raw or filtered, at the beliefs it meets.
+
+    D* ≥ e^-ε D_0 + (1 - e^-ε) D_RD(ln(1 + e^ε)), with D_0 the best constant's cost and D_RD the rate–distortion
+    function of the belief, averaged over beliefs that an optimal release of the streams realised. Pulses and batches
+    spend more at once and may pass below.
+
+    Reference: docs/theory.md, section 12 (converse).
+    """
+    name = mechanisms.one_by_one(arena.model.n, arena.distortion, epsilon)
+    met = Contestant("balanced" if name == "tree" else name)
+    try:
+        beliefs, users = _realised(arena, met, epsilon)
+        bounds = single_release(beliefs, epsilon, arena.distortion)
+    except InputError as refusal:
+        return Row(CONVERSE, "converse", epsilon, "skipped", f"does not fit: {refusal}", limit=True)
+    _, places, counts = np.unique(users, return_inverse=True, return_counts=True)
+    error, half = clustered(np.bincount(places, bounds).astype(np.float64), counts.astype(np.float64))
+    row = _limit(CONVERSE, "converse", epsilon, error, half, counts.size, bounds.size)
+    return replace(row, claimed=epsilon, reason=f"at {bounds.size} beliefs that {met.mechanism} met")
+
+
+def _realised(arena: Arena, contestant: Contestant, epsilon: float) -> tuple[Floats, Ints]:
+    """Beliefs before releases, drawn evenly from all events of some streams, and whose they are."""
+    streams, model, coins = arena.streams[:USERS], arena.model, SeededCoins(arena.seed)
+    setting, draw = arena.setting(contestant, epsilon), np.random.default_rng(arena.seed)
+    share = min(1.0, _sample(model.n, arena.distortion) / sum(len(codes) for codes in streams))
+    beliefs, users = [], []
+    for part in together(streams, max(model.size, model.n)):
+        state, names = stream.State.start(setting, len(part)), np.array(part)
+        for t in range(len(streams[part[0]])):
+            rows = np.array([k for k, user in enumerate(part) if len(streams[user]) > t])
+            codes = np.array([streams[part[k]][t] for k in rows])
+            made, state = state.move(rows, partial(stream.step, setting, codes=codes, coins=coins))
+            kept = draw.random(rows.size) < share
+            beliefs.append(made.beliefs[kept])
+            users.append(names[rows[kept]])
+    found = np.concatenate(beliefs)
+    # by chance none was taken: then the first event's stands for them
+    return (found, np.concatenate(users)) if len(found) else (model.prior[None, :], np.zeros(1, np.int64))
+
+
+def _sample(n: int, distortion: Distortion) -> int:
+    """How many beliefs can be looked at without a wait."""
+    return max(1, min(BELIEFS, WORK // (n if distortion.is_hamming else 4 * n * n)))

@@ -26,11 +26,13 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import MarkovModel
-from seqveil.evaluate.rivals.noise import discrete_laplace
 from seqveil.evaluate.rivals.temporal import stationary
+from seqveil.receive.learn.noise import exact_laplace
 
 MOST = 64  # symbols: every pair of them is compared, at every event
 LONGEST = 10_000
+FINE = 1 << 20  # a scale of noise is rounded up to a whole multiple of 1/FINE
+WIDEST = 2.0**34  # scale of noise
 SAME = 1e-13  # events whose laws agree this closely share their score
 
 Quilt = tuple[int, ...]
@@ -76,7 +78,7 @@ def scale(model: MarkovModel, length: int, epsilon: float, method: str = "exact"
     transitions = model.advance(np.eye(model.size))
     if method == "approx":
         left, right = approximate(transitions, model.initial)
-        return _worst(length, epsilon, [lambda node: (left, right)] * length, [None] * length)
+        return _worst(length, epsilon, lambda node: (left, right), None)
     return _exact(transitions, model.initial, length, epsilon)
 
 
@@ -110,7 +112,7 @@ def _exact(transitions: Floats, initial: Floats, length: int, epsilon: float) ->
 
         return left, right
 
-    return _worst(length, epsilon, [sides] * length, laws)
+    return _worst(length, epsilon, sides, laws)
 
 
 def approximate(transitions: Floats, initial: Floats) -> tuple[Side, Side]:
@@ -140,23 +142,21 @@ def approximate(transitions: Floats, initial: Floats) -> tuple[Side, Side]:
     return (lambda a: np.array([2.0 * bound(a)])), (lambda b: np.array([bound(b)]))
 
 
-def _worst(
-    length: int,
-    epsilon: float,
-    sides: list[Callable[[int], tuple[Side, Side]]],
-    laws: list[Floats] | list[None],
-) -> Scale:
+def _worst(length: int, epsilon: float, sides: Callable[[int], tuple[Side, Side]], laws: list[Floats] | None) -> Scale:
     """The event with the largest σ_i; one whose law and room are those of the event before shares its score."""
     worst, sigma, reach = Scale(0.0, 0, ()), 0.0, length
     for node in range(1, length + 1):
-        now, before = laws[node - 1], laws[max(node - 2, 0)]
-        same = now is None or before is None or bool((np.abs(now - before) <= SAME * before).all())
-        if node > 1 and same and reach < min(node - 1, length - node + 1):
+        if node > 1 and reach < min(node - 1, length - node + 1) and _alike(laws, node):
             continue
-        sigma, quilt, reach = _best(node, length, epsilon, *sides[node - 1](node))
+        sigma, quilt, reach = _best(node, length, epsilon, *sides(node))
         if sigma > worst.sigma * (1 + 1e-12):
             worst = Scale(sigma, node, quilt)
     return worst
+
+
+def _alike(laws: list[Floats] | None, node: int) -> bool:
+    """Whether an event has the law of the one before it; without laws all have."""
+    return laws is None or bool((np.abs(laws[node - 1] - laws[node - 2]) <= SAME * laws[node - 2]).all())
 
 
 def _best(node: int, length: int, epsilon: float, left: Side, right: Side) -> tuple[float, Quilt, int]:
@@ -227,3 +227,15 @@ def _checked(model: MarkovModel, codes: ArrayLike) -> Ints:
     if sequence.min() < 0 or sequence.max() >= model.n:
         raise InputError(f"expected codes 0..{model.n - 1}; encode symbols by the model's alphabet")
     return sequence.astype(np.int64)
+
+
+def discrete_laplace(scale: float, count: int, coins: Coins) -> Ints:
+    """`count` integers with Pr(k) ∝ e^{-|k|/scale}, drawn exactly, the scale rounded up: no less noise than stated.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> abs(float(discrete_laplace(3.0, 4000, SeededCoins(1)).mean())) < 0.3
+    True
+    """
+    if not 0.0 < scale <= WIDEST:
+        raise InputError(f"expected a noise scale above 0 and at most 2**34, got {scale}")
+    return exact_laplace((FINE, math.ceil(scale * FINE)), count, coins)

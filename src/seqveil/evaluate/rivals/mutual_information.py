@@ -1,4 +1,7 @@
-"""The mutual-information mechanism: the rate-distortion kernel on the belief, which bounds an average only."""
+"""The mutual-information mechanism, the rate-distortion kernel on the belief, which bounds an average only.
+
+The same functions tell what a single release that is sound at ε cannot pass: `single_release`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from seqveil.core.mechanisms import Mechanism
 MOST = 300  # symbols for a distortion other than Hamming
 WIDEST = 1024  # symbols that are told, for Hamming
 AT_ONCE = 2_000_000  # cells of the tables held at a time
+TABLE = 1 << 16  # entries of a distortion matrix up to which a rate–distortion function is computed
 STEEPEST = 1e4  # slope, for costs scaled to [0, 1]
 HALVINGS, STEPS = 36, 200
 
@@ -93,6 +97,12 @@ def _hamming(beliefs: Floats, epsilon: float) -> Kernels:
 
 def _water(ordered: Floats, epsilon: float) -> tuple[Ints, Floats]:
     """(B,) how many symbols are told, K, and the level θ, for beliefs in descending order."""
+    count, mass, _, weight = _slope(ordered, epsilon)
+    return count, mass / (1.0 + (count - 1) * weight) * weight
+
+
+def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats, Floats]:
+    """(B,) how many symbols are told, K, their mass, and bounds on the w at which I = ε: the upper one spends less."""
     users, n = ordered.shape
     many = np.arange(1, n + 1)
     mass = np.cumsum(ordered, axis=1)
@@ -109,8 +119,7 @@ def _water(ordered: Floats, epsilon: float) -> tuple[Ints, Floats]:
         fits = _rate(spent, mass, count, middle) <= epsilon
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
     all_told = _rate(spent, mass, count, edge) <= epsilon
-    weight = np.where(all_told, edge, high)
-    return count, mass / (1.0 + (count - 1) * weight) * weight
+    return count, mass, np.where(all_told, edge, low), np.where(all_told, edge, high)
 
 
 def _rate(spent: Floats, mass: Floats, count: Ints, weight: Floats) -> Floats:
@@ -185,6 +194,66 @@ def _constant_if_cheaper(beliefs: Floats, tables: Floats, costs: Floats) -> Floa
     cost = (beliefs[:, :, None] * tables * costs).sum(2).sum(1)
     silent = np.eye(beliefs.shape[1])[means.argmin(1)][:, None, :]
     return np.where((means.min(1) <= cost)[:, None, None], silent, tables)
+
+
+def single_release(beliefs: Floats, epsilon: float, distortion: Distortion) -> Floats:
+    """The converse at each belief (B, n) → (B,).
+
+    >>> from seqveil.core.distortion import hamming
+    >>> single_release(np.array([[0.5, 0.5]]), 1.0, hamming()).round(4).tolist()
+    [0.1839]
+    """
+    best = distortion.expected(beliefs).min(-1)
+    told = rate_distortion(beliefs, math.log1p(math.exp(epsilon)), distortion)
+    return np.asarray(math.exp(-epsilon) * best - math.expm1(-epsilon) * told)
+
+
+def rate_distortion(beliefs: Floats, rate: float, distortion: Distortion) -> Floats:
+    """Least expected cost of any description of at most `rate` nats of a symbol of law β, from below: (B, n) → (B,).
+
+    Hamming has it in closed form (see `build`): a released symbol is right with probability c, so the cost is 1 - c.
+    Other costs take the Blahut–Arimoto iteration at several slopes s, each stopped early: for any q, with
+    Z(x) = Σ q(y) e^{-sD(x,y)} and c(y) = Σ β(x) e^{-sD(x,y)} / Z(x), the cost is at least
+    (-Σ β ln Z - ln max c - rate) / s.
+
+    >>> from seqveil.core.distortion import hamming
+    >>> float(rate_distortion(np.array([[0.5, 0.5]]), np.log(2) - 0.5623351446188083, hamming()).round(6)[0])
+    0.25
+
+    Reference: Blahut, Computation of channel capacity and rate–distortion functions, 1972; Erokhin, ε-entropy of a
+    discrete random variable, 1958.
+    """
+    if distortion.is_hamming:
+        ordered = -np.sort(-beliefs / beliefs.sum(1, keepdims=True), axis=1)
+        count, mass, weight, _ = _slope(ordered, rate)  # the side that spends more: a bound from below
+        return np.asarray(np.maximum(1.0 - mass / (1.0 + (count - 1) * weight), 0.0))
+    n = beliefs.shape[1]
+    if n * n > TABLE:
+        raise InputError(
+            f"the rate–distortion function of {distortion.name} costs over {n} symbols takes too long; at most "
+            f"{math.isqrt(TABLE)}"
+        )
+    return _blahut(beliefs, rate, distortion.matrix(n))
+
+
+def _blahut(beliefs: Floats, rate: float, costs: Floats) -> Floats:
+    scale = (beliefs @ costs).min(1)
+    found = np.zeros(len(beliefs))
+    for steepness in np.geomspace(0.25, 400.0, 24):
+        slope = steepness / np.maximum(scale, 1e-300)
+        decay = np.exp(-slope[:, None, None] * costs)  # (B, x, y)
+        outputs = np.full(beliefs.shape, 1.0 / beliefs.shape[1])
+        for _ in range(40):
+            outputs = outputs * _gain(beliefs, decay, outputs)[1]
+        reach, gain = _gain(beliefs, decay, outputs)
+        found = np.maximum(found, (-(beliefs * np.log(reach)).sum(1) - np.log(gain.max(1)) - rate) / slope)
+    return np.where(scale > 0, found, 0.0)
+
+
+def _gain(beliefs: Floats, decay: Floats, outputs: Floats) -> tuple[Floats, Floats]:
+    """Z(x) and c(y) of a Blahut–Arimoto step."""
+    reach = np.maximum((decay @ outputs[:, :, None])[:, :, 0], 1e-300)
+    return reach, ((beliefs / reach)[:, None, :] @ decay)[:, 0, :]
 
 
 MECHANISM = Mechanism(

@@ -105,8 +105,8 @@ def program(belief: Floats, epsilon: float, costs: Floats) -> Floats:
     spread = float(np.ptp(costs)) or 1.0
     scaled, gain = (costs - costs.min()) / spread, math.expm1(epsilon)
     mean = (belief[:, None] * scaled).sum(0)
-    share = _run_highs(belief, scaled, mean, gain) / gain
-    share[share < FAINT] = 0.0
+    most = _solve(belief, scaled, mean, gain)
+    share = np.where(most < FAINT, 0.0, most) / gain
     total = share.sum() or 1.0
     share *= min(1.0, 1.0 / total) * max(1.0, 1.0 / (total * (1.0 + gain)))
     table = _cheapest(scaled, share, gain)
@@ -127,7 +127,7 @@ def _cheapest(costs: Floats, share: Floats, gain: float) -> Floats:
     return np.asarray(share + more)
 
 
-def _run_highs(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
+def _solve(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:
     """The optimal m of the program above; its variables are R, row by row, then m."""
     from scipy import sparse
 

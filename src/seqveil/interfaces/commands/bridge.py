@@ -43,29 +43,21 @@ def _bridges() -> None:
 class ConnectionOptions:
     """How the bridge reaches its broker, and as whom."""
 
-    tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with the system's authorities unless --ca is given.")] = (
-        False
+    tls: Annotated[bool, o.flag("--tls", "Use TLS, with the system's authorities unless --ca is given.")] = False
+    ca: Annotated[Path | None, o.option("FILE", "Certificate of the broker's authority.")] = None
+    cert: Annotated[Path | None, o.option("FILE", "The bridge's own certificate.")] = None
+    cert_key: Annotated[Path | None, o.option("FILE", "Key of --cert.")] = None
+    username: Annotated[str | None, o.option("NAME", f"Log in; the password is in {PASSWORD}, or in …")] = None
+    password_file: Annotated[Path | None, o.option("FILE", "… the first line of this file.")] = None
+    client_id: Annotated[str, o.option("ID", "The broker queues under it: keep it, and use it once.")] = (
+        "seqveil-bridge"
     )
-    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of the broker's authority.")] = None
-    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The bridge's own certificate.")] = None
-    cert_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key of --cert.")] = None
-    username: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Log in; the password is in {PASSWORD}, or in …")
-    ] = None
-    password_file: Annotated[Path | None, typer.Option(metavar="FILE", help="… the first line of this file.")] = None
-    client_id: Annotated[
-        str, typer.Option(metavar="ID", help="The broker queues under it: keep it, and use it once.")
-    ] = "seqveil-bridge"
-    keepalive: Annotated[
-        int, typer.Option(metavar="S", help="Seconds of silence before the connection is checked.")
-    ] = 60
-    session_expiry: Annotated[
-        int, typer.Option(metavar="S", help="How long the broker queues while the bridge is down (MQTT 5).")
-    ] = 7 * 24 * 3600
-    in_flight: Annotated[int, typer.Option(metavar="N", help="Messages taken before one is acknowledged (MQTT 5).")] = (
-        1000
+    keepalive: Annotated[int, o.option("S", "Seconds of silence before the connection is checked.")] = 60
+    session_expiry: Annotated[int, o.option("S", "How long the broker queues while the bridge is down (MQTT 5).")] = (
+        7 * 24 * 3600
     )
-    protocol: Annotated[str, typer.Option(metavar="5|3.1.1", help="Version of MQTT.")] = "5"
+    in_flight: Annotated[int, o.option("N", "Messages taken before one is acknowledged (MQTT 5).")] = 1000
+    protocol: Annotated[str, o.option("5|3.1.1", "Version of MQTT.")] = "5"
 
     def broker(self, text: str) -> Broker:
         """The broker at this address."""
@@ -114,13 +106,10 @@ class ConnectionOptions:
 class TopicOptions:
     """Where devices publish, and where they are answered."""
 
-    raw: Annotated[str, typer.Option(metavar="TOPIC", help="Where devices publish; {user} is one level.")] = (
-        "raw/{user}"
-    )
-    released: Annotated[str, typer.Option(metavar="TOPIC", help="Where releases go.")] = "released/{user}"
+    raw: Annotated[str, o.option("TOPIC", "Where devices publish; {user} is one level.")] = "raw/{user}"
+    released: Annotated[str, o.option("TOPIC", "Where releases go.")] = "released/{user}"
     errors: Annotated[
-        str | None,
-        typer.Option(metavar="TOPIC", help="Where a device is told what was refused  [default: the log only]"),
+        str | None, o.option("TOPIC", "Where a device is told what was refused  [default: the log only]")
     ] = None
 
 
@@ -128,30 +117,25 @@ class TopicOptions:
 class PolicyOptions:
     """What becomes of events that are not as they should be."""
 
-    gaps: Annotated[
-        str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: refuse it, or give those up.")
-    ] = "refuse"
+    gaps: Annotated[str, o.option("refuse|skip", "An event that leaves others out: refuse it, or give those up.")] = (
+        "refuse"
+    )
     on_unknown: o.OnUnknownLive = None
     on_refused: Annotated[
-        str,
-        typer.Option(metavar="report|stop", help="Events that cannot be released: drop and report, or end the bridge."),
+        str, o.option("report|stop", "Events that cannot be released: drop and report, or end the bridge.")
     ] = "report"
 
 
 @bridge.command()
 @o.option_groups
 def mqtt(
-    address: Annotated[
-        str, typer.Option("--broker", metavar="HOST[:PORT]", help="The broker; port 1883, 8883 with TLS.")
-    ],
+    address: Annotated[str, o.option("HOST[:PORT]", "The broker; port 1883, 8883 with TLS.", "--broker")],
     model: o.ModelFile,
-    state: Annotated[Path, typer.Option(metavar="FILE", help="Where what was released is kept; made if missing.")],
+    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")],
     *,
     topics: TopicOptions,
     chosen: o.SettingOptions,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw from the secret key in this file (made if missing).")
-    ] = None,
+    key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
     connection: ConnectionOptions,
     json: o.Json = False,

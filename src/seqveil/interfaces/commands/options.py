@@ -71,50 +71,47 @@ def _parameters(group: type[Any]) -> dict[str, inspect.Parameter]:
     }
 
 
+def option(metavar: str, help: str, *names: str) -> Any:
+    """An option with a value; it is called what its parameter is called, unless `names` are given."""
+    return typer.Option(*names, metavar=metavar, help=help)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=help)
+
+
 Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file; - for standard input.")]
 ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
-ModelFile = Annotated[Path, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
-ModelOrNone = Annotated[Path | None, typer.Option("--model", "-m", metavar="MODEL", help="The model file.")]
-ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - for standard output.")]
-Format = Annotated[
-    str | None, typer.Option(metavar="csv|jsonl", help="Format of standard input and output; files tell by their name.")
-]
-Meta = Annotated[Path | None, typer.Option(metavar="FILE", help="The side file, where it is not FILE.meta.json.")]
-UserColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the user  [default: user]")]
-ValueColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of the value, or two as in x,y  [default: value]")
-]
-Sort = Annotated[bool, typer.Option("--sort", help="Sort the rows by the order column first (in memory).")]
+ModelFile = Annotated[Path, option("MODEL", "The model file.", "--model", "-m")]
+ModelOrNone = Annotated[Path | None, option("MODEL", "The model file.", "--model", "-m")]
+ModelOut = Annotated[Path, option("MODEL", "Where to write the model.", "--out", "-o")]
+Out = Annotated[str, option("FILE", "Where to write; - for standard output.", "--out", "-o")]
+Format = Annotated[str | None, option("csv|jsonl", "Format of standard input and output; files tell by their name.")]
+Meta = Annotated[Path | None, option("FILE", "The side file, where it is not FILE.meta.json.")]
+UserColumn = Annotated[str | None, option("NAME", "Column of the user  [default: user]")]
+ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two as in x,y  [default: value]")]
+Sort = Annotated[bool, flag("--sort", "Sort the rows by the order column first (in memory).")]
 
-Order = Annotated[int, typer.Option(metavar="M", help="How many past symbols the next one depends on.")]
-Smoothing = Annotated[float, typer.Option(metavar="A", help="Pseudo-count given to each context; 0 keeps zeros.")]
-Prior = Annotated[str, typer.Option(metavar="data|uniform", help="Law of a stream's first symbol.")]
+Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
+Smoothing = Annotated[float, option("A", "Pseudo-count given to each context; 0 keeps zeros.")]
+Prior = Annotated[str, option("data|uniform", "Law of a stream's first symbol.")]
 
 Epsilon = Annotated[
-    float | None,
-    typer.Option("--epsilon", "-e", metavar="E", help="Bound for one release or batch (on average, with --every)."),
+    float | None, option("E", "Bound for one release or batch (on average, with --every).", "--epsilon", "-e")
 ]
-Mechanism = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="See `seqveil mechanisms`  [default: optimal; auto for batches]"),
-]
+Mechanism = Annotated[str | None, option("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")]
 DistortionName = Annotated[
-    str | None,
-    typer.Option(metavar="hamming|absolute|squared|euclidean", help="Cost of a wrong release  [default: hamming]"),
+    str | None, option("hamming|absolute|squared|euclidean", "Cost of a wrong release  [default: hamming]")
 ]
-Every = Annotated[int | None, typer.Option(metavar="M", help="Spend M·ε at every M-th release, nothing in between.")]
-TotalBudget = Annotated[float | None, typer.Option(metavar="TOTAL", help="Most that a user's whole stream may leak.")]
+Every = Annotated[int | None, option("M", "Spend M·ε at every M-th release, nothing in between.")]
+TotalBudget = Annotated[float | None, option("TOTAL", "Most that a user's whole stream may leak.")]
 LdpBudget = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="Most that a user's whole stream may leak whatever the truth is: needs no model."),
+    float | None, option("X", "Most that a user's whole stream may leak whatever the truth is: needs no model.")
 ]
-OnUnknown = Annotated[
-    str | None, typer.Option(metavar="error|hide|nearest", help="Values outside the alphabet  [default: the model's]")
-]
+OnUnknown = Annotated[str | None, option("error|hide|nearest", "Values outside the alphabet  [default: the model's]")]
 OnUnknownLive = Annotated[
-    str | None,
-    typer.Option(metavar="hide|nearest", help="Values outside the alphabet  [default: the model's, hide for error]"),
+    str | None, option("hide|nearest", "Values outside the alphabet  [default: the model's, hide for error]")
 ]
 SecretOption = Annotated[
     list[str] | None,
@@ -123,7 +120,7 @@ SecretOption = Annotated[
         help="What must stay secret, such as ever:health, count:health:3 or visit:home>clinic; may be repeated.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
@@ -301,7 +298,7 @@ class ColumnOptions:
     user_column: UserColumn = None
     value_column: ValueColumn = None
     time_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the order  [default: seq or time; time for seconds]")
+        str | None, option("NAME", "Column of the order  [default: seq or time; time for seconds]")
     ] = None
 
     @property
@@ -310,11 +307,19 @@ class ColumnOptions:
 
         return Columns(self.user_column or "user", self.value_column or "value", self.time_column)
 
+
+@dataclass(frozen=True)
+class ReleasedOptions(ColumnOptions):
+    """How a file of released rows is read."""
+
+    meta: Meta = None
+
     @property
-    def columns_if_given(self) -> Columns | None:
-        """The columns, or None where the side file is to name them."""
+    def where(self) -> dict[str, Any]:
+        """The columns and the side file, as the functions take them that read such a file."""
         given = (self.user_column, self.value_column, self.time_column)
-        return self.columns if any(name is not None for name in given) else None
+        named = self.columns if any(name is not None for name in given) else None
+        return {"meta": self.meta, "columns": named}
 
 
 @dataclass(frozen=True)
@@ -329,13 +334,9 @@ class FileOptions(ColumnOptions):
 class CutOptions:
     """How numbers and points become symbols."""
 
-    bins: Annotated[float | None, typer.Option(metavar="WIDTH", help="Cut numbers into bins of this width.")] = None
-    levels: Annotated[int | None, typer.Option(metavar="N", help="Cut numbers into N bins of about equal count.")] = (
-        None
-    )
-    grid: Annotated[str | None, typer.Option(metavar="10x10", help="Cut points (--value-column x,y) into a grid.")] = (
-        None
-    )
+    bins: Annotated[float | None, option("WIDTH", "Cut numbers into bins of this width.")] = None
+    levels: Annotated[int | None, option("N", "Cut numbers into N bins of about equal count.")] = None
+    grid: Annotated[str | None, option("10x10", "Cut points (--value-column x,y) into a grid.")] = None
 
 
 def versions_in(model: Path, given: bool = False) -> Versions | None:

@@ -1,8 +1,9 @@
-"""`seqveil plan`: what a budget buys, before anything is released."""
+"""Commands to choose with, before anything is released: `seqveil mechanisms` and `seqveil plan`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
 if TYPE_CHECKING:
+    from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
     from seqveil.receive.planning import Plan
 
@@ -19,29 +21,55 @@ HOLDS = "under the model: all errors and shares are those of people who follow i
 PICTURES = (".png", ".svg", ".pdf")
 
 
+def mechanisms(json: o.Json = False) -> None:
+    """List the mechanisms and what each promises.
+
+    Example: seqveil mechanisms --json
+    """
+    from seqveil.core import mechanisms as registry
+
+    if json:
+        emit_json([_mechanism_facts(registry.find(name)) for name in registry.names()])
+        return
+    headings = ("name", "what it does", "guarantee", "trusts", "LDP", "cost", "sound")
+    print("one symbol at a time (seqveil release)")
+    table(headings, [_row(registry.find(name)) for name in registry.instantaneous()])
+    print("batches of W symbols (seqveil release --batch W); ε is that of a batch")
+    table(headings, [_row(registry.find(name)) for name in registry.batched()])
+    print("declared secrets (seqveil release --secret …); ε is that of a secret, for the whole stream")
+    table(headings, [_row(registry.find(name)) for name in registry.for_secrets()])
+
+
+def _mechanism_facts(mechanism: Mechanism | BatchMechanism) -> dict[str, object]:
+    plain = {f.name: getattr(mechanism, f.name) for f in fields(mechanism)}
+    shown: dict[str, object] = {name: value for name, value in plain.items() if not callable(value)}
+    return shown | {"batched": hasattr(mechanism, "draw")}
+
+
+def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
+    ldp = f"{m.ldp:g}ε" if isfinite(m.ldp) else "none"
+    return m.name, m.summary, m.guarantee, m.trusts, ldp, m.cost, "yes" if m.sound else "NO"
+
+
 @o.option_groups
 def plan(
     source: Annotated[str, typer.Argument(metavar="DATA_OR_MODEL", help="A model, or data to fit one to first.")],
     *,
     epsilon: Annotated[
-        str, typer.Option("--epsilon", "-e", metavar="E,E,…", help="Bounds for one release to compare.")
+        str, o.option("E,E,…", "Bounds for one release to compare.", "--epsilon", "-e")
     ] = "0.25,0.5,1,2",
     mechanism: o.Mechanism = None,
-    batch: Annotated[
-        str, typer.Option(metavar="W,W,…", help="Compare batches of these sizes, each with W·ε: equal ε an event.")
-    ] = "1",
+    batch: Annotated[str, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")] = "1",
     distortion: o.DistortionName = None,
-    length: Annotated[int, typer.Option(metavar="T", help="Releases in a simulated stream.")] = 50,
+    length: Annotated[int, o.option("T", "Releases in a simulated stream.")] = 50,
     users: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Simulated streams  [default: 200; 20 for costs that need a program, 8 to 40 for batches]"
-        ),
+        o.option("N", "Simulated streams  [default: 200; 20 for costs that need a program, 8 to 40 for batches]"),
     ] = None,
-    every: Annotated[int, typer.Option(metavar="M", help="Spend M·ε at every M-th release.")] = 1,
-    find_period: Annotated[bool, typer.Option("--find-period", help="Find the best M for each ε.")] = False,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the simulation.")] = 0,
+    every: Annotated[int, o.option("M", "Spend M·ε at every M-th release.")] = 1,
+    find_period: Annotated[bool, o.flag("--find-period", "Find the best M for each ε.")] = False,
+    plot: Annotated[Path | None, o.option("FILE.png", "Draw the trade-off.")] = None,
+    seed: Annotated[int, o.option("N", "Seed of the simulation.")] = 0,
     order: o.Order = 1,
     smoothing: o.Smoothing = 0.0,
     cuts: o.CutOptions,
@@ -58,7 +86,8 @@ def plan(
     """
     from seqveil.receive import planning
 
-    bounds, sizes = parse_epsilons(epsilon), parse_batches(batch)
+    bounds = parse_epsilons(epsilon)
+    sizes = [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
     check_picture(plot)
     model = _model(source, columns=columns.columns, order=order, smoothing=smoothing, sort=sort, **asdict(cuts))
     name, batched = _mechanisms(mechanism, sizes)
@@ -104,17 +133,17 @@ def parse_epsilons(text: str) -> list[float]:
 
 
 def parse_batches(text: str) -> list[int]:
-    """Batch sizes above 1 between commas; 1 is always shown.
+    """Batch sizes between commas.
 
-    >>> parse_batches("1,5, 10")
-    [5, 10]
+    >>> parse_batches("10,1, 5")
+    [1, 5, 10]
     """
     from seqveil.core.errors import InputError
 
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"expected whole numbers ≥ 1 between commas for batch, as in 1,5,10; got {text!r}")
-    return sorted({int(part) for part in parts} - {1})
+    return sorted({int(part) for part in parts})
 
 
 def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:

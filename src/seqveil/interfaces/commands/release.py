@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
@@ -25,17 +23,17 @@ class StateOptions:
 
     state: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Keep what was released here, so that the same command goes on after a stop or crash; --out is "
+        o.option(
+            "FILE",
+            "Keep what was released here, so that the same command goes on after a stop or crash; --out is "
             "appended to (CSV, TSV, JSONL).",
         ),
     ] = None
     key: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --state: draw from the secret key in this file (made if missing), so that an event that is "
+        o.option(
+            "FILE",
+            "With --state: draw from the secret key in this file (made if missing), so that an event that is "
             "drawn again comes out the same. Who has the key can undo the release.",
         ),
     ] = None
@@ -45,18 +43,17 @@ class StateOptions:
 class ColdStartOptions:
     """How a release begins without a model."""
 
-    cold_start: Annotated[
-        bool, typer.Option("--cold-start", help="Without a model: learn one from the releases on the way.")
-    ] = False
+    cold_start: Annotated[bool, o.flag("--cold-start", "Without a model: learn one from the releases on the way.")] = (
+        False
+    )
     alphabet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --cold-start: the values, as in `fit`  [default: those in DATA]"),
+        Path | None, o.option("FILE", "With --cold-start: the values, as in `fit`  [default: those in DATA]")
     ] = None
     learn_after: Annotated[
-        int | None, typer.Option(metavar="N", help="With --cold-start: rows before the first try  [default: 5000]")
+        int | None, o.option("N", "With --cold-start: rows before the first try  [default: 5000]")
     ] = None
     versions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --cold-start: the models it made  [default: OUT.versions]")
+        Path | None, o.option("FILE", "With --cold-start: the models it made  [default: OUT.versions]")
     ] = None
 
 
@@ -68,15 +65,13 @@ def release(
     *,
     chosen: o.SettingOptions,
     on_unknown: o.OnUnknown = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="For research only: the release is NOT private.")
-    ] = None,
+    seed: Annotated[int | None, o.option("N", "For research only: the release is NOT private.")] = None,
     files: o.FileOptions,
     meta: o.Meta = None,
     kept: StateOptions,
     cold: ColdStartOptions,
     force: Annotated[
-        bool, typer.Option("--force", help="Draw again over an earlier release, which nobody may have been shown.")
+        bool, o.flag("--force", "Draw again over an earlier release, which nobody may have been shown.")
     ] = False,
     json: o.Json = False,
 ) -> None:
@@ -125,9 +120,11 @@ def release(
             "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
             "with it)"
         )
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.flow import release_file
     from seqveil.interfaces.flow.rows import columns_for
 
-    setting = _setting(model, chosen)
+    setting = chosen.setting(MarkovModel.load(model))
     shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown, "inputs": (model,)}
     with progress(data, "releasing") as advance:
         shared["progress"] = advance
@@ -138,23 +135,11 @@ def release(
         elif kept.key is not None:
             raise InputError("--key is for a release that can be gone on with; name its state file by --state")
         else:
-            account = _release_at_once(data, setting, out, shared | at_once)
+            account = release_file(data, setting, out, **(shared | at_once))
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
         _say(account)
-
-
-def _setting(model: Path, chosen: o.SettingOptions) -> Setting:
-    from seqveil.core.model import MarkovModel
-
-    return chosen.setting(MarkovModel.load(model))
-
-
-def _release_at_once(data: str, setting: Setting, out: str, shared: dict[str, Any]) -> Released:
-    from seqveil.interfaces.flow import release_file
-
-    return release_file(data, setting, out, **shared)
 
 
 def _release_with_state(

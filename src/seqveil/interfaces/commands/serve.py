@@ -1,16 +1,22 @@
-"""`seqveil serve`: releases over HTTP."""
+"""Commands that serve: `seqveil serve` over HTTP, `tokens` for who may use it, and `studio`, the page."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import sys
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
+
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.service.tokens import Token
+    from seqveil.interfaces.studio import Source
 
 
 @dataclass(frozen=True)
@@ -19,52 +25,41 @@ class ServiceOptions:
 
     on_unknown: o.OnUnknownLive = None
     gaps: Annotated[
-        str | None,
-        typer.Option(metavar="refuse|skip", help="Events that leave others of their user out  [default: refuse]"),
+        str | None, o.option("refuse|skip", "Events that leave others of their user out  [default: refuse]")
     ] = None
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to bind  [default: 127.0.0.1]")] = None
-    port: Annotated[int | None, typer.Option(metavar="N", help="Port; 0 takes a free one  [default: 8713]")] = None
-    tokens: Annotated[Path | None, typer.Option(metavar="FILE", help="Made by `seqveil tokens add`.")] = None
-    no_auth: Annotated[
-        bool | None, typer.Option("--no-auth", help="Ask for no tokens; on a loopback address only.")
-    ] = None
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM).")] = None
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None
+    host: Annotated[str | None, o.option("ADDRESS", "Address to bind  [default: 127.0.0.1]")] = None
+    port: Annotated[int | None, o.option("N", "Port; 0 takes a free one  [default: 8713]")] = None
+    tokens: Annotated[Path | None, o.option("FILE", "Made by `seqveil tokens add`.")] = None
+    no_auth: Annotated[bool | None, o.flag("--no-auth", "Ask for no tokens; on a loopback address only.")] = None
+    tls_cert: Annotated[Path | None, o.option("FILE", "Certificate chain (PEM).")] = None
+    tls_key: Annotated[Path | None, o.option("FILE", "Its private key (PEM).")] = None
     insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Serve a network address without TLS: something in front does it.")
+        bool | None, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
     ] = None
-    max_body: Annotated[int | None, typer.Option(metavar="BYTES", help="Largest body  [default: 4 MiB]")] = None
-    max_events: Annotated[int | None, typer.Option(metavar="N", help="Events of a request  [default: 10000]")] = None
-    rate: Annotated[float | None, typer.Option(metavar="N", help="Events a second of one token  [default: 100000]")] = (
-        None
-    )
-    timeout: Annotated[float | None, typer.Option(metavar="S", help="Seconds for a request  [default: 10]")] = None
-    log_level: Annotated[str | None, typer.Option(metavar="debug|info|warning|error", help="[default: info]")] = None
+    max_body: Annotated[int | None, o.option("BYTES", "Largest body  [default: 4 MiB]")] = None
+    max_events: Annotated[int | None, o.option("N", "Events of a request  [default: 10000]")] = None
+    rate: Annotated[float | None, o.option("N", "Events a second of one token  [default: 100000]")] = None
+    timeout: Annotated[float | None, o.option("S", "Seconds for a request  [default: 10]")] = None
+    log_level: Annotated[str | None, o.option("debug|info|warning|error", "[default: info]")] = None
     log_users: Annotated[
-        bool | None, typer.Option("--log-users", help="Log users as hashes that mean nothing outside this run.")
+        bool | None, o.flag("--log-users", "Log users as hashes that mean nothing outside this run.")
     ] = None
     page: Annotated[
-        bool | None,
-        typer.Option("--page/--no-page", help="The page at /, a sandbox  [default: on a loopback address alone]"),
+        bool | None, o.flag("--page/--no-page", "The page at /, a sandbox  [default: on a loopback address alone]")
     ] = None
 
 
 @o.option_groups
 def serve(
     model: o.ModelOrNone = None,
-    state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where releases and ledgers are kept; made if missing.")
-    ] = None,
+    state: Annotated[Path | None, o.option("FILE", "Where releases and ledgers are kept; made if missing.")] = None,
     key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw from the secret key in this file (made if missing); keep it apart."),
+        Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
     ] = None,
     *,
     chosen: o.SettingOptions,
     service: ServiceOptions,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML with the same names; flags and environment win.")
-    ] = None,
+    config: Annotated[Path | None, o.option("FILE", "TOML with the same names; flags and environment win.")] = None,
 ) -> None:
     """Release over HTTP, each event on the disk before it is answered.
 
@@ -91,3 +86,150 @@ def _run(given: dict[str, Any], file: Path | None) -> None:
         raise InputError("expected --model MODEL, the file that `seqveil fit` wrote")
     chosen = o.SettingOptions(**{each.name: getattr(loaded, each.name) for each in fields(o.SettingOptions)})
     app.serve(chosen.setting(MarkovModel.load(loaded.model)), loaded)
+
+
+TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
+
+tokens = typer.Typer(
+    name="tokens", no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service."
+)
+
+
+@tokens.command()
+def add(
+    file: TokenFile,
+    scope: Annotated[
+        list[str], o.option("NAME", "release, read-account, read, metrics or admin; repeat it.", "--scope", "-s")
+    ],
+    user: Annotated[
+        str | None, o.option("PATTERN", "The users it is for; * stands for any text  [default: all]")
+    ] = None,
+    rate: Annotated[float | None, o.option("N", "Events a second  [default: the service's]")] = None,
+    note: Annotated[str, o.option("TEXT", "What it is for; shown by list.")] = "",
+    json: o.Json = False,
+) -> None:
+    """Make a token and print it, this once: the file keeps its hash alone.
+
+    Example: seqveil tokens add tokens.json --scope release --scope read-account --user ann
+    """
+    from seqveil.interfaces.service import tokens as kept
+
+    token, secret = kept.add(file, scope, user, rate, note)
+    if json:
+        emit_json(_token_facts(token) | {"token": secret})
+    else:
+        print(secret)
+
+
+@tokens.command("list")
+def list_(file: TokenFile, json: o.Json = False) -> None:
+    """Show the tokens' ids, scopes and users; a token itself cannot be shown again.
+
+    Example: seqveil tokens list tokens.json
+    """
+    from seqveil.interfaces.service import tokens as kept
+
+    found = [_token_facts(token) for token in kept.read(file)]
+    if json:
+        emit_json(found)
+    else:
+        headings = ("id", "scopes", "user", "rate", "created", "note")
+        table(headings, [[str(row[name] or "") for name in headings] for row in found])
+
+
+@tokens.command()
+def revoke(
+    file: TokenFile,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as list shows it.")],
+    json: o.Json = False,
+) -> None:
+    """Take a token away; a running service knows within a second.
+
+    Example: seqveil tokens revoke tokens.json 3f9a0c11d2e4
+    """
+    from seqveil.interfaces.service import tokens as kept
+
+    gone = kept.revoke(file, id)
+    if json:
+        emit_json(_token_facts(gone))
+    else:
+        print(f"revoked {gone.id}")
+
+
+def _token_facts(token: Token) -> dict[str, object]:
+    shown = ("id", "user", "rate", "created", "note")
+    return {name: getattr(token, name) for name in shown} | {"scopes": " ".join(token.scopes)}
+
+
+def studio(
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file to look at  [default: none]")
+    ] = None,
+    model: Annotated[
+        Path | None, o.option("MODEL", "Release under this model; without DATA, sample from it.", "--model", "-m")
+    ] = None,
+    user_column: o.UserColumn = None,
+    value_column: o.ValueColumn = None,
+    cells: Annotated[
+        int | None, o.option("N", "Cut numbers into N bins, points into N by N cells; 0 keeps values as they are.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8714,
+    no_browser: Annotated[bool, o.flag("--no-browser", "Print the address and leave the browser alone.")] = False,
+    unpack: Annotated[
+        Path | None, o.option("CONFIG", "Write stream and model of a configuration that the page exported, and end.")
+    ] = None,
+    into: Annotated[Path, o.option("FOLDER", "With --unpack: where to write.")] = Path("page"),
+) -> None:
+    """Look at a stream raw, released and decoded, at what an observer believes, and at what it costs.
+
+    Serves a page on this machine alone and prints its address, which holds a key; Ctrl-C ends it. Nothing is stored.
+
+    Example: seqveil studio clicks.csv
+    """
+    from seqveil.core.model import MarkovModel
+
+    chain = None if model is None else MarkovModel.load(model)
+    if unpack is not None:
+        _unpack(unpack, into, data, chain)
+        return
+    own = _sources(data, chain, user_column or "user", value_column or "value", cells)
+    own = [replace(each, data_file=data or "", model_file=str(model)) for each in own]
+    try:
+        _serve_page(own, port, no_browser)
+    except INTERRUPTIONS:  # the signal that ends it
+        return
+
+
+def _sources(data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None) -> list[Source]:
+    from seqveil.interfaces.studio.sources import Cut, loaded, rows_of_file, sampled
+
+    if data is None:
+        return [] if model is None else [sampled(model)]
+    if data == "-":
+        raise InputError("the page needs a file that it can name again; save the data and name it")
+    cut = Cut.of({"user": user, "value": value, "cells": cells})
+    return [loaded(rows_of_file(data, cut), cut, "data", model)]
+
+
+def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | None) -> None:
+    from seqveil.interfaces.studio.ask import configuration, source_of, unpack
+
+    given = configuration(config)
+    ask = unpack(given, source_of(given, data, model), folder)
+    print(f"wrote  {folder / 'stream.csv'} (raw data: {ask.events} events at most) and {folder / 'model.npz'}")
+
+
+def _serve_page(own: list[Source], port: int, no_browser: bool) -> None:
+    with needs_extra("the page", "serve"):
+        from seqveil.interfaces.service.page import serve
+
+    def announce(address: str) -> None:
+        print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)
+        if not no_browser and sys.stdout.isatty():
+            import webbrowser
+
+            webbrowser.open(address)
+
+    serve(own, port, announce)

@@ -14,37 +14,32 @@ import typer
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.models import UpgradeOptions, say_fitted
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, table
-from seqveil.interfaces.commands.upgrade import UpgradeOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seqveil.interfaces.spark import Carried, Columns
-    from seqveil.receive.versions import Versions
 
 spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
 
 Frame = Annotated[str, typer.Argument(metavar="DATA", help="File or folder: Parquet, CSV, JSON lines or ORC.")]
-FrameFormat = Annotated[str | None, typer.Option("--format", metavar="parquet|csv|json|orc", help="Format of DATA.")]
+FrameFormat = Annotated[str | None, o.option("parquet|csv|json|orc", "Format of DATA.", "--format")]
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
     """Where Spark runs."""
 
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where to run  [default: spark-submit's, else local[*]]")
-    ] = None
+    master: Annotated[str | None, o.option("URL", "Where to run  [default: spark-submit's, else local[*]]")] = None
     partitions: Annotated[
-        int | None, typer.Option(metavar="N", help="Parallel parts  [default: two for each core; 32 on a cluster]")
+        int | None, o.option("N", "Parallel parts  [default: two for each core; 32 on a cluster]")
     ] = None
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own log goes  [default: nowhere]")] = (
-        None
-    )
+    log: Annotated[Path | None, o.option("FILE", "Where Spark's own log goes  [default: nowhere]")] = None
 
     def session(self) -> AbstractContextManager[SparkSession]:
-        from seqveil.interfaces.spark.conf import quiet_session
+        from seqveil.interfaces.spark.sessions import quiet_session
 
         return quiet_session(self.master, self.partitions, self.log)
 
@@ -62,9 +57,7 @@ class FrameOptions:
 
     user_column: o.UserColumn = None
     value_column: o.ValueColumn = None
-    seq_column: Annotated[
-        str, typer.Option(metavar="NAME", help="Column that orders a user's events (0, 1, 2, …).")
-    ] = "seq"
+    seq_column: Annotated[str, o.option("NAME", "Column that orders a user's events (0, 1, 2, …).")] = "seq"
 
     def columns(self, time: str | None = None) -> Columns:
         from seqveil.interfaces.spark import Columns
@@ -99,23 +92,17 @@ def fit(
 
     Example: seqveil spark fit clicks/ -o clicks.model --smoothing 1
     """
-    from seqveil.interfaces.spark.counting import fit_counted
-    from seqveil.interfaces.spark.reading import format_of, read
+    from seqveil.interfaces.flow import Fitted
+    from seqveil.interfaces.spark.counting import counted
+    from seqveil.interfaces.spark.frames import format_of, read
 
     o.check_model_out(out)
     names, kind = frames.columns(), format_of(data, format)
     with cluster.session() as session:
-        frame = read(session, data, kind, names)
-        model, events, users = fit_counted(frame, order, None, smoothing, prior, names)
-    model.save(out)
-    size = {"order": model.order, "symbols": model.n, "transitions": int(model.chain.nnz)}
-    if json:
-        counted = {"events": events, "users": users, "private": False}
-        emit_json({"model": str(out), "fingerprint": model.fingerprint, **size, **counted})
-        return
-    said = f"{out}: order {model.order}, {model.n} symbols, {size['transitions']} transitions"
-    note = "the fit is not private: the model shows how the raw data behave"
-    lines([("model", said), ("from", f"{events} events of {users} users"), ("note", note)])
+        symbols, counts = counted(read(session, data, kind, names), order, columns=names)
+    fitted = Fitted(counts.model(symbols, smoothing, prior), counts.events, counts.users)
+    fitted.model.save(out)
+    say_fitted(out, fitted, json)
 
 
 @spark.command()
@@ -123,35 +110,24 @@ def fit(
 def release(
     data: Frame,
     model: o.ModelFile,
-    key: Annotated[
-        Path, typer.Option(metavar="FILE", help="The secret key, made if missing. Who has it can undo the release.")
-    ],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the released rows.")],
+    key: Annotated[Path, o.option("FILE", "The secret key, made if missing. Who has it can undo the release.")],
+    out: Annotated[str, o.option("DIR", "Folder for the released rows.", "--out", "-o")],
     *,
     checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="Keep what was released here: the same command goes on, with new files alone."
-        ),
+        str | None, o.option("DIR", "Keep what was released here: the same command goes on, with new files alone.")
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="With --checkpoint: stay, and release files as they arrive.")
-    ] = False,
+    follow: Annotated[bool, o.flag("--follow", "With --checkpoint: stay, and release files as they arrive.")] = False,
     chosen: o.SettingOptions,
     on_unknown: o.OnUnknown = None,
     gaps: Annotated[
-        str, typer.Option(metavar="refuse|skip", help="An event that leaves others out: stop, or give those up.")
+        str, o.option("refuse|skip", "An event that leaves others out: stop, or give those up.")
     ] = "refuse",
     frames: FrameOptions,
-    time_column: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the time, in seconds.")] = None,
+    time_column: Annotated[str | None, o.option("NAME", "Column of the time, in seconds.")] = None,
     format: FrameFormat = None,
-    out_format: Annotated[
-        str, typer.Option(metavar="parquet|csv|json|orc", help="Format of the released rows.")
-    ] = "parquet",
-    files: Annotated[int | None, typer.Option(metavar="N", help="With --checkpoint: files taken at a time.")] = None,
-    buckets: Annotated[
-        int, typer.Option(metavar="N", help="With --checkpoint: groups of users; it keeps its own.")
-    ] = 32,
+    out_format: Annotated[str, o.option("parquet|csv|json|orc", "Format of the released rows.")] = "parquet",
+    files: Annotated[int | None, o.option("N", "With --checkpoint: files taken at a time.")] = None,
+    buckets: Annotated[int, o.option("N", "With --checkpoint: groups of users; it keeps its own.")] = 32,
     cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
@@ -165,7 +141,7 @@ def release(
     from seqveil.core.coins import key_file
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces import spark as sv
-    from seqveil.interfaces.spark.reading import FORMATS, format_of, read
+    from seqveil.interfaces.spark.frames import FORMATS, format_of, read
 
     setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
     if out_format not in FORMATS:
@@ -191,8 +167,8 @@ def release(
 def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="One user alone.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="How many users to show, those told most of first.")] = 20,
+    user: Annotated[str | None, o.option("NAME", "One user alone.")] = None,
+    limit: Annotated[int, o.option("N", "How many users to show, those told most of first.")] = 20,
     cluster: SmallClusterOptions,
     json: o.Json = False,
 ) -> None:
@@ -201,7 +177,7 @@ def account(
     Example: seqveil spark account state/ --json
     """
     from seqveil.interfaces import spark as sv
-    from seqveil.interfaces.spark.ledger import standings
+    from seqveil.interfaces.spark.checkpoint import standings
 
     if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "state")):
         raise DataError(
@@ -228,13 +204,12 @@ def upgrade(
     *,
     options: UpgradeOptions,
     released: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="What was released; again for the folder of every checkpoint before."),
+        list[str] | None, o.option("DIR", "What was released; again for the folder of every checkpoint before.")
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="DIR", help="The checkpoint to go on with; must be new.")] = None,
-    learn_from: Annotated[int, typer.Option(metavar="N", help="Releases to learn from, at most.")] = 1_500_000,
+    to: Annotated[str | None, o.option("DIR", "The checkpoint to go on with; must be new.")] = None,
+    learn_from: Annotated[int, o.option("N", "Releases to learn from, at most.")] = 1_500_000,
     frames: FrameOptions,
-    format: Annotated[str | None, typer.Option(metavar="parquet|csv|json|orc", help="Of the released rows.")] = None,
+    format: Annotated[str | None, o.option("parquet|csv|json|orc", "Of the released rows.")] = None,
     cluster: ClusterOptions,
     json: o.Json = False,
 ) -> None:
@@ -248,33 +223,25 @@ def upgrade(
 
     Example: seqveil spark upgrade state/ --versions c.versions -o c.model --released out/ --to state1/
     """
+    from seqveil.interfaces.spark.frames import format_of, read
+    from seqveil.interfaces.spark.upgrade import Query, evidence_of, move, versions_of
+
     known, moved, said = options.load(), False, "begun"
     if known is None:
         known = options.begin()
     elif not released or to is None:
         raise InputError("to move on, pass --released for what was released and --to for the new checkpoint")
     else:
+        names = frames.columns()
         with cluster.session() as session:
-            more = (options.versions, to, options.mechanism, learn_from)
-            moved, said = _advance(session, checkpoint, released, known, frames.columns(), format, more)
+            rows = [read(session, each, format_of(each, format), names, known.alphabet) for each in released]
+            moved, said = options.advance(
+                known,
+                versions_of(session, checkpoint),
+                lambda settings: evidence_of(session, Query(checkpoint, rows, settings, names), learn_from),
+                lambda settings, new: move(session, Query(checkpoint, rows, settings, names), new, to).users,
+            )
     options.finish(known, said, json, f" --checkpoint {to} --out NEW-FOLDER" if moved else "")
-
-
-def _advance(
-    session: SparkSession,
-    checkpoint: str,
-    folders: list[str],
-    known: Versions,
-    names: Columns,
-    format: str | None,
-    more: tuple[Path, str, str, int],
-) -> tuple[bool, str]:
-    from seqveil.interfaces.spark import Query
-    from seqveil.interfaces.spark.earning import advance
-    from seqveil.interfaces.spark.reading import format_of, read
-
-    frames = [read(session, each, format_of(each, format), names, known.alphabet) for each in folders]
-    return advance(session, Query(checkpoint, frames, [each.setting for each in known], names), known, *more)
 
 
 def _sums(each: Any) -> tuple[float | None, ...]:
@@ -289,7 +256,7 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    from seqveil.interfaces.spark.guard import told
+    from seqveil.interfaces.spark.sessions import told
 
     if os.path.exists(out):
         raise DataError(
@@ -307,7 +274,7 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
 def _ready(session: SparkSession, checkpoint: str, buckets: int, out: str) -> Carried | None:
     """Refuse a checkpoint that cannot go on like this; what it begins with, if it begins now and was moved to."""
     from seqveil.interfaces.spark import carried
-    from seqveil.interfaces.spark.places import joined, names_in
+    from seqveil.interfaces.spark.checkpoint import joined, names_in
 
     begin = carried(session, checkpoint)
     _same_buckets(session, checkpoint, buckets)
@@ -319,7 +286,7 @@ def _ready(session: SparkSession, checkpoint: str, buckets: int, out: str) -> Ca
 
 def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:
     """Users found in other buckets would begin anew; the rest of a setting is looked at in every bucket itself."""
-    from seqveil.interfaces.spark.ledger import facts_of
+    from seqveil.interfaces.spark.checkpoint import facts_of
 
     if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "commits")):
         return
@@ -329,7 +296,7 @@ def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:
 
 
 def _stream(released: DataFrame, out: str, format: str, checkpoint: str, follow: bool) -> None:
-    from seqveil.interfaces.spark.guard import told
+    from seqveil.interfaces.spark.sessions import told
 
     with told():
         writer = released.writeStream.format(format).options(**_headed(format)).option("path", out)

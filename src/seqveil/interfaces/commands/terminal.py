@@ -7,7 +7,7 @@ import math
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -81,15 +81,16 @@ def interruptible() -> Iterator[None]:
 
 def emit_json(content: Mapping[str, Any] | Sequence[Any], to_stderr: bool = False) -> None:
     """One JSON document; an infinite number is written as the text "inf", which JSON has no number for."""
-    text = json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
     print(text, file=sys.stderr if to_stderr else sys.stdout)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: an infinite number, and whatever else it has no word for, as text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)
@@ -126,6 +127,28 @@ def bar(*columns: ProgressColumn) -> Iterator[Bar]:
 
 
 @contextmanager
+def steps(total: int) -> Iterator[Callable[[str, float], None]]:
+    """A bar over so many steps, only where standard error is a terminal; looks for interruptions.
+
+    It gives a function to call with what is under way and how many steps are done, a part of one included.
+    """
+    if not sys.stderr.isatty():
+        yield lambda label, done: check_interrupted()
+        return
+    from rich import progress as parts
+
+    columns = (parts.TextColumn("{task.description}"), parts.BarColumn(), parts.TaskProgressColumn())
+    with bar(*columns, parts.TimeRemainingColumn()) as shown:
+        task = shown.add_task("starting", total=total)
+
+        def show(label: str, done: float) -> None:
+            check_interrupted()
+            shown.update(task, description=label, completed=done)
+
+        yield show
+
+
+@contextmanager
 def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
     """A bar over the rows of a file, only where standard error is a terminal; looks for interruptions."""
     if not sys.stderr.isatty():
@@ -135,7 +158,9 @@ def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress
 
     from seqveil.interfaces.files import count_rows
 
-    rows = None if str(path) == "-" else _rows(path, count_rows)
+    rows = None
+    with suppress(ValueError):  # an odd name: the command itself will say what is wrong with it
+        rows = None if str(path) == "-" else count_rows(path)
     columns = (
         parts.TextColumn("{task.description}"),
         parts.BarColumn(),
@@ -149,10 +174,3 @@ def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress
             shown.advance(task, count)
 
         yield advance
-
-
-def _rows(path: str | Path, count: Callable[[str | Path], int | None]) -> int | None:
-    try:
-        return count(path)
-    except ValueError:  # an odd name: the command itself will say what is wrong with it
-        return None

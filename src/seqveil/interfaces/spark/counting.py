@@ -13,9 +13,8 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.states import checked_order
 from seqveil.interfaces.flow.fit import MOST_SYMBOLS
-from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.frames import Columns
-from seqveil.interfaces.spark.guard import guarded, told
+from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,18 +38,17 @@ def fit(
     Parameters: as for `MarkovModel.fit`; without an alphabet it is what occurs, at most 100,000 values, which takes one
     pass more. `columns.seq` orders each user's events and must tell any two of them apart: Spark keeps no other order.
     """
-    return fit_counted(frame, order, alphabet, smoothing, prior, columns)[0]
+    symbols, counts = counted(frame, order, alphabet, columns)
+    return counts.model(symbols, smoothing, prior)
 
 
-def fit_counted(
+def counted(
     frame: DataFrame,
     order: int = 1,
     alphabet: Symbols | Sequence[Any] | None = None,
-    smoothing: float = 0.0,
-    prior: str | ArrayLike = "data",
     columns: Columns | None = None,
-) -> tuple[MarkovModel, int, int]:
-    """As `fit`, with the number of events and of users."""
+) -> tuple[Symbols, RunsCounted]:
+    """The alphabet of a frame's streams and their counts, from which `fit` makes the model."""
     needs_spark()
     names = columns or Columns()
     if frame.isStreaming:
@@ -60,9 +58,9 @@ def fit_counted(
             raise DataError(f"the frame has no column {name!r}; name the columns with columns=Columns(…)")
     with told():
         symbols = _alphabet(frame, alphabet, names)
-        counts = _RunsCounted(symbols.n, checked_order(order, symbols.n))
+        counts = RunsCounted(symbols.n, checked_order(order, symbols.n))
         counts.take(*_runs(frame, symbols.strict, counts.order, names))
-    return counts.model(symbols, smoothing, prior), counts.events, counts.users
+    return symbols, counts
 
 
 def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Columns) -> Symbols:
@@ -91,7 +89,7 @@ def _runs(frame: DataFrame, symbols: Symbols, order: int, names: Columns) -> tup
     coded = not isinstance(symbols, Alphabet) or symbols.on_unknown != "error"
     user, when = F.col(f"`{names.user}`"), F.col(f"`{names.seq}`")
     held = [F.col(f"`{name}`") for name in names.values]
-    value = _encoder(symbols)(*held) if coded else held[0]
+    value = _encoder(symbols)(F.struct(*held)) if coded else held[0]
     hole = user.isNull() | when.isNull()
     for column in held:
         hole = hole | column.isNull()
@@ -108,28 +106,20 @@ def _runs(frame: DataFrame, symbols: Symbols, order: int, names: Columns) -> tup
 
 
 def _encoder(symbols: Symbols) -> Any:
-    """The alphabet as a function of columns; a missing value stays one."""
+    """The alphabet as a function of a row of values; one that is missing counts as a hole, whatever its code."""
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 
-    def encode(*columns: Any) -> Any:
+    def encode(rows):  # type: ignore[no-untyped-def]
         with guarded():
-            whole = np.logical_and.reduce([column.notna() for column in columns])
+            whole = rows.notna().all(axis=1).to_numpy()
+            values = rows.to_numpy(np.float64) if isinstance(symbols, Grid) else rows.iloc[:, 0].to_numpy()
             codes = np.zeros(len(whole), np.int64)
-            picked = [column.to_numpy()[whole] for column in columns]
-            codes[whole] = symbols.encode(picked[0] if len(picked) == 1 else np.stack(picked, axis=1).astype(float))
+            codes[whole] = symbols.encode(values[whole])
         return pd.Series(codes)
 
-    def one(x: Any) -> Any:
-        return encode(x)
-
-    def two(x: Any, y: Any) -> Any:
-        return encode(x, y)
-
-    chosen = two if isinstance(symbols, Grid) else one
-    chosen.__annotations__ = dict.fromkeys(chosen.__annotations__, pd.Series)  # how Spark knows what they take
-    as_column: Any = pandas_udf  # its types know functions with annotations alone
-    return as_column(chosen, "bigint")
+    encode.__annotations__ = {"rows": pd.DataFrame, "return": pd.Series}  # how Spark knows what it takes
+    return pandas_udf(encode, "bigint")  # type: ignore[call-overload]
 
 
 def _refuse(wrong: NDArray[Any], counts: Codes, names: Columns) -> None:
@@ -162,7 +152,7 @@ def _codes(column: Any, symbols: Symbols | None) -> Codes:
     return np.append(known, -1)[places]
 
 
-class _RunsCounted(Counts):
+class RunsCounted(Counts):
     """Counts that were made elsewhere."""
 
     users = 0

@@ -21,9 +21,8 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import seconds
 from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
-from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, KeptUsers, bucket
-from seqveil.interfaces.spark.guard import guarded
-from seqveil.interfaces.spark.waiting import END, Filled, Seal, collect
+from seqveil.interfaces.spark.sessions import guarded
+from seqveil.interfaces.spark.store import END, NEW, Batch, KeptUsers, Seal, bucket, collect
 from seqveil.release import batches
 from seqveil.release.calls import Gaps
 from seqveil.release.releases import Releases
@@ -124,33 +123,35 @@ class Job:
     ) -> pd.DataFrame:
         stamps: Iterable[float | None] = [None] * len(users) if times is None else times.tolist()
         events = zip(users, seqs.tolist(), codes.tolist(), stamps, strict=True)
-        filled, waiting = collect(self.setting.batch, self.seal, kept_users.get, iter(events), end)
-        numbers, at = np.array(filled.numbers, np.int64), None if times is None else np.array(filled.times)
-        streams = bucket(self.setting, self.coins, kept_users, filled.users)
-        made = streams.release(filled.users, filled.codes, numbers, at)
+        filled, waiting = collect(self.setting.batch, self.seal, kept_users, events, end)
+        owners = [batch.user for batch in filled]
+        numbers = np.array([batch.number for batch in filled], np.int64)
+        at = None if times is None else np.array([batch.time for batch in filled])
+        streams = bucket(self.setting, self.coins, kept_users, owners)
+        made = streams.release(owners, [batch.codes for batch in filled], numbers, at)
         for user, (symbols, sealed) in waiting.items():
-            kept = kept_users.get(user) or Kept(0, 0, 0, 0, 0, b"")
+            kept = kept_users.get(user) or NEW
             kept_users.put(user, kept._replace(symbols=symbols, waiting=sealed))
         return self._batch_frame(filled, made)
 
-    def _batch_frame(self, filled: Filled, made: Releases) -> pd.DataFrame:
+    def _batch_frame(self, filled: list[Batch], made: Releases) -> pd.DataFrame:
         """One row a symbol; the first one of a batch has its ε and path, which tell all."""
-        told, symbols = made.paths, made.symbols
-        sent = [k for k, path in enumerate(told) if path is not None]
-        sizes = [filled.codes[k].size for k in sent]
-        joined = [symbols[k] for k in sent]
-        codes = np.concatenate(joined) if sent else np.zeros(0, np.int64)
-        seqs = [filled.firsts[k] + j for k, size in zip(sent, sizes, strict=True) for j in range(size)]
-        epsilons = [e for k, size in zip(sent, sizes, strict=True) for e in [made.epsilons[k]] + [0.0] * (size - 1)]
-        paths = [
-            text
-            for k, size in zip(sent, sizes, strict=True)
-            for text in [batches.encode_path(told[k] or ())] + [SAME_PATH] * (size - 1)
-        ]
-        users = np.repeat(np.array([filled.users[k] for k in sent], object), sizes)
-        numbers = np.repeat(np.array([filled.numbers[k] for k in sent], np.int64), sizes)
-        more = {EPSILON: np.array(epsilons, np.float64), BATCH: numbers, PATH: np.array(paths, object)}
-        return self._frame(users, np.array(seqs, np.int64), codes, more)
+        users: list[User] = []
+        seqs, codes, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        epsilons: list[float] = []
+        paths: list[str] = []
+        for batch, path, symbols, epsilon in zip(filled, made.paths, made.symbols, made.epsilons, strict=True):
+            if path is None:
+                continue
+            size = batch.codes.size
+            users += [batch.user] * size
+            seqs.append(batch.first + np.arange(size))
+            codes.append(symbols)
+            numbers.append(np.full(size, batch.number))
+            epsilons += [epsilon] + [0.0] * (size - 1)
+            paths += [batches.encode_path(path)] + [SAME_PATH] * (size - 1)
+        more = {EPSILON: np.array(epsilons, np.float64), BATCH: np.concatenate(numbers), PATH: np.array(paths, object)}
+        return self._frame(np.array(users, object), np.concatenate(seqs), np.concatenate(codes), more)
 
     def _frame(self, users: NDArray[Any], seqs: Ints, codes: Ints, more: dict[str, NDArray[Any]]) -> pd.DataFrame:
         import pandas as pd
@@ -235,7 +236,7 @@ def _release_whole(job: Job, rows: pd.DataFrame) -> pd.DataFrame:
         raise DataError("two events of a user have the same order, so which comes first is not known; number them")
     starts = np.flatnonzero(new)
     seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    released = job.release(rows.assign(**{SEQ: seqs}), KeptInMemory(), end=True)
+    released = job.release(rows.assign(**{SEQ: seqs}), KeptUsers(), end=True)
     user, name = job.names[:2]
     first = dict(zip(users[starts].tolist(), starts.tolist(), strict=True))
     at = np.array([first[u] for u in released[user].tolist()], np.intp) + released[name].to_numpy().astype(np.intp)

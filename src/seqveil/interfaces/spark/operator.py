@@ -10,16 +10,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from seqveil.core.coins import User
-from seqveil.interfaces.spark.bucket import Kept
-from seqveil.interfaces.spark.guard import guarded
+from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS
 from seqveil.interfaces.spark.job import Job
+from seqveil.interfaces.spark.sessions import guarded
+from seqveil.interfaces.spark.store import Kept, KeptUsers
 from seqveil.release.setting import refuse_other
 from seqveil.release.store.packing import small
 
 if TYPE_CHECKING:
     import pandas as pd
 
-USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
 KEPT = StructType(
     [StructField(name, BinaryType() if kind is bytes else LongType()) for name, kind in get_type_hints(Kept).items()]
 )
@@ -83,33 +83,33 @@ def _parts(facts: str) -> dict[str, Any]:
     return told.pop("setting") | {name: value for name, value in told.items() if name != "before"}
 
 
-class _InStateStore:
+class _InStateStore(KeptUsers):
     """Users kept in Spark's state store: each is asked for once, and written once by `save`."""
 
     def __init__(self, users: Any, told: Any) -> None:
-        self._users, self._told = users, told
-        self._seen: dict[User, Kept | None] = {}
+        super().__init__()
+        self._users, self._records = users, told
         self._changed: dict[User, Kept] = {}
 
     def get(self, user: User) -> Kept | None:
-        if user not in self._seen:
+        if user not in self._kept:
             row = self._users.getValue((user,))
-            self._seen[user] = None if row is None else _kept(row)
-        return self._seen[user]
+            self._kept[user] = None if row is None else _kept(row)
+        return self._kept[user]
 
     def put(self, user: User, kept: Kept) -> None:
-        self._seen[user] = self._changed[user] = kept
+        self._kept[user] = self._changed[user] = kept
 
     def save(self) -> None:
         for user, kept in self._changed.items():
             self._users.updateValue((user,), tuple(kept))
 
     def told(self, user: User, chunk: int) -> bytes:
-        row = self._told.getValue((user, chunk))
+        row = self._records.getValue((user, chunk))
         return b"" if row is None else bytes(row[0])
 
     def tell(self, user: User, chunk: int, records: bytes) -> None:
-        self._told.updateValue((user, chunk), (records,))
+        self._records.updateValue((user, chunk), (records,))
 
 
 def _kept(row: Any) -> Kept:

@@ -1,20 +1,27 @@
-"""The users of one bucket: what is kept of each between micro-batches, as a store of states.
+"""The users of one bucket: what is kept of each between micro-batches, as a store of states; and their batches.
 
-Nothing here knows Spark. `KeptUsers` are in Spark's state store, or in a dictionary.
+Nothing here knows Spark.
+
+Symbols that wait for their batch are sealed, because what Spark keeps lies on disks: ChaCha20-Poly1305 (RFC 8439) under
+a key of the user's own, derived from the key of the release, with a fresh nonce each time. Whoever has the key of the
+release can open it, and could undo the release anyway; nobody else learns more than how many symbols wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from seqveil.core.coins import Coins, KeyedCoins, User, user_name
-from seqveil.core.errors import InputError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.release.calls import Gaps
+from seqveil.release.calls import Gaps, OutOfOrder
 from seqveil.release.store import Position, Stored, packing
 from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Entry, Row
@@ -22,7 +29,12 @@ from seqveil.release.store.records import codec_of
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
 MEMORY = 1 << 28  # bytes that live states may take at once
+END = -3  # stands for the code of a marker: what waits of the user goes out as a short batch
+NONCE = 12
 
 
 class Kept(NamedTuple):
@@ -38,20 +50,17 @@ class Kept(NamedTuple):
     waiting: bytes = b""  # the sealed symbols of a batch that is not full
 
 
-class KeptUsers(Protocol):
-    """Where what is kept of the users of a bucket lies."""
-
-    def get(self, user: User) -> Kept | None: ...
-    def put(self, user: User, kept: Kept) -> None: ...
-    def told(self, user: User, chunk: int) -> bytes: ...
-    def tell(self, user: User, chunk: int, records: bytes) -> None: ...
+NEW = Kept(0, 0, 0, 0, 0, b"")  # what is kept of a user who never came
 
 
-class KeptInMemory:
-    """In memory: for a frame that is released in one go."""
+class KeptUsers:
+    """What is kept of the users of a bucket, in memory: for a frame that is released in one go.
+
+    The operator's reads from Spark's state store what is not here, and writes what changed back.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[User, Kept] = {}
+        self._kept: dict[User, Kept | None] = {}
         self._told: dict[tuple[User, int], bytes] = {}
 
     def get(self, user: User) -> Kept | None:
@@ -76,7 +85,7 @@ def bucket(
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
-    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptInMemory(), ["ann"])
+    >>> streams = bucket(setting, KeyedCoins(bytes(32)), KeptUsers(), ["ann"])
     >>> made = streams.release(["ann", "ann"], [0, 0], seqs=[0, 1])
     >>> streams.release(["ann"], [1], seqs=[1]).replayed.tolist()
     [True]
@@ -191,3 +200,105 @@ class SparkStore:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class Seal:
+    """Opens and closes what waits of a user.
+
+    >>> seal = Seal(bytes(32))
+    >>> closed = seal.close("ann", [1, 0, 1], None)
+    >>> seal.open("ann", closed), seal.open("ann", b"")
+    (([1, 0, 1], None), ([], None))
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = blake2b(key=key, digest_size=32, person=b"seqveil-waiting").digest()
+
+    def close(self, user: User, codes: list[int], time: float | None) -> bytes:
+        if not codes:
+            return b""
+        plain = np.float64(np.nan if time is None else time).tobytes() + np.array(codes, "<i4").tobytes()
+        nonce = os.urandom(NONCE)
+        return nonce + bytes(self._cipher(user).encrypt(nonce, plain, None))
+
+    def open(self, user: User, sealed: bytes) -> tuple[list[int], float | None]:
+        if not sealed:
+            return [], None
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            plain = self._cipher(user).decrypt(sealed[:NONCE], sealed[NONCE:], None)
+        except InvalidTag:
+            raise DataError(
+                "what waits of a user was sealed with another key, or is damaged; use the key of this run"
+            ) from None
+        time = float(np.frombuffer(plain[:8], "<f8")[0])
+        return np.frombuffer(plain[8:], "<i4").tolist(), None if np.isnan(time) else time
+
+    def _cipher(self, user: User) -> ChaCha20Poly1305:
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+        # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
+        return ChaCha20Poly1305(blake2b(repr(user).encode(), key=self._key, digest_size=32).digest())
+
+
+class Batch(NamedTuple):
+    """A batch that is ready to go out."""
+
+    user: User
+    number: int
+    first: int  # number of its first symbol
+    codes: Ints
+    time: float  # of its last symbol; NaN where that is not known
+
+
+@dataclass
+class _Waiting:
+    """One user's symbols as they come."""
+
+    user: User
+    batches: int
+    symbols: int
+    codes: list[int] = field(repr=False)
+    time: float | None
+
+    def batch(self) -> Batch:
+        """What waits, as the next batch."""
+        first, time = self.symbols - len(self.codes), np.nan if self.time is None else self.time
+        filled = Batch(self.user, self.batches, first, np.array(self.codes, np.int64), time)
+        self.codes, self.batches = [], self.batches + 1
+        return filled
+
+
+def collect(
+    size: int,
+    seal: Seal,
+    kept_users: KeptUsers,
+    events: Iterable[tuple[User, int, int, float | None]],
+    end: bool = False,
+) -> tuple[list[Batch], dict[User, tuple[int, bytes]]]:
+    """Put the symbols of some users to those that wait: batches that fill, and what then waits (taken, seal).
+
+    Parameters: `events` are users, numbers of symbols, codes (END: a marker, with the number that comes next) and
+    times, in the order of their numbers, a marker before the symbol of the same number; `end` sends short batches too.
+    """
+    streams: dict[User, _Waiting] = {}
+    filled: list[Batch] = []
+    for user, seq, code, time in events:
+        if user not in streams:
+            kept = kept_users.get(user) or NEW
+            streams[user] = _Waiting(user, kept.events, kept.symbols, *seal.open(user, kept.waiting))
+        stream = streams[user]
+        if seq < stream.symbols:
+            continue  # taken before
+        if seq > stream.symbols:
+            expected = stream.symbols
+            raise OutOfOrder(-1, f"an event has number {seq}, and {expected} is next; send the missing events first")
+        if code != END:
+            stream.codes.append(code)
+            stream.symbols, stream.time = stream.symbols + 1, time
+        if len(stream.codes) == size or (code == END and stream.codes):
+            filled.append(stream.batch())
+    if end:
+        filled += [stream.batch() for stream in streams.values() if stream.codes]
+    return filled, {user: (each.symbols, seal.close(user, each.codes, each.time)) for user, each in streams.items()}

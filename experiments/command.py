@@ -1,8 +1,7 @@
-"""`seqveil reproduce`: the paper's figures and tables, rerun, with each claim judged."""
+"""`seqveil reproduce`, a command that a clone has: the paper's figures and tables, rerun, with each claim judged."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,18 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from seqveil.core.errors import InputError
-from seqveil.evaluate.commands.bench import DataSets, repository_module
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, bar, check_interrupted, emit_json, table
 
 
 def reproduce(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="fig3, fig4, …, or all.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of numbers, pictures and the page.")],
-    data: DataSets = None,
-    synthetic: Annotated[bool, typer.Option("--synthetic", help="Generated streams instead of real ones.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer streams and fewer ε: minutes, not an hour.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
+    out: Annotated[Path, o.option("DIR", "Folder of numbers, pictures and the page.", "--out", "-o")],
+    data: Annotated[Path | None, o.option("DIR", "Folder of the real data sets  [default: SEQVEIL_DATA]")] = None,
+    synthetic: Annotated[bool, o.flag("--synthetic", "Generated streams instead of real ones.")] = False,
+    quick: Annotated[bool, o.flag("--quick", "Fewer streams and fewer ε: minutes, not an hour.")] = False,
+    seed: Annotated[int, o.option("N", "Seed of everything random.")] = 0,
     json: o.Json = False,
 ) -> None:
     """Rerun the paper's experiments and judge its claims.
@@ -33,14 +31,17 @@ def reproduce(
 
     Example: seqveil reproduce all --out out/paper --synthetic --quick
     """
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # the clone, wherever the command runs
+    from experiments import runner
+    from experiments.context import Context
+
     if seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
-    runner, context = _experiments()
     chosen = runner.chosen(names)
     try:
         with _progress(len(chosen)) as (tell, finished):
             options = {"data": data, "synthetic": synthetic, "quick": quick, "seed": seed}
-            results = runner.reproduce(chosen, context.Context(out, tell=tell, **options), finished)
+            results = runner.reproduce(chosen, Context(out, tell=tell, **options), finished)
     except INTERRUPTIONS:
         print(f"interrupted; finished parts stay in {out / 'parts'}, run it again to go on", file=sys.stderr)
         raise typer.Exit(1) from None
@@ -48,11 +49,6 @@ def reproduce(
         emit_json({"report": str(out / "report.html"), "experiments": [_facts(result) for result in results]})
     else:
         _say(results, out)
-
-
-def _experiments() -> tuple[Any, Any]:
-    """The modules that run experiments; they stand beside the package's sources, not in it."""
-    return repository_module("experiments.runner"), importlib.import_module("experiments.context")
 
 
 @contextmanager

@@ -1,34 +1,26 @@
-"""A comparison as tables: one for each ε at the terminal, with all that was measured, or one for all as Markdown."""
+"""What one contestant did at one ε: error, what it really leaked, what an adversary got out of it, and its pace.
+
+Rows are shown as tables: one for each ε at the terminal, with all that was measured, or one for all as Markdown.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
-from seqveil.core import mechanisms
-from seqveil.evaluate.comparison import Row
-from seqveil.interfaces.commands.terminal import WIDE
+import numpy as np
+
+from seqveil.core import html, mechanisms
+from seqveil.core.kernel import Floats
+from seqveil.interfaces.commands.terminal import WIDE, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEADINGS = (
-    "mechanism",
-    "error",
-    "filtered",
-    "smoothed",
-    "lift up/down",
-    "claims",
-    "LDP",
-    "stream up/down",
-    "top-1",
-    "may be",
-    "top-10",
-    "µs",
-    "",
-)
-EXTRA = ("claims", "stream up/down", "may be", "top-10")
+EXTRA = ("claims", "stream up/down", "may be", "top-10")  # columns that a narrow terminal leaves out
 FULL = 150  # columns of a terminal that shows them all
 LEGEND = """\
 error: mean over events of the release as it stands, ± 95% (by user); filtered: after the receiver's online decoder;
@@ -40,6 +32,126 @@ users, ☆ of those that do not wait for a batch. (m): every m-th release spends
 others nothing, so that a stream shorter than m spends as much as one of m.
 µs: processor time of a release, for an event."""
 
+Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a comparison. Errors are means over events, each with the half-width of its 95% interval.
+
+    `status`: "sound" (promised and kept), "unsound" (a release passed what it claims), "no promise" (it kept to it
+    here, but may not elsewhere), "limit" (marks the field), "skipped" (`reason` says why; there are no figures).
+    `claimed`: ε of one release or batch. `lift_most`, `lift_least`: logs of the largest and least lift of any single
+    release, over all outputs of the kernels used (`lift_scope` "kernels") or over those released ("releases", where
+    the outputs cannot be listed). `ldp`: the same without a belief. `leakage_most`, `leakage_least`: both sides of the
+    worst whole stream as it was realised. `guesses`: the adversary's rates, by names such as "online_1" and
+    "hindsight_10", beside their bounds "step_bound_1" and "stream_bound_1".
+    """
+
+    label: str
+    mechanism: str
+    epsilon: float
+    status: Status
+    reason: str = ""
+    factor: float = 1.0
+    batch: int = 1
+    period: int | None = 1
+    limit: bool = False
+    claimed: float | None = None
+    users: int = 0
+    events: int = 0
+    error: float | None = None
+    error_half: float | None = None
+    filtered: float | None = None
+    filtered_half: float | None = None
+    smoothed: float | None = None
+    smoothed_half: float | None = None
+    lift_most: float | None = None
+    lift_least: float | None = None
+    lift_scope: str = ""
+    ldp: float | None = None
+    leakage_most: float | None = None
+    leakage_least: float | None = None
+    guesses: Mapping[str, float] = field(default_factory=dict)
+    micros: float | None = None  # processor time of a release, in microseconds an event
+
+    @property
+    def may_win(self) -> bool:
+        """Whether it keeps its promise with the budget of the race."""
+        return self.status == "sound" and self.factor == 1 and not self.limit
+
+    def _repr_html_(self) -> str:
+        return html.result(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite number becomes text, because JSON has none."""
+        content: dict[str, Any] = plain(asdict(self))
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Row:
+        """The row behind `to_json`.
+
+        >>> row = Row("crr", "crr", 1.0, "unsound", lift_most=math.inf, guesses={"online_1": 0.5})
+        >>> Row.from_json(row.to_json()) == row
+        True
+        """
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: _read(value) for name, value in content.items() if name in known})
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _read(part) for name, part in value.items()}
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+class Tally:
+    """Sums over each user's events, by name, and their means with intervals clustered by user."""
+
+    def __init__(self) -> None:
+        self._events: list[Floats] = []
+        self._sums: dict[str, list[Floats]] = {}
+
+    def add(self, events: Floats, sums: Mapping[str, Floats]) -> None:
+        """Users with so many events, and the sums of each over them."""
+        self._events.append(np.asarray(events, np.float64))
+        for name, values in sums.items():
+            self._sums.setdefault(name, []).append(np.asarray(values, np.float64))
+
+    @property
+    def users(self) -> int:
+        return sum(part.size for part in self._events)
+
+    @property
+    def events(self) -> int:
+        return int(sum(part.sum() for part in self._events))
+
+    def means(self) -> dict[str, float]:
+        """Means over events."""
+        return {name: float(np.concatenate(parts).sum()) / self.events for name, parts in self._sums.items()}
+
+    def mean(self, name: str) -> tuple[float, float | None]:
+        """A mean over events and the half-width of its 95% interval (None for a single user)."""
+        return clustered(np.concatenate(self._sums[name]), np.concatenate(self._events))
+
+
+def clustered(sums: Floats, counts: Floats) -> tuple[float, float | None]:
+    """m = Σ s_u / Σ n_u, and t · sqrt(G/(G-1) Σ (s_u - m n_u)²) / Σ n_u over the G users: users differ, events follow.
+
+    >>> mean, half = clustered(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+    >>> mean, round(half, 3)
+    (1.0, 6.353)
+    """
+    total, groups = float(counts.sum()), counts.size
+    mean = float(sums.sum()) / total
+    if groups < 2:
+        return mean, None
+    from scipy.special import stdtrit
+
+    spread = math.sqrt(groups / (groups - 1) * float(((sums - mean * counts) ** 2).sum())) / total
+    return mean, float(stdtrit(groups - 1, 0.975)) * spread
+
 
 def tables(rows: Sequence[Row], distortion: str) -> None:
     """Print the rows, contestants before limits, an ε at a time; a narrow terminal gets fewer columns."""
@@ -47,24 +159,23 @@ def tables(rows: Sequence[Row], distortion: str) -> None:
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
-    shown = [heading for heading in HEADINGS if console.width >= FULL or heading not in EXTRA]
     for epsilon in dict.fromkeys(row.epsilon for row in rows):
         here = [row for row in rows if row.epsilon == epsilon]
         console.print(Text(f"ε = {epsilon:g} an event, {distortion} error", style="bold"))
-        _print(console, here, shown)
+        _print(console, here)
     print(LEGEND)
-    if len(shown) < len(HEADINGS):
+    if console.width < FULL:
         print(f"a terminal of {FULL} columns, and --json, show more: intervals, {', '.join(EXTRA)}")
 
 
-def _print(console: Console, rows: list[Row], shown: list[str]) -> None:
+def _print(console: Console, rows: list[Row]) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    best = {row.label: mark for row, mark in winners(rows)}
+    best, most, wide = {row.label: mark for row, mark in winners(rows)}, _most(rows), console.width >= FULL
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in shown:
+    for heading in _cells(rows[0], "", most, wide):
         grid.add_column(heading, no_wrap=True)
     for limit in (False, True):
         block = [row for row in rows if row.limit == limit and row.status != "skipped"]
@@ -74,8 +185,7 @@ def _print(console: Console, rows: list[Row], shown: list[str]) -> None:
         for row in block:
             mark = best.get(row.label, "")
             style = "red" if row.status == "unsound" else "bold green" if mark else "dim" if limit else ""
-            cells = _cells(row, mark, _most(rows), intervals=len(shown) == len(HEADINGS))
-            grid.add_row(*(Text(cells[heading], style=style) for heading in shown))
+            grid.add_row(*(Text(cell, style=style) for cell in _cells(row, mark, most, wide).values()))
     console.print(grid)
     for row in rows:
         if row.reason:
@@ -98,25 +208,26 @@ def winners(rows: Sequence[Row]) -> list[tuple[Row, str]]:
     return found
 
 
-def _cells(row: Row, mark: str, most: int, intervals: bool) -> dict[str, str]:
+def _cells(row: Row, mark: str, most: int, wide: bool) -> dict[str, str]:
+    """The cells of a row by the headings of their columns; a wide table has more of both, and intervals."""
     every = f" ({row.period})" if row.period not in (1, None) else ""
     released = "°" if row.lift_scope == "releases" else ""
-    cells = (
-        mark + row.label + every,
-        _error(row.error, row.error_half if intervals else None),
-        _error(row.filtered, row.filtered_half if intervals else None),
-        _error(row.smoothed, row.smoothed_half if intervals else None),
-        _sides(row.lift_most, row.lift_least) + released,
-        _number(row.claimed),
-        _number(row.ldp),
-        _sides(row.leakage_most, row.leakage_least),
-        _rates(row, 1),
-        _percent(row, "step_bound_1"),
-        _rates(row, 10),
-        _number(row.micros),
-        _remark(row, most),
-    )
-    return dict(zip(HEADINGS, cells, strict=True))
+    cells = {
+        "mechanism": mark + row.label + every,
+        "error": _error(row.error, row.error_half if wide else None),
+        "filtered": _error(row.filtered, row.filtered_half if wide else None),
+        "smoothed": _error(row.smoothed, row.smoothed_half if wide else None),
+        "lift up/down": _sides(row.lift_most, row.lift_least) + released,
+        "claims": _number(row.claimed),
+        "LDP": _number(row.ldp),
+        "stream up/down": _sides(row.leakage_most, row.leakage_least),
+        "top-1": _rates(row, 1),
+        "may be": _percent(row, "step_bound_1"),
+        "top-10": _rates(row, 10),
+        "µs": _number(row.micros),
+        "": _remark(row, most),
+    }
+    return {heading: cell for heading, cell in cells.items() if wide or heading not in EXTRA}
 
 
 def _remark(row: Row, most: int) -> str:

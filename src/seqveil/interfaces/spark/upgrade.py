@@ -1,37 +1,53 @@
 """Move a stopped query on to another model: a cold start for Structured Streaming.
 
 A checkpoint keeps its setting for good, so a move makes a new one. What it begins with follows from the rows that were
-released, which are public: every user's state under the new chain, as `store/upgrade.py` computes it for a state file,
-and the number of its next event. Spark hands these states to the new query before its first row.
+released, which are public: every user's state under the new chain, as `receive/upgrade.py` computes it for a state
+file, and the number of its next event. Spark hands these states to the new query before its first row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.spark import replay
-from seqveil.interfaces.spark.conf import needs_spark
+import numpy as np
+
+from seqveil.core.alphabet import Symbols
+from seqveil.core.coins import User
+from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.kernel import Ints
+from seqveil.interfaces.spark.checkpoint import (
+    account,
+    facts_in,
+    facts_of,
+    joined,
+    make_folder,
+    names_in,
+    resolved,
+    write_facts,
+)
 from seqveil.interfaces.spark.frames import Columns
-from seqveil.interfaces.spark.guard import told
-from seqveil.interfaces.spark.job import CHUNK_ROWS, SEQ, USER
-from seqveil.interfaces.spark.ledger import account, facts_of
-from seqveil.interfaces.spark.places import facts_in, joined, make_folder, names_in, resolved, write_facts
-from seqveil.interfaces.spark.replay import BEFORE, MOVED
+from seqveil.interfaces.spark.job import CHUNK_ROWS, SEQ, USER, whole_users
+from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
+from seqveil.receive import versions
 from seqveil.receive.learn import Evidence
-from seqveil.release.store.packing import nats
+from seqveil.receive.versions import Version, VersionedStreams
+from seqveil.release.calls import MOST_SKIPPED
+from seqveil.release.store.packing import nats, pack, units
+from seqveil.release.store.records import GAP
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 CARRIED, FACTS, STATES = "carried", "facts.json", "states"  # inside a new checkpoint
 GONE = "moved.json"  # inside an old one: where its users went
 MOST = 1_500_000  # releases that are learned from
 SHARES = 1 << 20
+MOVED, BEFORE = "moved", "before"  # columns: numbers at which a user moved on; leakage under the chain before
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +89,7 @@ def evidence_of(spark: SparkSession, query: Query, most: int = MOST) -> Evidence
     """
     from pyspark.sql import functions as F
 
-    replay.refuse_unmovable(query.settings, query.settings[-1])
+    refuse_unmovable(query.settings, query.settings[-1])
     _at_rest(spark, query)
     with told():
         rows = _rows(spark, query)
@@ -81,7 +97,7 @@ def evidence_of(spark: SparkSession, query: Query, most: int = MOST) -> Evidence
         some = rows.where(F.pmod(F.xxhash64(F.col(USER), F.lit("learn")), F.lit(SHARES)) < int(share * SHARES))
         found: Any = some.orderBy(USER, SEQ).toPandas()
     parts = (found.iloc[at : at + CHUNK_ROWS] for at in range(0, len(found), CHUNK_ROWS))
-    return replay.evidence(query.settings, parts)
+    return evidence(query.settings, parts)
 
 
 def move(spark: SparkSession, query: Query, new: Setting, to: str) -> Moved:
@@ -96,7 +112,7 @@ def move(spark: SparkSession, query: Query, new: Setting, to: str) -> Moved:
     stopped, and must never be started again. The new one needs a new folder for its output.
     """
     needs_spark()
-    replay.refuse_unmovable(query.settings, new)
+    refuse_unmovable(query.settings, new)
     place = joined(to, CARRIED)
     facts = facts_in(spark, joined(place, FACTS))
     _refuse_others(spark, query, new, to, facts)
@@ -206,7 +222,7 @@ def _write(spark: SparkSession, query: Query, new: Setting, place: str) -> None:
         parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
         # a fixed number of parts: adaptive execution would be free to cut a user's rows in two
         ordered = rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
-        made = ordered.mapInPandas(partial(replay.carry_sorted, list(query.settings), new), T.StructType(fields))
+        made = ordered.mapInPandas(partial(carry_sorted, list(query.settings), new), T.StructType(fields))
         made.write.mode("overwrite").parquet(place)
         ours = spark.read.parquet(place).select(USER, "events", "releases", "spent", F.col(BEFORE).alias("leakage"))
         names = ["events", "releases", "spent", "leakage"]
@@ -227,3 +243,108 @@ def _summary(spark: SparkSession, place: str, version: int) -> Moved:
         worst = F.max(F.greatest(F.col("most"), -F.col("least"), F.lit(0)))
         users, before, after = spark.read.parquet(place).select(F.count(USER), F.max(BEFORE), worst).first()  # type: ignore[misc]
     return Moved(int(users), version, nats(int(before or 0)), nats(int(after or 0)))
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedStreams:
+    """Releases of some users: codes user after user, GAP where a number was given up."""
+
+    users: list[User]
+    codes: Ints
+    lengths: Ints
+    releases: Ints
+    moved: Ints  # (users, versions after the first): the number at which each of them came into force
+
+
+def refuse_unmovable(settings: Sequence[Setting], new: Setting) -> None:
+    """Refuse settings between which a query cannot move."""
+    versions.refuse_unmovable(settings, new, "query")
+    if new.budget.when_spent == "stop":
+        raise InputError("events that a spent budget left out are not in the output; only hold and error can move on")
+
+
+def streams(rows: pd.DataFrame, alphabet: Symbols, versions: int) -> ReleasedStreams:
+    """Rows sorted by user and number, whole users: a row that came out twice counts once.
+
+    `moved` has, for users who were there before, the numbers of their moves; who came later was never under an earlier
+    version. `versions` is how many there were so far.
+    """
+    if rows[[USER, SEQ]].isna().any(axis=None) or int(rows[SEQ].min()) < 0:
+        raise DataError("a released row has no user, or no number from 0 on; name the folders and columns of a release")
+    codes, seqs, users = _codes(rows, alphabet), rows[SEQ].to_numpy().astype(np.int64), rows[USER].to_numpy()
+    first = np.r_[True, users[1:] != users[:-1]]
+    left_out = np.where(first, seqs, np.diff(seqs, prepend=0) - 1)
+    if int(left_out.max()) > MOST_SKIPPED:
+        raise DataError(f"a released row leaves more than {MOST_SKIPPED} numbers out; check the column of the numbers")
+    again = ~first & (seqs == np.r_[-1, seqs[:-1]])
+    if (codes[again] != codes[np.flatnonzero(again) - 1]).any():
+        raise DataError("an event was released as two different values; name the folders of one query and no other")
+    starts = np.flatnonzero(first)
+    whose = np.cumsum(first) - 1
+    lengths = seqs[np.r_[starts[1:], len(seqs)] - 1] + 1
+    begins = np.cumsum(lengths) - lengths
+    dense = np.full(int(lengths.sum()), GAP, np.int64)
+    dense[begins[whose] + seqs] = codes
+    moved = np.zeros((starts.size, versions - 1), np.int64)
+    if versions > 1:
+        for k, numbers in enumerate(rows[MOVED].iloc[starts]):
+            moved[k] = 0 if numbers is None else numbers
+    names: list[User] = rows[USER].iloc[starts].tolist()
+    return ReleasedStreams(names, dense, lengths, np.bincount(whose[~again], minlength=starts.size), moved)
+
+
+def _codes(rows: pd.DataFrame, alphabet: Symbols) -> Ints:
+    values: Any = rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64)
+    try:
+        return alphabet.strict.encode(values)
+    except UnknownSymbol:
+        n = alphabet.n
+        raise DataError(f"a released value is not in the model's alphabet ({n} symbols); check the columns") from None
+
+
+def replayed(settings: Sequence[Setting], told: ReleasedStreams) -> VersionedStreams:
+    """The users as the last of these settings sees them, after all their releases; exact accounts from the first on."""
+    return versions.replayed(settings, told.codes, told.lengths, told.moved)
+
+
+def carry_sorted(settings: Sequence[Setting], new: Setting, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """A partition sorted by user and number: what is to be kept of each user under the new setting."""
+    with guarded():
+        for rows in whole_users(frames):
+            yield carry(settings, new, streams(rows, new.model.alphabet, len(settings)))
+
+
+def carry(settings: Sequence[Setting], new: Setting, told: ReleasedStreams) -> pd.DataFrame:
+    """One row a user: ledger and state under the new chain, the numbers of its moves, and its leakage before."""
+    import pandas as pd
+
+    seen = replayed(settings, told)
+    before = units(np.maximum(seen.state.account.worst, 0.0))
+    seen.switch(Version(len(settings) + 1, new, 0))
+    state, everyone = seen.state, np.arange(len(told.users))
+    packed = pack(state)
+    width = len(packed) // max(1, everyone.size)
+    moves = np.column_stack([told.moved, told.lengths])
+    columns = {
+        USER: pd.Series(told.users, dtype=object if isinstance(told.users[0], str) else np.int64),
+        "events": told.lengths,
+        "releases": told.releases,
+        "spent": units(state.spent),
+        "most": units(state.account.most),
+        "least": -units(-state.account.least),
+        "state": [packed[k * width : (k + 1) * width] for k in everyone.tolist()],
+        MOVED: moves.tolist(),
+        BEFORE: before,
+    }
+    return pd.DataFrame(columns)
+
+
+def evidence(settings: Sequence[Setting], frames: Iterator[pd.DataFrame]) -> Evidence:
+    """All releases in rows sorted by user and number, as what can be learned from."""
+    found: Evidence | None = None
+    for rows in whole_users(frames):
+        part = replayed(settings, streams(rows, settings[-1].model.alphabet, len(settings))).evidence()
+        found = part if found is None else found + part
+    if found is None:
+        raise DataError("the folders hold no releases yet; release something first")
+    return found

@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Symbols
+from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import Counts
-from seqveil.evaluate import comparison
-from seqveil.evaluate.comparison import Arena, Contestant, Row
+from seqveil.evaluate.comparison.arena import Arena, Contestant
+from seqveil.evaluate.comparison.race import constant, converse, race
+from seqveil.evaluate.comparison.rows import Row
 from seqveil.interfaces.files import Chunk, Columns
 from seqveil.interfaces.flow.fit import Distinct, scanner
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
 
-LIMITS = (comparison.constant, comparison.converse)
+LIMITS = (constant, converse)
 
 
 @dataclass(frozen=True)
@@ -35,41 +38,75 @@ class Split:
     test_events: int
 
 
+@dataclass(frozen=True)
+class Division:
+    """How users are divided into those that the chain is fitted on and those that are released, and what is used."""
+
+    order: int = 1
+    smoothing: float = 1.0
+    first: int | None = None  # events of a stream that are released; None for all
+    test_share: float = 0.5  # of the users, who are released
+    test_users: int | None = None  # instead of a share
+    batched_users: int | None = None  # who are released in batches; None for all
+    seed: int = 0
+
+    def order_of(self, names: Sequence[str]) -> list[int]:
+        """The places of these in an order that depends on the seed and the names, not on the file."""
+        keys = [hashlib.sha256(f"{self.seed} {name}".encode()).digest() for name in names]
+        return sorted(range(len(names)), key=lambda k: keys[k])
+
+    def released(self, users: int, source: str) -> int:
+        """How many users are released; at least one is on either side."""
+        if users < 2:
+            raise DataError(
+                f"{source}: holds 1 user, and a comparison needs one to fit on and one to release; pass more"
+            )
+        if (wanted := self.test_users) is not None:
+            if not 1 <= wanted < users:
+                most = users - 1
+                raise InputError(f"expected --test-users from 1 to {most}, one less than the file has; got {wanted}")
+            return wanted
+        if not 0 < self.test_share < 1:
+            raise InputError(f"expected --test-share between 0 and 1, got {self.test_share:g}; try 0.5")
+        return min(users - 1, max(1, round(users * self.test_share)))
+
+    def arena(self, alphabet: Symbols, released: list[Ints], kept: list[Ints], distortion: str | Distortion) -> Arena:
+        """The chain fitted on the streams that are kept, and the beginnings of the others to release."""
+        if self.first is not None and self.first < 1:
+            raise InputError(f"expected --first of at least 1 event a stream, got {self.first}")
+        counts = Counts(alphabet.n, self.order)
+        counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
+        model = counts.model(alphabet, self.smoothing, "data")
+        begins = [codes[: self.first] for codes in released]
+        return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept)
+
+
 def set_arena(
     name: str,
     folder: FilePath | None = None,
+    division: Division | None = None,
     *,
-    order: int = 1,
-    smoothing: float = 1.0,
     distortion: str | None = None,
-    first: int | None = None,
     streams: int | None = None,
-    test_share: float = 0.5,
-    test_users: int | None = None,
-    batched_users: int | None = None,
-    seed: int = 0,
 ) -> tuple[Arena, Split]:
     """A set that `seqveil.datasets` knows, as an arena; "gaze_vr:side=10" passes options on.
 
     All recordings of a person are on the same side, which follows from the seed and the person's number; of those to be
-    released at most `streams` are, and of each the `first` events.
+    released at most `streams` are.
     """
     from seqveil.interfaces import datasets
 
-    known, _, options = name.partition(":")
+    divided, (known, _, options) = division or Division(), name.partition(":")
     found = datasets.load(known, folder, **_options(options))
     people = found.people
-    places = _drawn([str(person) for person in people], seed)
-    cut = _released(len(people), test_share, test_users, known)
+    places = divided.order_of([str(person) for person in people])
+    cut = divided.released(len(people), known)
     sides = ([people[k] for k in side] for side in (places[:cut], places[cut:]))
     released, kept = (found.arrays(people=side) for side in sides)
-    counts = Counts(found.alphabet.n, order)
-    counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
-    model = counts.model(found.alphabet, smoothing, "data")
     if streams is not None and streams < 1:
         raise InputError(f"expected --streams of at least 1, got {streams}")
-    drawn = [released[k] for k in _drawn([str(k) for k in range(len(released))], seed)]
-    arena = Arena.of(model, _begins(drawn[:streams], first), distortion or found.distortion, seed, batched_users, kept)
+    drawn = [released[k] for k in divided.order_of([str(k) for k in range(len(released))])]
+    arena = divided.arena(found.alphabet, drawn[:streams], kept, distortion or found.distortion)
     return arena, Split(len(people) - cut, _events(kept), cut, _events(arena.streams))
 
 
@@ -90,27 +127,15 @@ def _options(text: str) -> dict[str, Any]:
     return found
 
 
-def _begins(streams: list[Ints], first: int | None) -> list[Ints]:
-    if first is not None and first < 1:
-        raise InputError(f"expected --first of at least 1 event a stream, got {first}")
-    return [codes[:first] for codes in streams]
-
-
 def read_arena(
     data: FilePath,
+    division: Division | None = None,
     *,
     columns: Columns | None = None,
-    order: int = 1,
-    smoothing: float = 1.0,
     bins: float | None = None,
     levels: int | None = None,
     grid: str | None = None,
     distortion: str = "hamming",
-    first: int | None = None,
-    test_share: float = 0.5,
-    test_users: int | None = None,
-    batched_users: int | None = None,
-    seed: int = 0,
     format: str | None = None,
     sort: bool = False,
     chunk: int = CHUNK_ROWS,
@@ -119,10 +144,11 @@ def read_arena(
     """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
 
     The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
-    from the seed and the user's name alone: the share `test_share` of the users, or `test_users` of them.
+    from the seed and the user's name alone.
     """
-    if seed < 0:
-        raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
+    divided = division or Division()
+    if divided.seed < 0:
+        raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
     source = Source(data, columns or Columns(), format, sort, chunk)
     scan = scanner(source, bins, levels, grid)
     kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
@@ -131,13 +157,10 @@ def read_arena(
         scan.add(part)
     alphabet = scan.alphabet()
     names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
-    places = _drawn(names, seed)
-    cut = _released(len(names), test_share, test_users, source.name)
+    places = divided.order_of(names)
+    cut = divided.released(len(names), source.name)
     released, kept = ([streams[k] for k in side] for side in (places[:cut], sorted(places[cut:])))
-    counts = Counts(alphabet.n, order)
-    counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
-    model = counts.model(alphabet, smoothing, "data")
-    arena = Arena.of(model, _begins(released, first), distortion, seed, batched_users, kept)
+    arena = divided.arena(alphabet, released, kept, distortion)
     return arena, Split(len(kept), _events(kept), len(released), _events(arena.streams))
 
 
@@ -154,25 +177,6 @@ def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Int
     return [str(user) for user in index], np.split(what[np.argsort(who, kind="stable")], ends)
 
 
-def _drawn(names: list[str], seed: int) -> list[int]:
-    """The users in an order that depends on the seed and their names, not on the file."""
-    keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
-    return sorted(range(len(names)), key=lambda k: keys[k])
-
-
-def _released(users: int, share: float, wanted: int | None, name: str) -> int:
-    """How many users are released; at least one is on either side."""
-    if users < 2:
-        raise DataError(f"{name}: holds 1 user, and a comparison needs one to fit on and one to release; pass more")
-    if wanted is not None:
-        if not 1 <= wanted < users:
-            raise InputError(f"expected --test-users from 1 to {users - 1}, one less than the file has; got {wanted}")
-        return wanted
-    if not 0 < share < 1:
-        raise InputError(f"expected --test-share between 0 and 1, got {share:g}; try 0.5")
-    return min(users - 1, max(1, round(users * share)))
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
     """One row to be made: a contestant, or a limit, at one ε."""
@@ -182,7 +186,6 @@ class Job:
     key: str
     events: int
     make: Callable[[Progress], Row]
-    trial: Callable[[], Row] | None = None  # the same for a few users
 
 
 def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contestant]) -> list[Job]:
@@ -197,14 +200,12 @@ def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contesta
 
 
 def _contestant_job(arena: Arena, epsilon: float, contestant: Contestant) -> Job:
-    few = arena.first(2 if contestant.in_batches else 20)
     return Job(
         contestant.label,
         epsilon,
         _key(arena, epsilon, asdict(contestant)),
         _events(arena.of_contestant(contestant)),
-        lambda progress: comparison.race(arena, contestant, epsilon, progress),
-        lambda: comparison.race(few, contestant, epsilon),
+        lambda progress: race(arena, contestant, epsilon, progress),
     )
 
 

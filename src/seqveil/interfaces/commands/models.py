@@ -1,0 +1,345 @@
+"""Commands that make models: `seqveil fit` from raw data, `learn` and `upgrade` from what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
+
+if TYPE_CHECKING:
+    from seqveil.core.alphabet import Symbols
+    from seqveil.interfaces.flow import Fitted
+    from seqveil.interfaces.flow.learning import LearnedFile
+    from seqveil.receive.learn import Evidence
+    from seqveil.receive.versions import Version, Versions
+    from seqveil.release.stream import Setting
+
+
+@dataclass(frozen=True)
+class PrivateFitOptions:
+    """A fit with differential privacy, and an alphabet that does not come from the data."""
+
+    private: Annotated[float | None, o.option("EPSILON", "Fit with differential privacy at this ε for each user.")] = (
+        None
+    )
+    contribution: Annotated[
+        int | None, o.option("M", "With --private: most transitions of one user that count  [default: 20]")
+    ] = None
+    alphabet: Annotated[
+        Path | None, o.option("FILE", "The values there are: one a line, a JSON list, or a model to take them from.")
+    ] = None
+    span: Annotated[
+        str | None, o.option("LO,HI", "Range of --bins (of --grid: X0,X1,Y0,Y1), not taken from data.", "--range")
+    ] = None
+    seed: Annotated[int | None, o.option("N", "With --private: repeatable noise, for research; NOT private.")] = None
+
+    def check(self, order: int, smoothing: float, prior: str) -> None:
+        """Refuse options that do not go together."""
+        if self.private is None and (self.contribution is not None or self.seed is not None):
+            raise InputError(
+                "--contribution and --seed are for a private fit; pass --private EPSILON, or leave them out"
+            )
+        if self.private is not None and (order != 1 or smoothing != 0.0 or prior != "data"):
+            raise InputError(
+                "a private fit is of order 1 and smooths by its noise; leave --order, --smoothing and --prior out"
+            )
+
+    def public_alphabet(self, cuts: o.CutOptions, on_unknown: str) -> Symbols | None:
+        """The alphabet that the options name; None where it is to come from the data."""
+        from seqveil.interfaces.flow.private import public_alphabet
+
+        if self.private is None and self.alphabet is None and self.span is None:
+            return None
+        cut = (cuts.bins, cuts.levels, cuts.grid)
+        return public_alphabet(self.alphabet, *cut, self.span, on_unknown)  # type: ignore[arg-type]
+
+
+@o.option_groups
+def fit(
+    data: o.Data,
+    out: o.ModelOut,
+    *,
+    order: o.Order = 1,
+    smoothing: o.Smoothing = 0.0,
+    prior: o.Prior = "data",
+    cuts: o.CutOptions,
+    on_unknown: Annotated[
+        str, o.option("error|hide|nearest", "What later commands do with values outside the alphabet.")
+    ] = "error",
+    privacy: PrivateFitOptions,
+    files: o.FileOptions,
+    json: o.Json = False,
+) -> None:
+    """Fit a model of how the streams are correlated.
+
+    A plain fit reads raw data and is not itself private: fit on public or consented data, and treat the model as
+    public. With --private the counts get noise, and adding or removing any one user changes the probability of any
+    model by a factor of at most e^EPSILON; the model carries that as a record. A private fit takes its alphabet from
+    --alphabet, or from --bins or --grid with --range, never from the data.
+
+    Example: seqveil fit clicks.csv -o clicks.model --smoothing 1
+
+    Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
+    """
+    from seqveil.interfaces.flow import fit_file
+    from seqveil.interfaces.flow.private import fit_private_file
+
+    _check_out(out, data)
+    privacy.check(order, smoothing, prior)
+    alphabet = privacy.public_alphabet(cuts, on_unknown)
+    with progress(data, "fitting", passes=1 if files.sort or data == "-" else 2) as advance:
+        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort}
+        read["progress"] = advance
+        if privacy.private is not None:
+            assert alphabet is not None
+            read |= {} if privacy.contribution is None else {"contribution": privacy.contribution}
+            fitted = fit_private_file(data, privacy.private, alphabet, seed=privacy.seed, **read)
+        else:
+            law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
+            fitted = fit_file(data, alphabet=alphabet, **law, **asdict(cuts), **read)
+    fitted.model.save(out)
+    say_fitted(out, fitted, json)
+
+
+def ledger(origin: Mapping[str, Any]) -> str:
+    """A model's record of how it was made, in a sentence."""
+    if origin.get("kind") != "private fit":
+        return f"{origin.get('kind', 'unknown')}: {origin.get('note', 'see the model file')}"
+    if not origin.get("private"):
+        return "fitted with seeded noise: NOT private"
+    most = origin["contribution"]["transitions"]
+    return (
+        f"fitted with ε = {origin['epsilon']:g} for each user ({origin['relation']}; at most {most} transitions and "
+        f"one start of each; {origin['noise']})"
+    )
+
+
+def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
+    """Say what was fitted, and whether that is private."""
+    model, edges = fitted.model, int(fitted.model.chain.nnz)
+    origin = model.origin
+    if as_json:
+        size = {"order": model.order, "symbols": model.n, "transitions": edges}
+        counts = {"events": fitted.events, "users": fitted.users}
+        private = {"private": bool(origin and origin["private"]), "origin": origin}
+        emit_json({"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private})
+        return
+    noisy = "" if origin is None else "about "
+    said = [
+        ("model", f"{out}: order {model.order}, {model.n} symbols, {edges} transitions"),
+        ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{' (noisy counts)' if noisy else ''}"),
+    ]
+    plain = "the fit is not private: the model shows how the raw data behave"
+    lines([*said, ("note", plain if origin is None else ledger(origin))])
+
+
+@o.option_groups
+def learn(
+    released: o.ReleasedFile,
+    model: o.ModelFile,
+    out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
+    *,
+    order: o.Order = 1,
+    strength: Annotated[
+        float | None, o.option("W", "Pseudo-moves a row of the prior  [default: tried on held-out users]")
+    ] = None,
+    confidence: Annotated[float, o.option("C", "Of the region that the rows are within.")] = 0.95,
+    rows: o.ReleasedOptions,
+    json: o.Json = False,
+) -> None:
+    """Learn how streams are correlated from what was released of them.
+
+    It looks at releases only, so it costs no privacy. --model is what the release was made with: a model, or the file
+    of versions of a cold start. The learned model says how likely moves are; how sure that is, is said beside it.
+
+    Example: seqveil learn released.csv --model released.csv.versions -o learned.model
+    """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.flow.learning import learn_file
+
+    _check_out(out, released, model)
+    known = o.versions_in(model) or MarkovModel.load(model)
+    with progress(str(released), "learning") as advance:
+        how: dict[str, Any] = {"order": order, "strength": strength, "confidence": confidence}
+        found = learn_file(released, known, progress=advance, **how, **rows.where)
+    found.learned.model.save(out)
+    emit_json(_learned_facts(found, out)) if json else _say_learned(found, out)
+
+
+def _learned_facts(found: LearnedFile, out: Path) -> dict[str, object]:
+    learned, told, region = found.learned, found.learned.held_out, found.region
+    facts: dict[str, object] = {
+        "users": learned.found.users,
+        "releases": learned.found.events,
+        "symbols": learned.model.n,
+        "order": learned.model.order,
+        "rounds": learned.rounds,
+        "converged": learned.converged,
+        "strength": learned.strength,
+        "model": learned.model.fingerprint,
+        "out": str(out),
+    }
+    if told is not None:
+        facts |= {"gain": told.gain, "gain_error": told.error, "log_evidence": told.log_evidence, "earned": told.earned}
+    if region is not None:
+        facts |= {"confidence": region.confidence, "radii": region.rows.tolist(), "first_radius": region.first}
+    return facts
+
+
+def _say_learned(found: LearnedFile, out: Path) -> None:
+    learned, told = found.learned, found.learned.held_out
+    said = [("learned", f"{learned.model!r} from {learned.found.events} releases of {learned.found.users} users")]
+    ended = "converged" if learned.converged else f"not converged: still {learned.change:.1e} nats an event a round"
+    said.append(("EM", f"{learned.rounds} rounds, {ended}; prior of {learned.strength:g} moves a row"))
+    if told is not None:
+        beats = "beyond chance" if told.earned else "NOT beyond chance: keep releasing without it"
+        gain = f"{told.gain:.4f} ± {told.error:.4f} nats an event over no context, {beats}"
+        said.append(("held out", f"{told.users} users: {gain}"))
+    if found.region is not None:
+        said.append(("region", repr(found.region)))
+    lines([*said, ("written", str(out.name))], to_stderr=True)
+
+
+@dataclass(frozen=True)
+class UpgradeOptions:
+    """The versions of a cold start: where they are, how the first one is made, and what the next one uses."""
+
+    versions: Annotated[Path, o.option("FILE", "All versions so far; made where it is not there.")]
+    out: Annotated[Path, o.option("MODEL", "Where to write the model now in force.", "--out", "-o")]
+    alphabet: Annotated[
+        Path | None, o.option("FILE", "To begin: the values, one a line, or a model that has them.")
+    ] = None
+    epsilon: o.Epsilon = None
+    every: o.Every = None
+    distortion: o.DistortionName = None
+    budget: o.TotalBudget = None
+    ldp_budget: o.LdpBudget = None
+    mechanism: Annotated[str, o.option("NAME", "Of the version to come.")] = "optimal"
+
+    def load(self) -> Versions | None:
+        """The versions so far, or None where there are none; options that begin do not go with versions."""
+        from seqveil.receive.versions import Versions
+
+        if not self.versions.exists():
+            return None
+        beginning = (self.alphabet, self.epsilon, self.every, self.distortion, self.budget, self.ldp_budget)
+        if any(option is not None for option in beginning):
+            raise InputError(f"{self.versions.name} says how it began; leave --alphabet, --epsilon and the rest out")
+        return Versions.load(self.versions)
+
+    def begin(self) -> Versions:
+        """Version 0, saved."""
+        from seqveil.interfaces.flow.private import named_alphabet
+        from seqveil.receive.versions import Versions, first_version
+        from seqveil.release.accounting import Budget
+
+        if self.alphabet is None or self.epsilon is None:
+            raise InputError("there are no versions yet: to begin, pass --alphabet and --epsilon")
+        rule = (named_alphabet(self.alphabet), "randomized_response", self.epsilon, self.distortion or "hamming")
+        budget = Budget(self.budget, ldp_total=self.ldp_budget)
+        begun = Versions([first_version(*rule, schedule=self.every, budget=budget)])
+        begun.save(self.versions)
+        return begun
+
+    def advance(
+        self,
+        known: Versions,
+        in_force: int,
+        evidence_of: Callable[[Sequence[Setting]], Evidence],
+        move: Callable[[Sequence[Setting], Setting], int],
+    ) -> tuple[bool, str]:
+        """Add the next version where the releases earn it, and move the users to it; whether they moved, and why.
+
+        The versions are saved before anything moves. Killed after that, the next call moves to what is there.
+
+        Parameters: `in_force` is how many settings the users were released with so far; `evidence_of` reads what was
+        released with these settings; `move` puts a new one in force after these, and says for how many users.
+        """
+        from seqveil.receive.learn import learn
+        from seqveil.receive.versions import next_version
+
+        settings = [version.setting for version in known]
+        if in_force == len(settings) - 1:
+            users = move(settings[:-1], settings[-1])
+            return True, f"put in force for {users} users, as the run before had begun to"
+        evidence, now = evidence_of(settings), known.last
+        learned = learn(evidence, known.alphabet, rival=None if len(settings) == 1 else now.setting.model)
+        found = learned.held_out
+        if found is None or not found.earned:
+            return False, f"kept: nothing learned from {evidence.events} releases foretells others beyond chance"
+        after = max(evidence.events, now.after)
+        version = next_version(now, learned, self.mechanism, now.setting.schedule, after)
+        known.add(version)
+        known.save(self.versions)  # first: users under a model that nobody has would be lost
+        users = move(settings, version.setting)
+        gain = f"gains {found.gain:.4f} ± {found.error:.4f} nats an event"
+        of = f"learned from {evidence.events} releases of {evidence.people} users"
+        return True, f"{of}, {gain}; {users} users moved"
+
+    def finish(self, known: Versions, said: str, json: bool, more: str = "") -> None:
+        """Write the model now in force and say how to use it; `more` are further options to use it with."""
+        now = known.last
+        now.setting.model.save(self.out)
+        use = _options_to_use(now, self.out) + more
+        facts = {"version": now.number, "said": said, "use": use, "versions": known.describe()}
+        emit_json(facts) if json else lines([("version", f"{now.number}, {said}"), ("use", use)])
+
+
+@o.option_groups
+def upgrade(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="The state file; no other process may have it open.")],
+    *,
+    options: UpgradeOptions,
+    json: o.Json = False,
+) -> None:
+    """Begin without a model, and move a state file on to one learned from its own releases.
+
+    First, with --alphabet and --epsilon, it makes version 0 and its model: release or serve with that and
+    --mechanism randomized_response. Later, with the process stopped, it learns from the releases in STATE; a chain that
+    foretells held-out users beyond chance becomes the next version, and every user goes on under it at its next event.
+
+    Example: seqveil upgrade clicks.db --versions clicks.versions -o clicks.model --alphabet pages.txt --epsilon 1
+
+    Example: seqveil upgrade clicks.db --versions clicks.versions -o clicks.model
+    """
+    from seqveil.receive import upgrade as file
+
+    known, said = options.load(), "begun"
+    if known is None:
+        known = options.begin()
+    elif not state.exists():
+        raise InputError(f"{state.name}: no such state file; release something with version 0 first")
+    else:
+        _, said = options.advance(
+            known,
+            file.begun_with(state),
+            lambda settings: file.evidence_of(state, settings),
+            lambda settings, new: file.upgrade(state, settings, new).users,
+        )
+    options.finish(known, said, json)
+
+
+def _options_to_use(version: Version, out: Path) -> str:
+    setting = version.setting
+    parts = [f"--model {out.name}", f"--mechanism {setting.mechanism.name}", f"--epsilon {setting.epsilon:g}"]
+    parts += [f"--every {setting.schedule.period}"] if setting.schedule.period > 1 else []
+    parts += [f"--distortion {setting.distortion.name}"] if setting.distortion.name != "hamming" else []
+    parts += [f"--budget {setting.budget.total:g}"] if setting.budget.total is not None else []
+    parts += [f"--ldp-budget {setting.budget.ldp_total:g}"] if setting.budget.ldp_total is not None else []
+    return " ".join(parts)
+
+
+def _check_out(out: Path, *read: str | Path) -> None:
+    """Refuse to write the model over what it is made from, or where no file can be, before anything is read."""
+    from seqveil.interfaces.files import same_file
+
+    if any(same_file(each, out) for each in read):
+        raise DataError(f"{out.name}: is read and written at once; choose another output")
+    o.check_model_out(out)

@@ -1,0 +1,420 @@
+"""Commands for whoever has released rows: `seqveil audit`, `decode`, `stats` and `drift`; they cost no privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.models import ledger
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress, table
+
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.flow import Decoded
+    from seqveil.interfaces.flow.drift import Drifted
+    from seqveil.interfaces.flow.statistics import Counted
+    from seqveil.receive.audit import Report
+    from seqveil.receive.reweigh import Departure
+    from seqveil.receive.statistics import Estimate
+    from seqveil.release.secrets import SecretTotal
+
+SHOWN = 20  # rows of a table on the terminal
+
+
+@o.option_groups
+def audit(
+    released: o.ReleasedFile,
+    model: o.ModelFile,
+    *,
+    chosen: o.SettingOptions,
+    delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
+    against: Annotated[
+        Path | None, o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then.")
+    ] = None,
+    rows: o.ReleasedOptions,
+    json: o.Json = False,
+) -> None:
+    """Check what a released file leaked, exactly.
+
+    Recomputes each user's leakage from the model and the releases alone, and checks every promise against it. For
+    batches it does so from their paths, and a stream's total is a bound from above.
+
+    With --secret, what all releases of a stream together told about it, exactly, whatever the mechanism; the ε of it is
+    checked where --secret-epsilon or the side file has one.
+
+    With --against, the leakage of the same releases if another chain is the truth, beside what holds for any chain.
+
+    Of a cold start, --model names the file of versions (RELEASED.versions).
+
+    The setting comes from the side file; give the release's options only where there is none. Exit code 1: a check
+    failed, or the release was seeded. Exit code 2: the file cannot be a release made with this model and setting.
+
+    Example: seqveil audit released.csv --model clicks.model --json
+    """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.flow import audit_file
+    from seqveil.interfaces.flow.against import against_file
+    from seqveil.interfaces.flow.coldstart import audit_cold
+
+    versions = o.versions_in(model, chosen.given or against is not None)
+    if versions is not None:
+        with progress(released, "auditing") as advance:
+            report = audit_cold(released, versions, progress=advance, **rows.where)
+        _end(report, versions.last.setting.model, None, json)
+        return
+    chain, departure = MarkovModel.load(model), None
+    other = None if against is None else MarkovModel.load(against)
+    secrets = chosen.declared() or None
+    # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
+    setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
+    asked: dict[str, Any] = {
+        "secrets": secrets,
+        "promised": chosen.secret_epsilon is not None or not chosen.secret,
+        "longest": chosen.longest,
+    }
+    with progress(released, "auditing", passes=1 if other is None else 2) as advance:
+        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **rows.where)
+        if other is not None:
+            departure = against_file(released, chain, other, setting, progress=advance, **rows.where)
+    _end(report, chain, departure, json)
+
+
+def _end(report: Report, chain: MarkovModel, departure: Departure | None, json: bool) -> None:
+    """Print what was found; exit code 1 where a promise is broken."""
+    if json:
+        emit_json(_audit_facts(report, chain, departure))
+    else:
+        _say_audit(report, chain, departure)
+    if not report.passed or (departure is not None and not departure.within):
+        raise typer.Exit(1)
+
+
+SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
+CHECKS = {
+    "each_release": "every release within its ε",
+    "each_stream": "every stream within its Σε",
+    "total": "every stream within the total budget",
+    "window": "every window within its budget",
+    "ldp_total": "every stream within the budget that needs no model",
+    "declared": "every declared secret within its ε",
+    "epsilons": "the ε of every row is what the setting spends there",
+    "values": "the values are those that follow from the paths",
+    "unchanged": "the rows are those that the release wrote",
+    "unseeded": "the side file names no seed",
+}
+
+
+def _audit_facts(report: Report, model: MarkovModel, departure: Departure | None) -> dict[str, object]:
+    facts = asdict(report)
+    checks = {name: facts.pop(name) for name in CHECKS}
+    composed = facts.pop("composed")
+    if not report.whole_sequence:
+        facts.pop("whole_sequence")
+    best = None if report.composed is None else {**composed, "best": report.composed.best}
+    share = report.held / report.releases if report.releases else 0.0
+    found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
+    found["origin"] = model.origin
+    return found if departure is None else found | {"against": asdict(departure)}
+
+
+def _say_audit(report: Report, model: MarkovModel, departure: Departure | None) -> None:
+    share = report.held / report.releases if report.releases else 0.0
+    one, many = ("release", "releases") if report.exact else ("batch", "batches")
+    what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
+    bound = "at most" if report.exact else "batches added up, at most"
+    composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
+    said = [
+        ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
+        (
+            "leakage",
+            f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
+            f"{report.worst_user!r}); {composed}; one {one} at most {report.worst_release:.4g}",
+        ),
+        ("no model", f"{report.ldp:.4g}-LDP over a stream, whatever the truth's law is"),
+    ]
+    said += [("secret", _told(total)) for total in report.secrets]
+    if report.worst_window is not None:
+        said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
+    if report.composed is not None:
+        c = report.composed
+        said.append(
+            (
+                "(ε, δ)",
+                f"({c.best:.4g}, {c.delta:g}) for the longest stream, {c.releases} paid {many}",
+            )
+        )
+    said += _verdicts(report)
+    if departure is not None:
+        said += _against(departure, _good(report))
+    if model.origin is not None:
+        said.append(("model", ledger(model.origin)))
+    lines(said)
+
+
+def _told(total: SecretTotal) -> str:
+    """What the releases told about a secret."""
+    promise = "" if total.epsilon is None else f" of at most {total.epsilon:g}"
+    return (
+        f"{total.sentence}. The log odds moved by {total.log_odds_worst:.4g}{promise}, worst over {total.users} users "
+        f"(between {total.lowest:.4g} and {total.highest:.4g})"
+    )
+
+
+def _verdicts(report: Report) -> list[tuple[str, str]]:
+    """Each promise, kept or broken. Of a seeded release none is kept, whatever its figures."""
+    found = {text: getattr(report, name) for name, text in CHECKS.items()}
+    if report.unseeded is False:
+        found |= {CHECKS["unseeded"]: None, SEEDED: False}
+    return [(_good(report) if held else "BROKEN", text) for text, held in found.items() if held is not None]
+
+
+def _good(report: Report) -> str:
+    """What a check that holds is called."""
+    return "seed apart" if report.unseeded is False else "kept"
+
+
+def _against(found: Departure, good: str) -> list[tuple[str, str]]:
+    """What to say about the other chain."""
+    how = "" if found.exact else "at most "
+    far = "" if found.distance is None else f" (beliefs differ by {found.mean_distance:.3g} on average"
+    far += "" if found.distance is None else f", {found.distance:.3g} at most, in total variation)"
+    said = (
+        f"{how}{found.leakage:.4g} over a stream if the other chain is the truth (up {found.most:.4g}, down "
+        f"{found.least:.4g}; user {found.worst_user!r}), {found.under_model:.4g} under the model; one release at most "
+        f"{found.worst_release:.4g}"
+    )
+    limits = f"{found.bound:.4g} for this chain{far}; {found.ldp:.4g} for any chain"
+    return [("against", said), ("bound", limits), (good if found.within else "BROKEN", "every stream within it")]
+
+
+@o.option_groups
+def decode(
+    released: o.ReleasedFile,
+    model: o.ModelFile,
+    out: o.Out,
+    *,
+    online: Annotated[bool, o.flag("--online", "Use the releases up to each row only.")] = False,
+    loss: Annotated[str | None, o.option("NAME", "Cost that the estimate minimises  [default: --distortion]")] = None,
+    histogram: Annotated[
+        str | None, o.option("FILE", "Write how often each symbol is expected to have occurred.")
+    ] = None,
+    chosen: o.SettingOptions,
+    rows: o.ReleasedOptions,
+    format: o.Format = None,
+    json: o.Json = False,
+) -> None:
+    """Estimate every row's true value, for free.
+
+    Writes the receiver's best estimate and its probability under the model; it is post-processing, so it costs no
+    privacy. It also says whether the releases fit that model, as `seqveil drift` does.
+
+    Of a cold start, --model names the file of versions (RELEASED.versions), and the last chain decodes all rows.
+
+    The setting comes from the side file; give the release's options only where there is none.
+
+    Example: seqveil decode released.csv --model clicks.model --out decoded.csv
+    """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.flow import decode_file
+    from seqveil.interfaces.flow.coldstart import decode_cold
+
+    shared: dict[str, Any] = {
+        "online": online,
+        "distortion": loss,
+        **rows.where,
+        "out_format": format if out == "-" else None,
+        "inputs": (model,),
+    }
+    versions = o.versions_in(model, chosen.given or histogram is not None)
+    if versions is not None:
+        with progress(released, "decoding", passes=2) as advance:
+            decoded = decode_cold(released, versions, out, progress=advance, **shared)
+    else:
+        chain = MarkovModel.load(model)
+        setting = chosen.setting_if_given(chain)
+        with progress(released, "decoding", passes=3) as advance:
+            decoded = decode_file(released, chain, out, setting, histogram=histogram, progress=advance, **shared)
+    _say_decoded(decoded, out, json)
+
+
+def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
+    if as_json:
+        facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
+        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict)}
+        emit_json(facts, to_stderr=out == "-")
+    else:
+        said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
+        lines([("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said], to_stderr=True)
+
+
+@o.option_groups
+def stats(
+    released: o.ReleasedFile,
+    model: o.ModelFile,
+    *,
+    confidence: Annotated[float, o.option("C", "Confidence of every interval.")] = 0.95,
+    per: Annotated[
+        int | None, o.option("N", "Histogram over time: one for every N events of a stream.", "--per")
+    ] = None,
+    top: Annotated[int, o.option("K", "How many of the most frequent symbols to name.")] = 5,
+    method: Annotated[
+        str, o.option("auto|design|learned", "How the counts are estimated; see docs/statistics.md.")
+    ] = "auto",
+    chosen: o.UnbatchedOptions,
+    rows: o.ReleasedOptions,
+    json: o.Json = False,
+) -> None:
+    """Estimate histograms, transitions, dwell times and top symbols, with intervals.
+
+    It is post-processing and costs no privacy. Where releases can be inverted the intervals assume nothing about the
+    data; else a chain is learned from the releases. The output says which.
+
+    The releases are also asked whether they fit the model, as `seqveil drift` does. Where they do not, it is said, and
+    intervals that rest on a chain are left out.
+
+    The setting comes from the side file; give the release's options only where there is none.
+
+    Example: seqveil stats released.csv --model clicks.model --top 3
+    """
+    from seqveil.interfaces.flow.statistics import summarise_file
+
+    chain = o.model_in(model)
+    with progress(released, "counting", passes=2) as advance:
+        counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
+        setting = chosen.setting_if_given(chain)
+        found = summarise_file(released, chain, setting, progress=advance, **counted, **rows.where)
+    if json:
+        emit_json(_stats_facts(found, chain))
+    else:
+        _say_stats(found, chain, per)
+
+
+def _stats_facts(counted: Counted, model: MarkovModel) -> dict[str, Any]:
+    """The summary as plain values; arrays are in the order of `symbols`."""
+    found = counted.summary
+    names = model.alphabet.decode(list(range(model.n)))
+    tables = {name: _lists(getattr(found, name)) for name in ("histogram", "over_time", "transitions", "dwell")}
+    leading = [
+        {"symbol": names[each.code], "share": each.share, "low": each.low, "high": each.high, "sure": each.sure}
+        for each in found.top
+    ]
+    told = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
+    more = {"in_window": found.in_window.tolist(), "maybe_top": [names[code] for code in found.maybe_top]}
+    more |= {"model": asdict(counted.verdict), "intervals": counted.intervals}
+    return {**told, "symbols": names, **tables, "top": leading, **more}
+
+
+def _lists(estimate: Estimate) -> dict[str, Any]:
+    return {part: getattr(estimate, part).tolist() for part in ("value", "error", "low", "high")}
+
+
+LEFT_OUT = (
+    "none: all figures below are read through a chain that these people do not follow, so they are its best guess, and "
+    "no interval around them would hold"
+)
+NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
+
+
+def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
+    found = counted.summary
+    level = f"; intervals of {found.confidence:.0%} each" if counted.intervals else ""
+    names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
+    lines(
+        [
+            ("from", f"{found.events} events of {found.users} users{level}"),
+            ("method", f"{found.method}: assumes {found.assumes}"),
+            counted.verdict.said,
+            *([("intervals", NOT_MODEL if counted.intervals else LEFT_OUT)] if counted.verdict.fits is False else []),
+        ]
+    )
+    counts, stays = found.histogram, found.dwell
+    order = sorted(range(model.n), key=lambda code: -counts.value[code])[:SHOWN]
+    headings = ("symbol", "events", "share", "mean run")
+    size = found.events
+    table(
+        headings,
+        [(names[x], _span(counts, x), _span(counts, x, 1 / size, ".3f"), _span(stays, x, 1.0, ".3g")) for x in order],
+    )
+    moves = found.transitions
+    largest = sorted(((a, b) for a in order for b in order), key=lambda pair: -moves.value[pair])[:SHOWN]
+    table(("from", "to", "transitions"), [(names[a], names[b], _span(moves, (a, b))) for a, b in largest])
+    if per is not None:
+        rows = [
+            (
+                f"{w * per}",
+                *(_span(found.over_time, (w, x), 1 / max(1, int(found.in_window[w])), ".3f") for x in order[:5]),
+            )
+            for w in range(len(found.in_window))
+        ]
+        table(("from event", *(names[x] for x in order[:5])), rows[:SHOWN])
+    if not counted.intervals:
+        lines([("top", f"by these figures {', '.join(names[each.code] for each in found.top)}; none of them surely")])
+        return
+    sure = [names[each.code] for each in found.top if each.sure]
+    open_ = [names[each.code] for each in found.top if not each.sure] + [names[code] for code in found.maybe_top]
+    lines([("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")])
+
+
+def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") -> str:
+    value, low, high = (float(part[at]) * scale for part in (estimate.value, estimate.low, estimate.high))
+    if math.isnan(low):
+        return f"{value:{form}}"
+    return f"{value:{form}} ({low:{form}} to {high:{form}})"
+
+
+@o.option_groups
+def drift(
+    released: o.ReleasedFile,
+    model: o.ModelFile,
+    *,
+    alpha: Annotated[
+        float, o.option("A", "Most that the probability of an alarm may be if the model is right.")
+    ] = 0.01,
+    chosen: o.UnbatchedOptions,
+    rows: o.ReleasedOptions,
+    json: o.Json = False,
+) -> None:
+    """Tell from releases alone whether the truth departs from the model.
+
+    It is post-processing and costs no privacy. If the model is right, the probability of an alarm is at most --alpha,
+    however many releases there are. No alarm does not prove the model right.
+
+    The setting comes from the side file; give the release's options only where there is none. Exit code 1: an alarm.
+
+    Example: seqveil drift released.csv --model clicks.model
+    """
+    from seqveil.interfaces.flow.drift import drift_file
+
+    chain = o.model_in(model)
+    with progress(released, "looking for drift") as advance:
+        setting = chosen.setting_if_given(chain)
+        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **rows.where)
+    if json:
+        emit_json(asdict(found))
+    else:
+        _say_drift(found)
+    if found.alarm:
+        raise typer.Exit(1)
+
+
+def _say_drift(found: Drifted) -> None:
+    odds = f"e-value e^{found.log_e_value:.4g} at the end; an alarm is at 1/{found.alpha:g} = {1 / found.alpha:g}"
+    told = "none: the releases do not speak against the model" if not found.alarm else ""
+    told = told or f"after {found.alarm_at} of {found.events} events: the truth departs from the model"
+    level = f"at most {found.alpha:g} if the model is right, however long one looks"
+    alone = f"{found.users_alarmed} of {found.users} users depart by their own releases (above e^"
+    lines(
+        [
+            ("looked at", f"{found.events} events of {found.users} users"),
+            ("alarm", told),
+            ("evidence", odds),
+            ("false alarm", level),
+            ("users", f"{alone}{math.log(found.users / found.alpha):.4g} each)"),
+            ("likelihood", f"{found.log_likelihood:.4g} an event under the model"),
+        ]
+    )

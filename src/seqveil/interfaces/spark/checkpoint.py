@@ -1,0 +1,178 @@
+"""What a checkpoint holds: its state, read while the query runs or after, and small files, wherever Spark has it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqveil.core import mechanisms
+from seqveil.core.coins import User
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
+from seqveil.release.releases import Standing, left_of
+from seqveil.release.store.packing import ldp_before, nats
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
+
+
+@dataclass(frozen=True)
+class Total:
+    """Where all users of a checkpoint stand together."""
+
+    setting: dict[str, Any]
+    users: int
+    events: int
+    releases: int
+    leakage: float  # of the user of whom most is known
+    by_composition: float  # largest Σε
+    budget_left: float | None  # least
+
+
+def account(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """The ledger of a checkpoint as a frame: one row a user, in whole units of 2**-32 nats.
+
+    Columns: user, events, releases, spent, most, least, leakage (the larger side). A user whose first batch is not full
+    has no row in the ledger yet.
+    """
+    needs_spark()
+    from pyspark.sql import functions as F
+
+    with told():
+        kept = _state(spark, checkpoint, USERS).select(F.col("key"), F.col("user_map_key.user"), "user_map_value.*")
+        rows = kept.where("events > 0").select("user", "events", "releases", "spent", "most", "least")
+        return rows.withColumn("leakage", F.greatest(F.col("most"), -F.col("least"), F.lit(0)))
+
+
+def total(spark: SparkSession, checkpoint: str) -> Total:
+    """All users together."""
+    from pyspark.sql import functions as F
+
+    rows = account(spark, checkpoint)
+    with told():
+        sums = [F.coalesce(F.sum(name), F.lit(0)) for name in ("events", "releases")]
+        tops = [F.coalesce(F.max(name), F.lit(0)) for name in ("leakage", "spent")]
+        users, events, releases, leaked, spent = rows.select(F.count("user"), *sums, *tops).first()  # type: ignore[misc]
+        setting = _facts(spark, checkpoint)["setting"]
+    worst = nats(int(leaked))
+    left = left_of(setting["budget"]["total"], worst)
+    return Total(setting, users, events, releases, worst, nats(int(spent)), left)
+
+
+def standings(spark: SparkSession, checkpoint: str, user: User | None = None, limit: int = 20) -> list[Standing]:
+    """The users of whom most is known, or one of them; leakage is rounded outward to 2**-32 nats."""
+    from pyspark.sql import functions as F
+
+    rows = account(spark, checkpoint)
+    with told():
+        if user is not None:
+            rows = rows.where(F.col("user").cast("string") == str(user))
+        facts = _facts(spark, checkpoint)
+        found = rows.orderBy(F.desc("leakage"), "user").limit(limit).collect()
+    most, level = facts["setting"]["budget"]["total"], _level(facts)
+    return [_standing(row, most, level) for row in found]
+
+
+def _standing(row: Any, total: float | None, level: float) -> Standing:
+    leakage, most, least, spent = map(nats, (row.leakage, row.most, row.least, row.spent))
+    ldp = float(ldp_before(np.array([spent]), level)[0])
+    left = left_of(total, leakage)
+    return Standing(row.user, row.events, row.releases, leakage, most, least, spent, ldp, left, private=True)
+
+
+def _level(facts: dict[str, Any]) -> float:
+    """The largest LDP level of the mechanisms that a checkpoint's users were released with."""
+    try:
+        return max(mechanisms.find(each["mechanism"]).ldp for each in (facts["setting"], *facts.get("before", ())))
+    except InputError:  # one of the caller's own, of which a name tells nothing
+        return float("inf")
+
+
+def _facts(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
+    facts = facts_of(spark, checkpoint)
+    if facts is None:
+        raise DataError("the checkpoint holds no release yet; let the query finish a micro-batch")
+    return facts
+
+
+def facts_of(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
+    """What the checkpoint is for: setting, buckets, the mark of the key; None before its first micro-batch."""
+    with told():
+        row = _state(spark, checkpoint, FACTS).select("value.facts").first()
+    return None if row is None else json.loads(row[0])
+
+
+def _state(spark: SparkSession, checkpoint: str, name: str) -> DataFrame:
+    return spark.read.format("statestore").option("path", checkpoint).option("stateVarName", name).load()
+
+
+def names_in(spark: SparkSession, folder: str) -> list[str]:
+    """The names in a folder; none where it is not there."""
+    with _reached():
+        files, path = _at(spark, folder)
+        return [str(each.getPath().getName()) for each in files.listStatus(path)] if files.exists(path) else []
+
+
+def make_folder(spark: SparkSession, folder: str) -> None:
+    with _reached():
+        files, path = _at(spark, folder)
+        files.mkdirs(path)
+
+
+def facts_in(spark: SparkSession, file: str) -> dict[str, Any] | None:
+    """What `write_facts` wrote; None where nothing is there."""
+    with _reached():
+        files, path = _at(spark, file)
+        if not files.exists(path):
+            return None
+        found: dict[str, Any] = json.loads(spark.read.text(file, wholetext=True).first()[0])  # type: ignore[index]
+        return found
+
+
+def write_facts(spark: SparkSession, file: str, facts: dict[str, Any]) -> None:
+    """Write a small file, whole or not at all."""
+    with _reached():
+        files, path = _at(spark, file)
+        _, part = _at(spark, f"{file}.part")
+        stream = files.create(part, True)
+        stream.write(bytearray(json.dumps(facts, indent=1).encode()))
+        stream.close()
+        files.delete(path, False)
+        if not files.rename(part, path):
+            raise SparkFailed("a file beside the checkpoint could not be written; check its rights, and run it again")
+
+
+def joined(folder: str, *names: str) -> str:
+    return "/".join([folder.rstrip("/"), *names])
+
+
+def resolved(place: str) -> str:
+    """A place by a name that does not depend on where this process runs."""
+    return place.rstrip("/") if "://" in place else os.path.abspath(place)
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Errors of the file system in one line."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        with told():
+            yield
+    except Py4JJavaError as error:
+        kind = str(error.java_exception.getClass().getSimpleName())
+        raise SparkFailed(f"the files of a checkpoint cannot be reached ({kind}); check path and rights") from None
+
+
+def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    return path.getFileSystem(spark._jsc.hadoopConfiguration()), path
