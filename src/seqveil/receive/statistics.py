@@ -35,7 +35,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.receive.follow import Followed, numbered, turns
 from seqveil.receive.learn import Chain, Evidence, learn, region
 from seqveil.receive.learn.evidence import places
-from seqveil.receive.learn.expected import FullWalk
+from seqveil.receive.learn.expected import Walk
 from seqveil.release import stream
 from seqveil.release.stream import Setting
 
@@ -258,7 +258,7 @@ def _draws(setting: Setting, users: Ints, codes: Ints, times: Floats | None, win
     chains = region(learned, evidence).chains(DRAWN)
     for events, lengths in evidence.layout.blocks(BLOCK // model.n):
         for number, chain in enumerate(chains):
-            walk = FullWalk(chain, evidence.table, evidence.index[events], lengths)
+            walk = Walk(chain, evidence.table, evidence.index[events], lengths)
             walk.forward()
             found.add(number, walk.sample(generator), lengths, window[events])
     return found

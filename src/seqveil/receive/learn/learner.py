@@ -12,6 +12,7 @@ possible moves are few, `sparse_learn` climbs on the states of a sparse model in
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ from numpy.typing import NDArray
 from seqveil.core import filtering
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States
 from seqveil.core.symbols import Symbols
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expected import Chain, Statistics, Walk, check, expect, law, likelihoods
+from seqveil.receive.learn.expected import IMPOSSIBLE, Chain, Statistics, check, expect, law, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
@@ -385,33 +386,24 @@ def _expect(evidence: Evidence, model: MarkovModel) -> tuple[Floats, Floats, flo
     first, moves, total = np.zeros(model.size), np.zeros(model.chain.nnz), 0.0
     most = max(1, BLOCK // max(model.chain.nnz, model.size))
     for index, lengths in evidence.blocks(max(1, BLOCK // model.size), most):
-        walk = _SparseWalk(model, sources, evidence.table, index, lengths)
-        total += float(walk.forward().sum())
-        first, moves = first + walk.backward()[0].sum(0), moves + walk.moves
+        ahead, steps = np.broadcast_to(model.initial, (lengths.size, model.size)), []
+        for t in range(index.shape[1]):
+            going = int((lengths > t).sum())  # long streams stand first
+            column = evidence.table[index[:going, t]]
+            posterior, marginal = filtering.condition(model, ahead[:going], column)
+            if not (marginal > 0).all():
+                raise InputError(IMPOSSIBLE)
+            total += float(np.log(marginal).sum())
+            steps.append((posterior, column[:, model.newest] / marginal[:, None]))
+            ahead = model.advance(posterior)
+        later = np.ones((lengths.size, model.size))
+        for (before, _), (posterior, lift) in reversed(list(itertools.pairwise(steps))):
+            going = len(posterior)
+            value = later[:going] * lift
+            moves += (before[:going, sources] * value[:, model.chain.indices]).sum(0)
+            later[:going] = filtering.pull(model, value)
+        first += (steps[0][0] * later).sum(0)
     return first, moves * model.chain.data, total
-
-
-class _SparseWalk(Walk):
-    """A walk along the states of a sparse model; moves are counted for each entry of its chain."""
-
-    def __init__(self, model: MarkovModel, sources: Ints, table: Floats, index: Ints, lengths: Ints) -> None:
-        super().__init__(table, index, lengths)
-        self.model, self.sources, self.moves = model, sources, np.zeros(model.chain.nnz)
-
-    def _first(self, users: int) -> Floats:
-        return (self.model.initial * self.says(0, users)[:, self.model.newest])[None]
-
-    def _onward(self, law: Floats, says: Floats) -> Floats:
-        return (self.model.advance(law[0]) * says[:, self.model.newest])[None]
-
-    def _ahead(self, later: Floats, says: Floats) -> Floats:
-        return later * says[:, self.model.newest]
-
-    def _back(self, value: Floats) -> Floats:
-        return filtering.pull(self.model, value[0])[None]
-
-    def _count(self, before: Floats, value: Floats) -> None:
-        self.moves += (before[0][:, self.sources] * value[0][:, self.model.chain.indices]).sum(0)
 
 
 def _maximise(model: MarkovModel, start: MarkovModel, first: Floats, moves: Floats, strength: float) -> MarkovModel:
