@@ -142,8 +142,7 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
     model, distortion = setting.model, setting.distortion
     codes = model.sample(length, users, seed)
     coins, state = SeededCoins(seed + 1), stream.State.start(setting, users)
-    totals, gaps = np.zeros(4), []
-    silent = model.initial[None, :]
+    totals, gaps, rows = np.zeros(3), [], np.arange(users)
     for t in range(length):
         if compare and setting.mechanism.sound and t in (0, 1, length // 2, length - 1):
             gaps.append(_gap(setting, filtering.symbols(model, state.states[:25])))
@@ -151,20 +150,17 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
         post = made.beliefs * made.columns
         post /= post.sum(1, keepdims=True)
         costs = distortion.expected(post)
-        rows = np.arange(users)
-        unseen = float(distortion.expected(filtering.symbols(model, silent)).min())
-        totals += [costs[rows, made.codes].mean(), costs.min(1).mean(), post[rows, made.codes].mean(), unseen]
-        silent = filtering.predict(model, silent)
-    error, decoded, truth, constant = totals / length
+        totals += [costs[rows, made.codes].mean(), costs.min(1).mean(), post[rows, made.codes].mean()]
+    error, decoded, truth = (totals / length).tolist()
     known = [gap for gap in gaps if gap is not None]
     return Row(
         setting.epsilon,
         setting.mechanism.name,
         setting.schedule.period,
-        float(error),
-        float(decoded),
-        float(truth),
-        float(constant),
+        error,
+        decoded,
+        truth,
+        _unseen(setting, length),
         float(np.mean(known)) if known else None,
         float(state.account.worst.max()),
     )
@@ -177,8 +173,8 @@ def smoothed(setting: stream.Setting, length: int, users: int, seed: int = 0) ->
     for t in range(length):
         released, state = stream.step(setting, state, codes[:, t], coins)
         made[:, t] = released.codes
-    costs = [setting.distortion.expected(decode_codes(setting, row[None])[0]).min(1).mean() for row in made]
-    return float(np.mean(costs))
+    laws = decode_codes(setting, made).reshape(-1, setting.model.n)
+    return float(setting.distortion.expected(laws).min(1).mean())
 
 
 def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int = 0) -> Row:
@@ -197,12 +193,13 @@ def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int
         totals += [part.mean() for part in (costs[places, made], costs.min(1), laws[places, made], late)]
         leakage = max(leakage, float(state.account.worst[0]))
     error, decoded, truth, late_error = (totals / users).tolist()
-    unseen, silent = 0.0, model.initial[None, :]
-    for _ in range(length):
-        unseen += float(distortion.expected(filtering.symbols(model, silent)).min()) / length
-        silent = filtering.predict(model, silent)
-    name, size = setting.mechanism.name, setting.batch
+    unseen, name, size = _unseen(setting, length), setting.mechanism.name, setting.batch
     return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error)
+
+
+def _unseen(setting: stream.Setting, length: int) -> float:
+    """Expected cost of the best guess of each symbol with no release at all."""
+    return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
 
 def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:

@@ -4,10 +4,9 @@
 off it may be, and `slack_along` what that does to the guarantee.
 """
 
-from seqveil.receive.learn.em import sparse_learn
 from seqveil.receive.learn.evidence import Evidence
 from seqveil.receive.learn.expected import Chain, Statistics, expect, likelihoods
-from seqveil.receive.learn.learner import HeldOut, Learned, Learner, held_out, learn
+from seqveil.receive.learn.learner import HeldOut, Learned, Learner, held_out, learn, sparse_learn
 from seqveil.receive.learn.model_error import Region, region, slack_along
 
 __all__ = [

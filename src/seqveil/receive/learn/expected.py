@@ -11,7 +11,6 @@ of like length, drop those that have ended, and make each step one product of ma
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.receive.learn.evidence import Evidence
 
+IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
 BLOCK = 1 << 20  # numbers of one block's forward laws
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
 
@@ -76,48 +76,20 @@ def law(weights: Floats, floor: float) -> Floats:
     return found
 
 
-class Walk(ABC):
-    """A block of streams under one chain. Laws over states are (parts, users, width), users with long streams first."""
+class Walk:
+    """A block of streams under one chain of any order, users with long streams first.
 
-    opening = 1  # events that the first law takes in
+    A law over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1). Event t of user u says table[index[u, t]] of
+    the symbols. `apart` counts the moves user by user.
+    """
 
-    def __init__(self, table: Floats, index: Ints, lengths: Ints) -> None:
-        """Event t of user u says table[index[u, t]] of the symbols."""
-        self.table, self.index, self.lengths = table, index, lengths
-
-    @abstractmethod
-    def _first(self, users: int) -> Floats:
-        """The law of the first state, times what the first events say."""
-
-    @abstractmethod
-    def _onward(self, law: Floats, says: Floats) -> Floats:
-        """The law one move on, times what the event there says."""
-
-    @abstractmethod
-    def _ahead(self, later: Floats, says: Floats) -> Floats:
-        """What comes after a move, times what the event there says, for each symbol or state that it may go to."""
-
-    @abstractmethod
-    def _back(self, value: Floats) -> Floats:
-        """`_ahead` as seen from before the move."""
-
-    @abstractmethod
-    def _count(self, before: Floats, value: Floats) -> None:
-        """Add the expected moves of one step, still to be multiplied by the chain's own probabilities."""
-
-    def says(self, t: int, users: int) -> Floats:
-        """Q(y_t | ·) of the first `users` users, ones past a stream's end."""
-        if t >= self.index.shape[1]:
-            return np.ones((users, self.table.shape[1]))
-        likely = self.table[self.index[:users, t]]
-        ended = self.lengths[:users] <= t
-        if ended.any():
-            likely[ended] = 1.0
-        return likely
-
-    def going(self, t: int) -> int:
-        """How many users have a step t: all have the opening, where a shorter stream has events that say nothing."""
-        return int((self.lengths > t).sum()) if t >= self.opening else self.lengths.size
+    def __init__(self, chain: Chain, table: Floats, index: Ints, lengths: Ints, apart: bool = False) -> None:
+        self.table, self.index, self.lengths, self.apart = table, index, lengths, apart
+        self.n = n = chain.n
+        self.opening = chain.order  # events that the first law takes in
+        self.rest = n ** (chain.order - 1)
+        self.step = np.ascontiguousarray(chain.rows.reshape(n, self.rest, n).transpose(1, 0, 2))
+        self.start = chain.first.reshape(n, self.rest).T[:, None, :]
 
     def forward(self, keep: bool = True) -> Floats:
         """log Pr(releases) a user; keeps the laws for the way back."""
@@ -127,13 +99,14 @@ class Walk(ABC):
         self.scales: list[Floats] = []
         law, says, log = self._first(users), np.ones((users, 1)), np.zeros(users)
         for t in range(self.opening - 1, max(self.index.shape[1], self.opening)):
-            going = self.going(t)
+            # all have the opening, where a shorter stream has events that say nothing
+            going = int((self.lengths > t).sum()) if t >= self.opening else users
             if t >= self.opening:
-                says = self.says(t, going)
+                says = self._says(t, going)
                 law = self._onward(law[:, :going], says)
             scale = law.sum((0, 2))
             if not (scale > 0).all():
-                raise InputError("a release has probability 0 under the chain to learn from; start with a wider one")
+                raise InputError(IMPOSSIBLE)
             law = law / scale[:, None]
             log[:going] += np.log(scale)
             if keep:
@@ -142,39 +115,25 @@ class Walk(ABC):
                 self.scales.append(scale)
         return log
 
-    def backward(self) -> Floats:
-        """Laws of the first states given all releases; the expected moves are in `moves` then."""
+    def counts(self) -> tuple[Floats, Floats]:
+        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
+        users, n = self.lengths.size, self.n
+        moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
         later = np.ones_like(self.laws[0])
         for at in range(len(self.laws) - 1, 0, -1):
             going = len(self.scales[at])
+            before = self.laws[at - 1][:, :going]
             value = self._ahead(later[:, :going], self.said[at]) / self.scales[at][:, None]
-            self._count(self.laws[at - 1][:, :going], value)
-            later[:, :going] = self._back(value)
-        return self.laws[0] * later
-
-
-class FullWalk(Walk):
-    """A walk under full tables of any order. A law over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1).
-
-    `apart` counts the moves user by user.
-    """
-
-    def __init__(self, chain: Chain, table: Floats, index: Ints, lengths: Ints, apart: bool = False) -> None:
-        super().__init__(table, index, lengths)
-        self.n = n = chain.n
-        self.opening, self.apart = chain.order, apart
-        self.rest = n ** (chain.order - 1)
-        self.step = np.ascontiguousarray(chain.rows.reshape(n, self.rest, n).transpose(1, 0, 2))
-        self.start = chain.first.reshape(n, self.rest).T[:, None, :]
-        self.moves = np.zeros((self.rest, lengths.size, n, n) if apart else (self.rest, n, n))
-
-    def counts(self) -> tuple[Floats, Floats]:
-        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
-        first, users, n = self.backward(), self.lengths.size, self.n
+            if self.apart:
+                moves[:, :going] += before[..., :, None] * value[..., None, :]
+            else:
+                moves += np.matmul(before.transpose(0, 2, 1), value)
+            later[:, :going] = np.matmul(value, self.step.transpose(0, 2, 1))
+        first = self.laws[0] * later
         if self.apart:
             told = first.transpose(1, 2, 0).reshape(users, -1)
-            return told, self.moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
-        return first.sum(1).T.ravel(), self.moves.transpose(1, 0, 2).reshape(self.rest * n, n)
+            return told, moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
+        return first.sum(1).T.ravel(), moves.transpose(1, 0, 2).reshape(self.rest * n, n)
 
     def sample(self, generator: np.random.Generator) -> Ints:
         """One truth for each stream, (U, T), drawn backward, for order 1; what lies past its end is not to be read."""
@@ -189,14 +148,24 @@ class FullWalk(Walk):
             truth[:after, t] = np.minimum((running <= coin[:, None]).sum(1), self.n - 1)
         return truth
 
+    def _says(self, t: int, users: int) -> Floats:
+        """Q(y_t | ·) of the first `users` users, ones past a stream's end."""
+        if t >= self.index.shape[1]:
+            return np.ones((users, self.n))
+        likely = self.table[self.index[:users, t]]
+        likely[self.lengths[:users] <= t] = 1.0
+        return likely
+
     def _first(self, users: int) -> Floats:
-        law = np.broadcast_to(self.start, (self.rest, users, self.n)) * self.says(0, users)
+        """The law of the first context, times what the first events say."""
+        law = np.broadcast_to(self.start, (self.rest, users, self.n)) * self._says(0, users)
         for t in range(1, self.opening):
             digit = np.arange(self.rest) // self.n ** (self.opening - 1 - t) % self.n
-            law = law * self.says(t, users)[:, digit].T[:, :, None]
+            law = law * self._says(t, users)[:, digit].T[:, :, None]
         return law
 
     def _onward(self, law: Floats, says: Floats) -> Floats:
+        """The law one move on, times what the event there says."""
         moved = np.matmul(law, self.step) * says
         if self.opening == 1:
             return moved
@@ -205,19 +174,11 @@ class FullWalk(Walk):
         return np.ascontiguousarray(split.transpose(1, 3, 2, 0)).reshape(self.rest, law.shape[1], self.n)
 
     def _ahead(self, later: Floats, says: Floats) -> Floats:
+        """What comes after a move, times what the event there says, for each symbol that it may go to."""
         if self.opening == 1:
             return later * says
         split = later.reshape(self.rest // self.n, self.n, later.shape[1], self.n)
         return np.ascontiguousarray(split.transpose(3, 0, 2, 1)).reshape(self.rest, later.shape[1], self.n) * says
-
-    def _back(self, value: Floats) -> Floats:
-        return np.matmul(value, self.step.transpose(0, 2, 1))
-
-    def _count(self, before: Floats, value: Floats) -> None:
-        if self.apart:
-            self.moves[:, : before.shape[1]] += before[..., :, None] * value[..., None, :]
-        else:
-            self.moves += np.matmul(before.transpose(0, 2, 1), value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +213,7 @@ def expect(evidence: Evidence, chain: Chain) -> Statistics:
     check(evidence, chain.n)
     first, moves, total = np.zeros_like(chain.first), np.zeros_like(chain.rows), 0.0
     for index, lengths in _blocks(evidence, chain):
-        walk = FullWalk(chain, evidence.table, index, lengths)
+        walk = Walk(chain, evidence.table, index, lengths)
         part = walk.forward()
         first_part, moves_part = walk.counts()
         first, moves, total = first + first_part, moves + moves_part, total + float(part.sum())
@@ -263,7 +224,7 @@ def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
     check(evidence, chain.n)
     blocks = _blocks(evidence, chain)
-    parts = [FullWalk(chain, evidence.table, *block).forward(keep=False) for block in blocks]
+    parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in blocks]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
@@ -272,7 +233,7 @@ def each_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
     check(evidence, chain.n)
     firsts, moves = [], []
     for index, lengths in _blocks(evidence, chain, chain.n):
-        walk = FullWalk(chain, evidence.table, index, lengths, apart=True)
+        walk = Walk(chain, evidence.table, index, lengths, apart=True)
         walk.forward()
         first, move = walk.counts()
         firsts.append(first)

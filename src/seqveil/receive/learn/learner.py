@@ -1,7 +1,18 @@
-"""A chain from releases: all at once, or little by little."""
+"""A chain from releases, all at once or little by little: expectation–maximisation with a Dirichlet prior.
+
+At a modest ε a log says little about single transitions and much about the whole: whether people stay, move to what
+lies next, or jump anywhere. So first a family with a few numbers is fitted,
+
+    F = stay·I + near·N + jump·1π,       N: a step to a neighbour, where the symbols are bins or cells of a grid,
+
+then every row of the chain gets a Dirichlet prior of `strength` pseudo-moves spread as its row of F, and EM climbs to
+the top of likelihood × prior. Rows that the log says little about stay close to the family. Over a large alphabet whose
+possible moves are few, `sparse_learn` climbs on the states of a sparse model instead.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Symbols
+from seqveil.core import filtering
+from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel, symbols_of
-from seqveil.receive.learn.em import climb, family, maximise
+from seqveil.core.states import States
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expected import Chain, Statistics, expect, likelihoods
+from seqveil.receive.learn.expected import IMPOSSIBLE, Chain, Statistics, check, expect, law, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
@@ -25,6 +38,10 @@ USUAL = 30.0  # where there are too few users to try
 TRIED = 4000  # users that the strengths are tried on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
+FAMILY_ROUNDS = 40
+FASTEST = 8.0  # longest step of over-relaxed EM
+FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
+BLOCK = 1 << 21  # numbers of one block's forward laws, and of one block's moves
 LARGEST = 1 << 22  # numbers of a full table
 
 
@@ -235,3 +252,176 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     mask = np.zeros(int(numbers.max(initial=-1)) + 1, bool)
     mask[numbers[step - 1 :: step]] = True
     return mask
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """Where EM came to, and whether it had arrived."""
+
+    chain: Chain
+    rounds: int
+    change: float  # of log likelihood + log prior in the last round, per event
+    converged: bool
+
+
+def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, rounds: int, tolerance: float) -> Climb:
+    """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`.
+
+    Each round takes the rows P(z|s) ∝ expected moves + strength · centre(z|s), pushed on beyond that as long as the
+    sum rises (over-relaxed EM: P^(1-η) EM^η, η growing by a tenth, back to 1 after a fall).
+
+    Reference: Dempster, Laird, Rubin 1977; Salakhutdinov, Roweis, *Adaptive overrelaxed bound optimization*, ICML 2003.
+    """
+    chain, found = start, expect(evidence, start)
+    value, push, change, done = _value(found, chain, centre, strength), 1.0, np.inf, 0
+    while done < rounds and change > tolerance * evidence.events:
+        done += 1
+        plain = maximise(found, centre, strength)
+        tried = _pushed(chain, plain, push)
+        seen = expect(evidence, tried)
+        new = _value(seen, tried, centre, strength)
+        if new < value and push > 1.0:
+            tried, push = plain, 1.0
+            seen = expect(evidence, tried)
+            new = _value(seen, tried, centre, strength)
+        else:
+            push = min(FASTEST, push * 1.1)
+        chain, found, change, value = tried, seen, abs(new - value), new
+    return Climb(chain, done, change / evidence.events, bool(change <= tolerance * evidence.events))
+
+
+def maximise(found: Statistics, centre: Chain, strength: float) -> Chain:
+    """The chain that expected counts and prior ask for."""
+    first, rows = found.first + strength * centre.first, found.moves + strength * centre.rows
+    return Chain(law(first, FLOOR), law(rows, FLOOR))
+
+
+def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_ROUNDS) -> Chain:
+    """The best chain of order 1 in the family: a few shares and one law of where jumps go.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> walk = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).sample(50, users=50, seed=1)
+    >>> raw = Evidence(np.eye(2), np.repeat(np.arange(50), 50), walk.ravel())
+    >>> family(raw, None).rows.round(1).tolist()
+    [[0.9, 0.1], [0.1, 0.9]]
+    """
+    n = evidence.n
+    shapes = [np.eye(n), *near(alphabet)]
+    shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
+    for _ in range(rounds):
+        rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
+        rows = rows + (1.0 - shares.sum()) * base
+        found = expect(evidence, Chain(base, rows))
+        total = found.moves.sum()
+        ratio = found.moves / np.maximum(rows, FLOOR)
+        jumps = (ratio * (1.0 - shares.sum())).sum(0) * base
+        base = law(jumps + found.first + 1.0 / n, FLOOR)
+        if total:
+            shares = np.array([share * (ratio * shape).sum() for share, shape in zip(shares, shapes, strict=True)])
+            shares = shares / (total + 2.0)  # two pseudo-moves that jump: nothing is ever ruled out
+    rows = sum((share * shape for share, shape in zip(shares, shapes, strict=True)), np.zeros((n, n)))
+    return Chain(base, law(rows + (1.0 - shares.sum()) * base, FLOOR))
+
+
+def near(alphabet: Symbols | None) -> list[Floats]:
+    """A step to one of the closest other symbols, for bins of a number and cells of a grid: one matrix, or none."""
+    points = alphabet.points if isinstance(alphabet, Bins | Grid) else None
+    if points is None or len(points) < 3:
+        return []
+    place = np.asarray(points, np.float64).reshape(len(points), -1)
+    if place.shape[1] == 1:  # a line: the next on either side, whatever the gaps
+        rank = np.argsort(np.argsort(place[:, 0], kind="stable"), kind="stable")
+        beside = np.abs(rank[:, None] - rank) == 1
+    else:
+        apart = np.sqrt(((place[:, None] - place) ** 2).sum(2))
+        np.fill_diagonal(apart, np.inf)
+        beside = apart <= apart.min(1, keepdims=True) * 1.01
+    return [beside / beside.sum(1, keepdims=True)]
+
+
+def _value(found: Statistics, chain: Chain, centre: Chain, strength: float) -> float:
+    """log likelihood + log prior, up to a constant."""
+    prior = (centre.rows * np.log(chain.rows)).sum() + (centre.first * np.log(chain.first)).sum()
+    return found.log_likelihood + strength * float(prior)
+
+
+def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
+    if push == 1.0:
+        return plain
+    both = (chain.first, plain.first), (chain.rows, plain.rows)
+    return Chain(*(law(old * (new / old) ** push, FLOOR) for old, new in both))
+
+
+def sparse_learn(
+    evidence: Evidence, start: MarkovModel, strength: float = 30.0, rounds: int = 50, tolerance: float = 1e-6
+) -> tuple[MarkovModel, list[float]]:
+    """The chain most likely behind the releases among those that move only where `start` does; any order.
+
+    As `learn`, with the Dirichlet prior centred on `start`: each round takes chain[s, s'] in proportion to expected
+    moves + strength · start[s, s'], within the share that `start` leaves to its chain. Back-off shares and their law
+    stay as they are. Costs O(users · length · moves) a round and O(moves) memory beside the block.
+
+    Returns the model and the log-likelihood an event under each round's chain, which never falls but for the prior.
+
+    >>> ring = np.roll(np.eye(4), 1, axis=1) * 0.5 + np.eye(4) * 0.5
+    >>> walk = MarkovModel(np.full(4, 0.25), np.roll(np.eye(4), 1, axis=1) * 0.9 + np.eye(4) * 0.1).sample(30, 50, 1)
+    >>> raw = Evidence(np.eye(4), np.repeat(np.arange(50), 30), walk.ravel())
+    >>> model, path = sparse_learn(raw, MarkovModel(np.full(4, 0.25), ring), strength=1.0)
+    >>> model.chain.toarray()[0].round(1).tolist(), path[-1] > path[0]
+    ([0.1, 0.9, 0.0, 0.0], True)
+    """
+    check(evidence, start.n)
+    model, path = start, list[float]()
+    while len(path) < rounds and (len(path) < 2 or path[-1] - path[-2] > tolerance):
+        first, moves, likelihood = _expect(evidence, model)
+        path.append(likelihood / evidence.events)
+        model = _maximise(model, start, first, moves, strength)
+    return model, path
+
+
+def _expect(evidence: Evidence, model: MarkovModel) -> tuple[Floats, Floats, float]:
+    """Expected first states (S,), expected moves along each entry of the chain, log-likelihood."""
+    sources = np.repeat(np.arange(model.size), np.diff(model.chain.indptr))
+    first, moves, total = np.zeros(model.size), np.zeros(model.chain.nnz), 0.0
+    most = max(1, BLOCK // max(model.chain.nnz, model.size))
+    for index, lengths in evidence.blocks(max(1, BLOCK // model.size), most):
+        ahead, steps = np.broadcast_to(model.initial, (lengths.size, model.size)), []
+        for t in range(index.shape[1]):
+            going = int((lengths > t).sum())  # long streams stand first
+            column = evidence.table[index[:going, t]]
+            posterior, marginal = filtering.condition(model, ahead[:going], column)
+            if not (marginal > 0).all():
+                raise InputError(IMPOSSIBLE)
+            total += float(np.log(marginal).sum())
+            steps.append((posterior, column[:, model.newest] / marginal[:, None]))
+            ahead = model.advance(posterior)
+        later = np.ones((lengths.size, model.size))
+        for (before, _), (posterior, lift) in reversed(list(itertools.pairwise(steps))):
+            going = len(posterior)
+            value = later[:going] * lift
+            moves += (before[:going, sources] * value[:, model.chain.indices]).sum(0)
+            later[:going] = filtering.pull(model, value)
+        first += (steps[0][0] * later).sum(0)
+    return first, moves * model.chain.data, total
+
+
+def _maximise(model: MarkovModel, start: MarkovModel, first: Floats, moves: Floats, strength: float) -> MarkovModel:
+    from scipy import sparse
+
+    weights = moves + strength * start.chain.data
+    rows = np.repeat(np.arange(model.size), np.diff(model.chain.indptr))
+    totals = np.bincount(rows, weights, minlength=model.size)
+    data = weights / totals[rows] * (1.0 - model.backoff)[rows]
+    parts = (data, model.chain.indices.copy(), model.chain.indptr.copy())
+    opening = first + strength * start.initial
+    states = States(
+        model.order,
+        model.n,
+        opening / opening.sum(),
+        sparse.csr_array(parts, shape=model.chain.shape),
+        model.backoff.copy(),
+        model.base.copy(),
+        model.base_state.copy(),
+        model.newest.copy(),
+    )
+    return MarkovModel._of(states, model.alphabet)
