@@ -70,7 +70,7 @@ def total(values, count):
 
 
 @compiled
-def lane_sums(values, out):
+def _lane_block(values, out):
     """`_block` down the first axis (…, lanes), lane by lane."""
     count, lanes = values.shape
     whole = count - count % 8
@@ -89,3 +89,33 @@ def lane_sums(values, out):
     for k in range(whole, count):
         for u in range(lanes):
             out[u] += values[k, u]
+
+
+@compiled
+def lane_sums(values, out):
+    """`total` down the first axis (…, lanes), lane by lane."""
+    count, lanes = values.shape
+    if count <= BLOCK:
+        _lane_block(values, out)
+        return
+    begins, counts, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros((64, lanes))
+    counts[0] = count
+    waiting, found = 1, 0
+    while waiting:
+        waiting -= 1
+        begin, many = begins[waiting], counts[waiting]
+        if many < 0:  # both halves are there
+            found -= 1
+            for u in range(lanes):
+                sums[found - 1, u] += sums[found, u]
+        elif many <= BLOCK:
+            _lane_block(values[begin : begin + many], sums[found])
+            found += 1
+        else:
+            half = many // 2
+            half -= half % 8
+            counts[waiting] = -1
+            begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
+            begins[waiting + 2], counts[waiting + 2] = begin, half
+            waiting += 3
+    out[:] = sums[0]

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqveil.core.compiled.sums import BLOCK, LANES, compiled, lane_sums, total
+from seqveil.core.compiled.sums import LANES, compiled, lane_sums, total
 
 LARGEST_WEIGHT = np.iinfo(np.int64).max
+WIDEST = 4096  # states up to which users go side by side: 64 laws of that many still fit a processor's own memory
 
 
 @compiled
-def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high):
-    """`update` of all whole blocks of users, a lane each, for a small dense chain; whether a release was ruled out."""
+def _update_lanes(
+    states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base, ahead, marginal, low, high
+):
+    """`update` of all whole blocks of users, a lane each; whether a release was ruled out."""
     users, size = states.shape
     post, row, sums = np.empty((size, LANES)), np.empty((size, LANES)), np.empty(LANES)
     least, most, again = np.empty(LANES, np.int64), np.empty(LANES, np.int64), np.empty(LANES)
@@ -39,9 +42,15 @@ def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahe
             for u in range(LANES):
                 post[s, u] /= sums[u]
         for s in range(size):
-            for t in range(size):
-                for u in range(LANES):
-                    row[t, u] += dense[s, t] * post[s, u]
+            if dense.size:
+                for t in range(size):
+                    for u in range(LANES):
+                        row[t, u] += dense[s, t] * post[s, u]
+            else:
+                for k in range(pointers[s], pointers[s + 1]):
+                    target, chance = row[targets[k]], chances[k]
+                    for u in range(LANES):
+                        target[u] += chance * post[s, u]
         if backoff.size:
             for s in range(size):
                 for u in range(LANES):
@@ -68,10 +77,10 @@ def update(
     """
     users, size = states.shape
     side_by_side = 0
-    if dense.size and size <= BLOCK and users >= LANES:
+    if size <= WIDEST and users >= LANES:
         side_by_side = users - users % LANES
-        ruled_out = _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high)
-        if ruled_out:
+        chain = (dense, pointers, targets, chances, backoff, base_state, base)
+        if _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
             return True
     post = np.empty(size)
     for user in range(side_by_side, users):

@@ -249,8 +249,8 @@ def _as_deep(chain: Chain, order: int) -> Chain:
 def _chain(given: MarkovModel | Chain) -> Chain:
     if isinstance(given, Chain):
         return given
-    if given.order != 1:
-        raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
+    if given.size != given.n:
+        raise InputError(f"expected a chain of order 1 to start from, got {given}")
     rows = np.asarray(given.chain.todense()) + given.backoff[:, None] * given.base
     floor = 1e-9 / given.n
     return Chain(_lifted(given.prior, floor), _lifted(rows, floor))

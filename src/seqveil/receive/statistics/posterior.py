@@ -76,7 +76,7 @@ def _full(model: MarkovModel) -> MarkovModel:
     if model.size == n:
         table, prior = model.advance(np.eye(n)), model.prior
     else:
-        table, prior = np.tile(model.base, (n, 1)), model.prior
+        table, prior = np.tile(model.base_law, (n, 1)), model.prior
     return MarkovModel(0.99 * prior + 0.01 / n, 0.99 * table + 0.01 / n, alphabet=model.alphabet)
 
 
