@@ -33,6 +33,7 @@ from seqveil.core.symbols import Codes, Floats
 PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
 LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
 SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, unless told otherwise
+SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it is to be estimated
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow

@@ -24,12 +24,13 @@ from seqveil.core import html
 from seqveil.core.alphabet import Alphabet, from_json
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.fitting import RunCounts, read_streams
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, StreamCounts, fit_types
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES, Progress, StreamCounts, fit_types
 from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
 from seqveil.core.symbols import Codes, Floats, Symbols
 
 _FORMAT = "seqveil-model"
 _VERSION, _WITH_TYPES = 1, 2  # a file of a mixture is refused, in a line, by what reads version 1 alone
+_COMPARED = 300  # people whose streams tell how often types change
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
@@ -110,7 +111,7 @@ class MarkovModel:
         *,
         types: int | None = None,
         seed: int = 0,
-        switch: float = SWITCH,
+        switch: float | str = SWITCH,
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
     ) -> MarkovModel:
@@ -128,8 +129,9 @@ class MarkovModel:
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
         else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
-        1/`switch` events. A type that is the likeliest of fewer than `least_people` people is merged into its nearest.
-        `seed` makes the fit repeatable; `progress` is told the share that is done.
+        1/`switch` events; "estimate" takes the likeliest of 1/10000, 1/300, 1/100 and 1/30. A type that is the
+        likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
+        `progress` is told the share that is done.
 
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0]))
         array([1., 0.])
@@ -139,9 +141,8 @@ class MarkovModel:
         given = None if alphabet is None and n is None else _as_alphabet(alphabet, n)
         found, users, codes = read_streams(streams, given, user, value, time)
         if types is not None:
-            many = TypeCounts(found.n, order, switch)
-            many.add(users, codes)
-            return many.model(types, found, smoothing, prior, seed, least_people, progress)
+            law = (types, found, smoothing, prior, seed, least_people, progress)
+            return fit_mixture(users, codes, order, switch, *law)
         counts = Counts(found.n, order)
         counts.add(users, codes)
         return counts.model(found, smoothing, prior)
@@ -479,6 +480,30 @@ class TypeCounts(StreamCounts):
             progress=progress,
         )
         return MarkovModel._of(found.states, _as_alphabet(alphabet, self.n)).with_origin(found.record(least_people))
+
+
+def fit_mixture(
+    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *law: Any
+) -> MarkovModel:
+    """The mixture of `TypeCounts.model` for a whole log; where `switch` is "estimate", the likeliest of some.
+
+    Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
+    pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
+    """
+    from seqveil.core.filtering import log_likelihoods
+
+    if isinstance(switch, str) and switch != "estimate":
+        raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
+    _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
+    tried = SWITCHES if isinstance(switch, str) else (switch,)
+    made = []
+    for each in tried:
+        if each == tried[0] or each * lengths.max() >= 2:
+            counts = TypeCounts(alphabet.n, order, each)
+            counts.add(rows, codes)
+            made.append(counts.model(types, alphabet, *law))
+    some = rows < _COMPARED
+    return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
 
 
 def _as_alphabet(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
