@@ -38,7 +38,6 @@ STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
 _AT_ONCE = 1 << 22  # responsibilities held at once
-_FOLDED = 1 << 22  # transitions up to which smoothing is written out within each type
 
 Progress = Callable[[float], None]  # told the share of the work that is done
 
@@ -179,8 +178,7 @@ def fit_types(
     fitted = search.merged(best, table.person, least_people)
     own_first = isinstance(prior, str) and prior == "data"
     blocks = [common.block(table.features, counted, own_first) for counted in fitted.expected]
-    small = types * len(blocks[0].newest) * counts.n <= _FOLDED
-    states = mixture([_folded(block, base) if small else block for block in blocks], fitted.weights, switch)
+    states = mixture(blocks, fitted.weights, switch)
     if progress is not None:
         progress(1.0)
     return Mixture(states, fitted.people, types, switch, fitted.path)
@@ -259,21 +257,6 @@ class _Common:
         out = np.zeros(self.n if back == 0 else self.runs[back][0].size)
         out[run if back == 0 else np.searchsorted(self.runs[back][0], run)] = expected[here]
         return out
-
-
-def _folded(block: States, base: Floats) -> States:
-    """The block with what its rows lack written out, so that backing off does not change the type."""
-    from scipy import sparse
-
-    if not block.backoff.any():
-        return block
-    law = np.zeros(len(block.newest))
-    law[block.base_state] = base
-    lacking = sparse.csr_array(block.backoff[:, None]) @ sparse.csr_array(law[None, :])
-    chain = sparse.csr_array(block.chain + lacking)
-    chain.sort_indices()
-    zeros = np.zeros(len(block.newest))
-    return States(block.order, block.n, block.initial, chain, zeros, block.base, block.base_state, block.newest)
 
 
 @dataclass(frozen=True, eq=False)

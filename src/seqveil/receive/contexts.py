@@ -88,7 +88,11 @@ class Context:
     @property
     def title(self) -> str:
         """The context in words."""
-        return f"{self.types} types, order {self.order}" if self.types > 1 else f"order {self.order}"
+        if self.types == 1:
+            return f"order {self.order}"
+        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
+        changing = "" if self.switch == SWITCH else f", {switch}"
+        return f"{self.types} types, order {self.order}{changing}"
 
     def fit(
         self,
@@ -331,7 +335,7 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
     for t in range(int(lengths.max())):
         now = int((lengths > t).sum())
         truth = codes[layout.order[begins[:now] + t]]
-        state = state.take(slice(0, now))
+        state = state.take(np.arange(now))
         released, after = stream.step(setting, state, truth, coins)
         post, _ = filtering.condition(model, state.states, released.columns)
         shown = filtering.symbols(model, post)
