@@ -35,6 +35,7 @@ NAMES = (
     "wrong_model",
     "intervals",
     "secrets",
+    "contexts",
 )
 
 

@@ -23,6 +23,7 @@ LANES = 64  # users that go side by side
 BLOCK = 128  # values that numpy sums without halving
 ONE = float(DENOMINATOR)
 LARGEST_WEIGHT = np.iinfo(np.int64).max
+WIDEST = 4096  # states up to which users go side by side: 64 laws of that many still fit a processor's own memory
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; not covered here; no such release can have been made
 
 # No fast-math: reordered sums or fused products would give other last bits.
@@ -83,7 +84,7 @@ def total(values, count):
 
 
 @compiled
-def lane_sums(values, out):
+def _lane_block(values, out):
     """`_block` down the first axis (…, lanes), lane by lane."""
     count, lanes = values.shape
     whole = count - count % 8
@@ -102,6 +103,36 @@ def lane_sums(values, out):
     for k in range(whole, count):
         for u in range(lanes):
             out[u] += values[k, u]
+
+
+@compiled
+def lane_sums(values, out):
+    """`total` down the first axis (…, lanes), lane by lane."""
+    count, lanes = values.shape
+    if count <= BLOCK:
+        _lane_block(values, out)
+        return
+    begins, counts, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros((64, lanes))
+    counts[0] = count
+    waiting, found = 1, 0
+    while waiting:
+        waiting -= 1
+        begin, many = begins[waiting], counts[waiting]
+        if many < 0:  # both halves are there
+            found -= 1
+            for u in range(lanes):
+                sums[found - 1, u] += sums[found, u]
+        elif many <= BLOCK:
+            _lane_block(values[begin : begin + many], sums[found])
+            found += 1
+        else:
+            half = many // 2
+            half -= half % 8
+            counts[waiting] = -1
+            begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
+            begins[waiting + 2], counts[waiting + 2] = begin, half
+            waiting += 3
+    out[:] = sums[0]
 
 
 @compiled
@@ -405,8 +436,10 @@ def parts(laws, whole, shares):
 
 
 @compiled
-def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high):
-    """`update` of all whole blocks of users, a lane each, for a small dense chain; whether a release was ruled out."""
+def _update_lanes(
+    states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base, ahead, marginal, low, high
+):
+    """`update` of all whole blocks of users, a lane each; whether a release was ruled out."""
     users, size = states.shape
     post, row, sums = np.empty((size, LANES)), np.empty((size, LANES)), np.empty(LANES)
     least, most, again = np.empty(LANES, np.int64), np.empty(LANES, np.int64), np.empty(LANES)
@@ -428,9 +461,15 @@ def _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahe
             for u in range(LANES):
                 post[s, u] /= sums[u]
         for s in range(size):
-            for t in range(size):
-                for u in range(LANES):
-                    row[t, u] += dense[s, t] * post[s, u]
+            if dense.size:
+                for t in range(size):
+                    for u in range(LANES):
+                        row[t, u] += dense[s, t] * post[s, u]
+            else:
+                for k in range(pointers[s], pointers[s + 1]):
+                    target, chance = row[targets[k]], chances[k]
+                    for u in range(LANES):
+                        target[u] += chance * post[s, u]
         if backoff.size:
             for s in range(size):
                 for u in range(LANES):
@@ -457,10 +496,10 @@ def update(
     """
     users, size = states.shape
     side_by_side = 0
-    if dense.size and size <= BLOCK and users >= LANES:
+    if size <= WIDEST and users >= LANES:
         side_by_side = users - users % LANES
-        ruled_out = _update_lanes(states, columns, newest, dense, backoff, base_state, base, ahead, marginal, low, high)
-        if ruled_out:
+        chain = (dense, pointers, targets, chances, backoff, base_state, base)
+        if _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
             return True
     post = np.empty(size)
     for user in range(side_by_side, users):

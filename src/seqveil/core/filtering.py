@@ -10,9 +10,13 @@ another, hundreds of nats later, and no float would remember it. Zero is what th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.bulk import Layout
 from seqveil.core.kernel import Floats, Ints, grouped_sum
 from seqveil.core.model import MarkovModel
 
@@ -20,6 +24,7 @@ TINY = 1e-300
 FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
+ROWS = 256  # users whose laws stay in the processor's own memory
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
 
@@ -124,7 +129,20 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
     law = states if model.full_support else clear(states)
     if model.size == model.n:
         return law
+    if model.stacked:
+        return _over_types(law, model.n)
     return grouped_sum(np.broadcast_to(model.newest, law.shape), law, model.n)
+
+
+def _over_types(law: Floats, n: int) -> Floats:
+    """`grouped_sum` by symbol where the states are n symbols for each type: the same order, many times sooner."""
+    out = np.empty((len(law), n))
+    for low in range(0, len(law), ROWS):
+        part, total = law[low : low + ROWS], out[low : low + ROWS]
+        total[:] = part[:, :n]
+        for begin in range(n, law.shape[1], n):
+            total += part[:, begin : begin + n]
+    return out
 
 
 def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
@@ -190,6 +208,71 @@ def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> F
 def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
     """Laws of the states of whole streams (T, B, S) as laws of their symbols (B, T, n)."""
     return np.stack([symbols(model, law) for law in laws], axis=1)
+
+
+def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
+    """For each step, laws (B, n) of the next symbols from the true ones before them, and these symbols (B,).
+
+    Parameters:
+      codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
+      lengths: events of each (U,).
+    """
+    states, known = start(model, len(codes)), _Known(model)
+    for t in range(codes.shape[1]):
+        now = int((lengths > t).sum())
+        states, truth = states[:now], codes[:now, t]
+        yield symbols(model, states), truth
+        if t + 1 < codes.shape[1]:
+            states = known.move(states, truth)
+
+
+class _Known:
+    """One step on from symbols that are known: only the states that show them count, one in n."""
+
+    def __init__(self, model: MarkovModel) -> None:
+        self.model = model
+        # no type gets too faint for a float where there is one alone, or where any may come back at each step
+        self.plain = model.types == 1 or bool((model.backoff > 0).all())
+        order = np.argsort(model.newest, kind="stable")
+        self.showing = np.split(order, np.cumsum(np.bincount(model.newest, minlength=model.n))[:-1])
+        self.onward: dict[int, Any] = {}
+
+    def move(self, states: Floats, truth: Ints) -> Floats:
+        """Law of the next state, given the symbols: (B, S) → (B, S)."""
+        model = self.model
+        if not self.plain:
+            column = np.zeros((len(truth), model.n))
+            column[np.arange(len(truth)), truth] = 1.0
+            return move(model, states, column)[0]
+        ahead = np.empty(states.shape)
+        for symbol in np.unique(truth).tolist():
+            rows, own = np.flatnonzero(truth == symbol), self.showing[symbol]
+            post = clear(states[np.ix_(rows, own)])
+            total = post.sum(1, keepdims=True)
+            post = np.where(total > 0, post, 1.0) / np.where(total > 0, total, own.size)  # ruled out: start anew
+            if symbol not in self.onward:
+                self.onward[symbol] = model.chain[own].T.tocsr()
+            part = np.asarray(self.onward[symbol] @ post.T).T
+            part[:, model.base_state] += (post @ model.backoff[own])[:, None] * model.base
+            ahead[rows] = part
+        return ahead
+
+
+def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
+    """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> log_likelihoods(model, np.array([0, 1, 0]), np.array([0, 1, 0])).round(3).tolist()
+    [-0.799, -0.693]
+    """
+    _, rows = np.unique(users, return_inverse=True)
+    out = np.zeros(int(rows.max(initial=-1)) + 1)
+    for places, lengths in Layout.of(rows).blocks(most=max(1, CHUNK // model.size)):
+        who = rows[places[:, 0]]
+        with np.errstate(divide="ignore"):
+            for laws, truth in foresee(model, codes[places], lengths):
+                out[who[: truth.size]] += np.log(laws[np.arange(truth.size), truth])
+    return out
 
 
 def unseen(model: MarkovModel, length: int) -> Floats:

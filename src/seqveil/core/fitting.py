@@ -119,11 +119,16 @@ class RunCounts:
         self._first += np.bincount(codes[begins & is_new], minlength=self.n)
         number = codes.copy()
         self._runs[0].add(number[is_new])
+        self._note(0, rows[is_new], number[is_new])
         for back in range(1, self.order + 1):
             number[back:] += codes[:-back] * self.n**back
             whole = is_new[back:] & (rows[back:] == rows[:-back])
             self._runs[back].add(number[back:][whole])
+            self._note(back, rows[back:][whole], number[back:][whole])
         self._keep_tails(rows, codes)
+
+    def _note(self, back: int, rows: Codes, runs: Codes) -> None:
+        """Called with the runs of back+1 symbols that end in a new event, user by user; for counts of each stream."""
 
     def _keep_tails(self, rows: Codes, codes: Codes) -> None:
         ends = np.flatnonzero(np.append(rows[1:] != rows[:-1], True))
@@ -137,13 +142,7 @@ class RunCounts:
         """The fitted law; see `MarkovModel.fit`."""
         if not np.isfinite(smoothing) or smoothing < 0:
             raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
-        if self.events == 0:
-            raise DataError("there is nothing to fit: the data hold no events")
-        runs = [tally.merge() for tally in self._runs]
-        n, order = self.n, self.order
-        frequency = np.zeros(n)
-        frequency[runs[0][0]] = runs[0][1]
-        base = (frequency + smoothing / n) / (self.events + smoothing)
+        n, order, runs, base = self.n, self.order, self.runs(), self.base(smoothing)
         contexts = {1: np.arange(n), **{length: runs[length - 1][0] for length in range(2, order + 1)}}
         edges, backoff = [], []
         for length, numbers in contexts.items():
@@ -153,10 +152,23 @@ class RunCounts:
             target = (length + 1, run) if length < order else (order, run % n**order)
             edges.append((length, run // n, *target, count / total[place]))
             backoff.append(np.divide(smoothing, total, out=np.ones(len(total)), where=total > 0))
-        first = self._prior(prior, smoothing, base)
+        first = self.prior(prior, smoothing, base)
         return from_contexts(order, n, contexts, edges, first, base, np.concatenate(backoff))
 
-    def _prior(self, prior: str | ArrayLike, smoothing: float, base: Floats) -> Floats:
+    def runs(self) -> list[tuple[Codes, Codes]]:
+        """Numbers of the runs of 1, 2, … order+1 symbols, and how often each was seen."""
+        if self.events == 0:
+            raise DataError("there is nothing to fit: the data hold no events")
+        return [tally.merge() for tally in self._runs]
+
+    def base(self, smoothing: float) -> Floats:
+        """Law of a symbol, whatever came before it."""
+        seen, counts = self.runs()[0]
+        frequency = np.zeros(self.n)
+        frequency[seen] = counts
+        return (frequency + smoothing / self.n) / (self.events + smoothing)
+
+    def prior(self, prior: str | ArrayLike, smoothing: float, base: Floats) -> Floats:
         if isinstance(prior, str):
             if prior == "uniform":
                 return np.full(self.n, 1 / self.n)

@@ -24,10 +24,12 @@ from seqveil.core import html
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, from_json
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.fitting import RunCounts, read_streams
-from seqveil.core.states import States, from_arrays, validate
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES, Progress, StreamCounts, fit_types
+from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
-_VERSION = 1
+_VERSION, _WITH_TYPES = 1, 2  # a file of a mixture is refused, in a line, by what reads version 1 alone
+_COMPARED = 300  # people whose streams tell how often types change
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
@@ -40,7 +42,7 @@ class MarkovModel:
 
     Inside, the model is a chain on states, the contexts of the last 1..m symbols, and the observed symbol is the newest
     one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
-    keeps smoothed models sparse.
+    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type.
 
     Parameters: `prior` is (n,) for order 1; for order m the joint law of the first m symbols, (n,)*m or (n**m,), or an
     (n,) law of the first symbol, in which case the history before it is taken as that symbol repeated. `transitions` is
@@ -58,6 +60,7 @@ class MarkovModel:
     order: int
     n: int
     size: int
+    types: int
     alphabet: Symbols
     prior: Floats
     initial: Floats
@@ -83,7 +86,7 @@ class MarkovModel:
     def _adopt(self, states: States, alphabet: Symbols) -> None:
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
-        self.order, self.n, self.alphabet = states.order, states.n, alphabet
+        self.order, self.n, self.types, self.alphabet = states.order, states.n, states.types, alphabet
         self.chain, self.size = states.chain, len(states.newest)
         self.initial, self.backoff, self.base = map(_float64, (states.initial, states.backoff, states.base))
         self.base_state, self.newest = states.base_state.astype(np.int64), states.newest.astype(np.int64)
@@ -104,6 +107,12 @@ class MarkovModel:
         user: str = "user",
         value: str | tuple[str, str] = "value",
         time: str | None = None,
+        *,
+        types: int | None = None,
+        seed: int = 0,
+        switch: float | str = SWITCH,
+        least_people: int = LEAST_PEOPLE,
+        progress: Progress | None = None,
     ) -> MarkovModel:
         """Count transitions in raw streams.
 
@@ -116,14 +125,55 @@ class MarkovModel:
         there is one, else by row. `n` says that values are codes 0..n-1; without `alphabet` and `n` the alphabet is
         what occurs. `prior` is "data" (first symbols, smoothed alike), "uniform" or n probabilities.
 
+        With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
+        start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
+        else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
+        1/`switch` events; "estimate" takes the likeliest of 1/10000, 1/300, 1/100 and 1/30. A type that is the
+        likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
+        `progress` is told the share that is done.
+
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0]))
         array([1., 0.])
+        >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
+        MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
         found, users, codes = read_streams(streams, given, user, value, time)
+        if types is not None:
+            law = (types, found, smoothing, prior, seed, least_people, progress)
+            return fit_mixture(users, codes, order, switch, *law)
         counts = Counts(found.n, order)
         counts.add(users, codes)
         return counts.model(found, smoothing, prior)
+
+    @classmethod
+    def mixture(cls, models: Sequence[MarkovModel], weights: ArrayLike, switch: float = 0.0) -> MarkovModel:
+        """People of several types, each with a chain that is known: type k is drawn with probability weights[k].
+
+        Parameters:
+          models: the chain of each type, all of one order over one alphabet, none of them a mixture.
+          weights: how likely each type is at the start of a stream.
+          switch: chance a step that the stream goes on as somebody else, type and symbol drawn anew.
+
+        >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
+        >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
+        >>> both, round(both.log_likelihood([0, 0, 0]), 3)  # log of 0.5 · (0.9² + 0.2²) / 2
+        (MarkovModel(2 types, order=1, 2 symbols, 8 transitions), -1.549)
+        """
+        if not models or any(each.types != 1 for each in models) or len({each.order for each in models}) != 1:
+            raise ModelError("a mixture needs one or more chains of the same order, none of them a mixture itself")
+        if len({each.alphabet.fingerprint() for each in models}) != 1:
+            raise ModelError("the chains of a mixture must have one alphabet; fit them with alphabet=")
+        if not 0 <= switch < 1:
+            raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
+        shares = checked_law(weights, "weights", len(models))
+        return cls._of(mixture([each.states for each in models], shares, switch), models[0].alphabet)
+
+    @property
+    def states(self) -> States:
+        """The model's arrays."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return States(order=self.order, n=self.n, chain=self.chain, types=self.types, **arrays)
 
     def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
         """The same model with a public record of how it was made; file and fingerprint cover it."""
@@ -139,6 +189,7 @@ class MarkovModel:
         4
         """
         size = {"order": self.order, "symbols": self.n, "transitions": int(self.chain.nnz)}
+        size |= {"types": self.types} if self.types > 1 else {}
         return {"fingerprint": self.fingerprint, **size, "origin": self.origin}
 
     @cached_property
@@ -214,13 +265,27 @@ class MarkovModel:
 
     @cached_property
     def full_support(self) -> bool:
-        """Whether there is one state a symbol and each can go to every other (and itself), not all but impossibly."""
-        if self.size != self.n or self.barely:
+        """Whether each state can go to every other (and itself), and none of it all but impossibly.
+
+        Then every sequence of symbols can occur, and no state's probability gets too small for a float. Chains of
+        order 1 are so where all counts are positive, mixtures of them where streams may change their type.
+        """
+        if self.size != self.types * self.n or self.barely:
             return False
-        lacking = self.base == 0
+        lacking = np.bincount(self.base_state, self.base, self.size) == 0
         direct = np.diff(self.chain.indptr)
         patched = np.asarray(self.chain.astype(bool).astype(np.int64) @ lacking.astype(np.int64)) == lacking.sum()
-        return bool(((direct == self.n) | ((self.backoff > 0) & patched)).all())
+        return bool(((direct == self.size) | ((self.backoff > 0) & patched)).all())
+
+    @cached_property
+    def stacked(self) -> bool:
+        """Whether the states are the n symbols in order, once for each type."""
+        return self.size == self.types * self.n and bool((self.newest.reshape(-1, self.n) == np.arange(self.n)).all())
+
+    @cached_property
+    def base_law(self) -> Floats:
+        """The base law of symbols, whatever the type: (n,)."""
+        return _float64(np.bincount(self.newest[self.base_state], self.base, minlength=self.n))
 
     def log_likelihood(self, codes: ArrayLike) -> float:
         """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
@@ -277,6 +342,8 @@ class MarkovModel:
     def fingerprint(self) -> str:
         """SHA-256 over order, alphabet, arrays and origin; the same after `save` and `load`."""
         digest = hashlib.sha256(f"{_FORMAT} {_VERSION} {self.order} {self.alphabet.fingerprint()}".encode())
+        if self.types > 1:
+            digest.update(f" types {self.types}".encode())
         for name, array in sorted(self._arrays().items()):
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             digest.update(f" {name} {array.shape} ".encode())
@@ -291,7 +358,8 @@ class MarkovModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: NumPy arrays and a JSON header, nothing executable. All or nothing."""
-        header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n}
+        version = _VERSION if self.types == 1 else _WITH_TYPES
+        header = {"format": _FORMAT, "version": version, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
         if self.origin is not None:
             header["origin"] = self.origin
@@ -342,13 +410,15 @@ class MarkovModel:
         chain = sparse.csr_array(parts, shape=(size, size), dtype=np.float64)
         chain.check_format(full_check=True)
         order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
-        states = States(order=order, n=int(header["n"]), chain=chain, **arrays)
+        types = int(header.get("types", 1))
+        states = States(order=order, n=int(header["n"]), chain=chain, types=types, **arrays)
         validate(states)
         model = cls._of(states, alphabet)
         return model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
 
     def __repr__(self) -> str:
-        return f"MarkovModel(order={self.order}, {self.n} symbols, {self.chain.nnz} transitions)"
+        types = f"{self.types} types, " if self.types > 1 else ""
+        return f"MarkovModel({types}order={self.order}, {self.n} symbols, {self.chain.nnz} transitions)"
 
     def _repr_html_(self) -> str:
         return html.model(self)
@@ -374,6 +444,67 @@ class Counts(RunCounts):
         return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
 
 
+class TypeCounts(StreamCounts):
+    """Fit a mixture of chains chunk by chunk; see `MarkovModel.fit` for what the parameters mean.
+
+    >>> counts = TypeCounts(n=2)
+    >>> counts.add(np.repeat(np.arange(60), 3), np.tile([0, 0, 1, 1, 1, 0], 30))
+    >>> counts.model(types=1)
+    MarkovModel(order=1, 2 symbols, 4 transitions)
+    """
+
+    def __init__(self, n: int, order: int = 1, switch: float = SWITCH) -> None:
+        super().__init__(n, order, piece=round(1 / switch) if 1e-3 <= switch < 1 else 0)
+        self.switch = switch
+
+    def model(
+        self,
+        types: int,
+        alphabet: Symbols | Sequence[Any] | None = None,
+        smoothing: float = 0.0,
+        prior: str | ArrayLike = "data",
+        seed: int = 0,
+        least_people: int = LEAST_PEOPLE,
+        progress: Progress | None = None,
+    ) -> MarkovModel:
+        """The mixture of what was counted so far; `origin` records how many people make it up."""
+        found = fit_types(
+            self,
+            types,
+            smoothing=smoothing,
+            prior=prior,
+            switch=self.switch,
+            least_people=least_people,
+            seed=seed,
+            progress=progress,
+        )
+        return MarkovModel._of(found.states, symbols_of(alphabet, self.n)).with_origin(found.record(least_people))
+
+
+def fit_mixture(
+    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *law: Any
+) -> MarkovModel:
+    """The mixture of `TypeCounts.model` for a whole log; where `switch` is "estimate", the likeliest of some.
+
+    Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
+    pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
+    """
+    from seqveil.core.filtering import log_likelihoods
+
+    if isinstance(switch, str) and switch != "estimate":
+        raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
+    _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
+    tried = SWITCHES if isinstance(switch, str) else (switch,)
+    made = []
+    for each in tried:
+        if each == tried[0] or each * lengths.max() >= 2:
+            counts = TypeCounts(alphabet.n, order, each)
+            counts.add(rows, codes)
+            made.append(counts.model(types, alphabet, *law))
+    some = rows < _COMPARED
+    return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
+
+
 def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
     """The symbols that are named, or codes 0..n-1."""
     if alphabet is None:
@@ -389,8 +520,9 @@ def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbo
 def _check_header(header: Any, name: str) -> None:
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
-    if header.get("version") != _VERSION:
-        raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {_VERSION}; refit it")
+    if header.get("version") not in (_VERSION, _WITH_TYPES):
+        known = f"{_VERSION} and {_WITH_TYPES}"
+        raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {known}; refit it")
 
 
 def _float64(array: Any) -> Floats:

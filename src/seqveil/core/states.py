@@ -6,6 +6,10 @@ states, `chain` is S×S and may be incomplete; what a row lacks goes back to the
     P(s' | s) = chain[s, s'] + backoff[s] * Σ_{x: base_state[x] = s'} base[x].
 
 Additive smoothing and contexts that never continue thus cost one number a row instead of a dense row.
+
+A mixture of K chains, one for each type of person, has the contexts of every type side by side: a state is a type and a
+context, `chain` is block-diagonal, and what a row lacks goes to a base law over all types, so `base` and `base_state`
+then have K·n entries, those of type 0 first.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ class States:
     base: Floats
     base_state: Codes
     newest: Codes
+    types: int = 1
 
 
 def checked_order(order: int, n: int) -> int:
@@ -197,20 +202,49 @@ def from_contexts(
     return States(order, n, initial, chain, backoff, base, np.arange(n), newest)
 
 
+def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
+    """The states of a mixture: type k is drawn by `weights` at the start, and its chain is followed from then on.
+
+    With probability `switch` a step, and wherever a block backs off, the stream goes on as somebody else: type and
+    symbol are drawn anew from the base laws of the blocks. P is thus block-diagonal plus a term of rank one.
+    """
+    from scipy import sparse
+
+    first = blocks[0]
+    begins = np.cumsum([0, *(len(block.newest) for block in blocks)])
+    chain = sparse.csr_array((1 - switch) * sparse.block_diag([block.chain for block in blocks], format="csr"))
+    chain.sort_indices()
+    shared = list(zip(blocks, weights.tolist(), strict=True))
+    base = np.concatenate([weight * block.base for block, weight in shared])
+    return States(
+        first.order,
+        first.n,
+        np.concatenate([weight * block.initial for block, weight in shared]),
+        chain,
+        np.concatenate([(1 - switch) * block.backoff + switch for block in blocks]),
+        base / base.sum(),
+        np.concatenate([begin + block.base_state for begin, block in zip(begins, blocks, strict=False)]),
+        np.concatenate([block.newest for block in blocks]),
+        len(blocks),
+    )
+
+
 def validate(states: States) -> None:
     """Raise `ModelError` unless the arrays are a law (for arrays that come from a file)."""
     size, n = len(states.newest), states.n
     chain = states.chain
     if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
         raise ModelError("the model's arrays do not fit together; save the model again")
-    if states.base.shape != (n,) or states.base_state.shape != (n,) or (states.order == 1 and size != n):
+    wide = (states.types * n,)
+    misfit = states.types < 1 or (states.order == 1 and size != wide[0])
+    if misfit or states.base.shape != wide or states.base_state.shape != wide:
         raise ModelError("the model's arrays do not fit its alphabet; save the model again")
     numbers = (chain.data, states.initial, states.backoff, states.base)
     if not all(np.isfinite(part).all() and (part >= 0).all() for part in numbers):
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
     if not _in_range(states.newest, n) or not _in_range(states.base_state, size):
         raise ModelError("the model names symbols or states that do not exist; save the model again")
-    if not np.array_equal(states.newest[states.base_state], np.arange(n)):
+    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
     totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
     laws = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), abs(states.base.sum() - 1))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -148,8 +149,8 @@ def rivals_of(model: MarkovModel) -> list[Rival]:
 
 def looser(model: MarkovModel, share: float) -> MarkovModel:
     """The model with this share of every step drawn from its base law."""
-    parts = ((1 - share) * model.chain, (1 - share) * model.backoff + share)
-    states = States(model.order, model.n, model.initial, *parts, model.base, model.base_state, model.newest)
+    backoff = (1 - share) * model.backoff + share
+    states = replace(model.states, chain=(1 - share) * model.chain, backoff=backoff)
     return MarkovModel._of(states, model.alphabet)
 
 

@@ -267,7 +267,7 @@ def _draws(setting: Setting, users: Ints, codes: Ints, times: Floats | None, win
 def _full(model: MarkovModel) -> Chain:
     """The model as a chain of order 1 that rules nothing out."""
     n = model.n
-    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base, (n, 1))
+    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base_law, (n, 1))
     return Chain(0.99 * model.prior + 0.01 / n, 0.99 * table + 0.01 / n)
 
 

@@ -66,10 +66,10 @@ def scale(model: MarkovModel, length: int, epsilon: float, method: str = "exact"
     (13.0219, 8, (3, 13))
     """
     check_epsilon(epsilon)
-    if model.order != 1 or model.n > MOST:
+    if model.order != 1 or model.types != 1 or model.n > MOST:
         raise InputError(
             f"a Markov quilt needs a chain of order 1 over at most {MOST} symbols, got order {model.order} over "
-            f"{model.n}; fit a smaller model"
+            f"{model.n} and {model.types} types; fit a smaller model"
         )
     if not 1 <= length <= LONGEST:
         raise InputError(f"expected a length from 1 to {LONGEST}, got {length}; split a longer stream")

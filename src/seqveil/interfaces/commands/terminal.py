@@ -151,8 +151,17 @@ def steps(total: int) -> Iterator[Callable[[str, float], None]]:
 @contextmanager
 def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress]:
     """A bar over the rows of a file, only where standard error is a terminal; looks for interruptions."""
+    with stages(path, label, passes) as (advance, _):
+        yield advance
+
+
+@contextmanager
+def stages(
+    path: str | Path, label: str, passes: int = 1, work: str = "working"
+) -> Iterator[tuple[Progress, Callable[[float], None]]]:
+    """`progress`, and a bar below it for work that comes after the reading: it is told the share done, 0 to 1."""
     if not sys.stderr.isatty():
-        yield lambda count: check_interrupted()
+        yield lambda count: check_interrupted(), lambda share: check_interrupted()
         return
     from rich import progress as parts
 
@@ -164,13 +173,18 @@ def progress(path: str | Path, label: str, passes: int = 1) -> Iterator[Progress
     columns = (
         parts.TextColumn("{task.description}"),
         parts.BarColumn(),
-        parts.TextColumn("{task.completed:,.0f} rows"),
+        parts.TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
     )
     with bar(*columns, parts.TimeRemainingColumn()) as shown:
-        task = shown.add_task(label, total=None if rows is None else rows * passes)
+        task = shown.add_task(label, total=None if rows is None else rows * passes, unit="rows")
+        later = shown.add_task(work, total=100, unit="%", visible=False)
 
         def advance(count: int) -> None:
             check_interrupted()
             shown.advance(task, count)
 
-        yield advance
+        def done(share: float) -> None:
+            check_interrupted()
+            shown.update(later, completed=100 * share, visible=True)
+
+        yield advance, done

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces.files import Chunk, Columns
+from seqveil.interfaces.flow.contexts import choose_from
 from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode, value_type_of
+
+if TYPE_CHECKING:
+    from seqveil.receive.contexts import Choice
 
 MOST_SYMBOLS = 100_000
 SAMPLE = 2_000_000  # numbers kept to find quantiles
@@ -27,6 +32,7 @@ class Fitted:
     model: MarkovModel
     events: int
     users: int
+    choice: Choice | None = None  # where contexts were compared
 
 
 def fit_file(
@@ -45,6 +51,8 @@ def fit_file(
     sort: bool = False,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
+    context: str | None = None,
+    working: Callable[[float], None] | None = None,
 ) -> Fitted:
     """Fit a model to a file of streams, chunk by chunk. The fit itself is **not** private.
 
@@ -52,7 +60,8 @@ def fit_file(
     into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". Without any
     of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
     model carries for later values.
-    Standard input and sorted files are held in memory, other files are read twice.
+    Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
+    "types:16") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is done.
     """
     source = Source(data, columns or Columns(), format, sort, chunk)
     scanned = alphabet is None
@@ -67,8 +76,12 @@ def fit_file(
     else:
         kind, held = value_type_of(alphabet), None
     alphabet = alphabet.with_policy(on_unknown)
+    parts = source.chunks(kind, progress, again=scanned) if held is None else held
+    if context is not None:
+        choice, events, people = choose_from(parts, alphabet, source.name, context, smoothing, prior, working)
+        return Fitted(choice.model, events, people, choice)
     counts, users = Counts(alphabet.n, order), set[Hashable]()
-    for part in source.chunks(kind, progress, again=scanned) if held is None else held:
+    for part in parts:
         counts.add(part.users, encode(part, alphabet.strict, source.name))
         users.update(part.users.unique().to_list())
     return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))

@@ -423,5 +423,6 @@ def _maximise(model: MarkovModel, start: MarkovModel, first: Floats, moves: Floa
         model.base.copy(),
         model.base_state.copy(),
         model.newest.copy(),
+        model.types,
     )
     return MarkovModel._of(states, model.alphabet)

@@ -164,7 +164,7 @@ def slack_along(setting: stream.Setting, rows: Region | Floats, codes: Ints, fir
     """
     model = setting.model
     radii, start = _radii(rows, first)
-    if model.order != 1 or radii.shape != (model.n,):
+    if model.size != model.n or radii.shape != (model.n,):
         raise InputError(f"expected a chain of order 1 and one radius for each of its {model.n} rows")
     shrink, widest = contraction(model), float(radii.max())
     state, apart = stream.State.start(setting, len(codes)), np.full(len(codes), start)

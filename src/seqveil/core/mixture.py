@@ -1,0 +1,363 @@
+"""Mixtures of chains: people of several types, each type with a chain of its own, found by expectation–maximisation.
+
+    Pr(x_1..x_T) = Σ_k w_k · π_k(x_1) · Π_t A_k(x_t | x_{t-m}..x_{t-1})
+
+A stream enters by its counts of runs alone, so one round of EM is two sparse products: streams × runs times
+runs × types, and back. With C_k(j) the expected count of run j in streams of type k, N_k of all runs with its context
+and q(j) the law of the common chain, each type's law is (C_k(j) + κ·q(j)) / (N_k + κ): few streams say little, and what
+a type has hardly seen it does as everyone does. That is the largest posterior under a Dirichlet prior of κ
+pseudo-counts around the common chain, so likelihood times prior never falls from one round to the next.
+
+The model is public. A type that few people make up would describe them, so a type that is the likeliest one of fewer
+than 50 people is merged into the type nearest to it.
+
+Reference: Cadez, Heckerman, Meek, Smyth, White, *Model-based clustering and visualization of navigation patterns on a
+web site*, Data Mining and Knowledge Discovery 7, 2003.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from seqveil.core.alphabet import Codes, Floats
+from seqveil.core.errors import DataError, ModelError
+from seqveil.core.fitting import RunCounts
+from seqveil.core.states import States, from_contexts, mixture
+
+PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
+LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
+SWITCH = 1e-4  # chance a step that a stream goes on as somebody else, unless told otherwise
+SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it is to be estimated
+STARTS = 6  # beginnings of EM that are tried for a few rounds
+TRIAL_ROUNDS, ROUNDS = 12, 200
+ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
+_AT_ONCE = 1 << 22  # responsibilities held at once
+
+Progress = Callable[[float], None]  # told the share of the work that is done
+
+
+class StreamCounts(RunCounts):
+    """Counts of runs for every stream by itself, fed in chunks: what a mixture is fitted to.
+
+    Parameters:
+      n: symbols of the alphabet.
+      order: order of each type's chain.
+      piece: events after which a stream may have another type; 0 for one type a stream.
+
+    Memory is O(distinct runs of each stream), at most one entry an event.
+    """
+
+    def __init__(self, n: int, order: int = 1, piece: int = 0) -> None:
+        super().__init__(n, order)
+        self.piece = piece
+        self._offsets = np.cumsum([0, *(n**length for length in range(1, order + 2))])
+        self._seen = np.zeros(0, np.int64)
+        self._places = np.zeros(0, np.int64)
+        self._parts: list[tuple[Codes, Codes, Codes, Codes]] = []
+        self._waiting = 0
+
+    def _note(self, back: int, rows: Codes, runs: Codes) -> None:
+        """Keep the full runs, and those that open a stream."""
+        if back == 0:
+            self._seen = np.pad(self._seen, (0, max(0, len(self._slots) - len(self._seen))))
+            begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+            lengths = np.diff(np.append(begins, rows.size))
+            self._places = self._seen[rows] + np.arange(rows.size) - np.repeat(begins, lengths)
+            self._seen[rows[begins]] += lengths
+        place = self._places[self._places >= back]
+        kept = slice(None) if back == self.order else place == back
+        piece = place[kept] // self.piece if self.piece else np.zeros(place[kept].size, np.int64)
+        self._parts.append(_merged([(rows[kept], piece, self._offsets[back] + runs[kept], np.ones(piece.size, int))]))
+        self._waiting += piece.size
+        if self._waiting > 1 << 23:
+            self._parts, self._waiting = [_merged(self._parts)], 0
+
+    def streams(self) -> StreamTable:
+        """The counts as a table, a row a stream, or a piece of one."""
+        from scipy import sparse
+
+        person, piece, feature, count = _merged(self._parts)
+        features, column = np.unique(feature, return_inverse=True)
+        pieces = int(piece.max(initial=0)) + 1
+        rows, row = np.unique(person * pieces + piece, return_inverse=True)
+        table = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(rows.size, features.size))
+        return StreamTable(table, rows // pieces, features)
+
+
+def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Codes, Codes, Codes]:
+    """Counts by person, piece and feature, those of the same three added up."""
+    person, piece, feature, count = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((feature, piece, person))
+    person, piece, feature = person[order], piece[order], feature[order]
+    new = np.append(True, (np.diff(person) != 0) | (np.diff(piece) != 0) | (np.diff(feature) != 0))[: person.size]
+    begins = np.flatnonzero(new)
+    counts = np.add.reduceat(count[order], begins) if begins.size else count
+    return person[begins], piece[begins], feature[begins], counts
+
+
+@dataclass(frozen=True, eq=False)
+class StreamTable:
+    """How often each run occurs in each stream (or piece): a sparse matrix, and what its rows and columns are."""
+
+    counts: Any  # (P, J) scipy CSR
+    person: Codes  # (P,)
+    features: Codes  # (J,) numbers of the runs, shorter ones first
+
+    @property
+    def people(self) -> int:
+        return int(np.unique(self.person).size)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A fitted mixture: its states, and who makes it up."""
+
+    states: States
+    people: list[int]  # people of whom each type is the likeliest
+    asked: int
+    switch: float
+    path: list[float]  # likelihood times prior, as a logarithm, after each round of the last run of EM
+
+    def record(self, least_people: int) -> dict[str, Any]:
+        """What a model file keeps of the fit: public."""
+        return {
+            "kind": "mixture",
+            "private": False,
+            "types": self.states.types,
+            "types_asked": self.asked,
+            "people": sum(self.people),
+            "fewest_people_of_a_type": min(self.people),
+            "least_people": least_people,
+            "switch": self.switch,
+            "note": f"{self.states.types} types of people, none the likeliest of fewer than {min(self.people)}; "
+            "fitted to raw data, not private",
+        }
+
+
+def fit_types(
+    counts: StreamCounts,
+    types: int,
+    *,
+    smoothing: float = 0.0,
+    prior: str | ArrayLike = "data",
+    switch: float = SWITCH,
+    least_people: int = LEAST_PEOPLE,
+    seed: int = 0,
+    starts: int = STARTS,
+    progress: Progress | None = None,
+) -> Mixture:
+    """Fit a mixture of `types` chains to streams that were counted.
+
+    Parameters:
+      counts: the streams (`StreamCounts`).
+      types: how many types to begin with; those of too few people are merged.
+      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
+      prior: as in `MarkovModel.fit`; what is not "data" holds for all types alike.
+      switch: chance a step that the stream goes on as somebody else, of another type.
+      least_people: people that each type must be the likeliest one of.
+      seed: of the beginnings; the fit is repeatable.
+      starts: beginnings that are tried.
+      progress: told the share that is done, 0 to 1.
+    """
+    _check(types, switch, least_people)
+    table = counts.streams() if counts.events else None
+    if table is None or counts.runs()[1][0].size == 0:
+        raise DataError("types are told apart by how symbols follow one another; got no stream of two or more events")
+    if table.people < types:
+        raise DataError(f"a mixture of {types} types needs at least as many people; got {table.people}")
+    base = counts.base(smoothing)
+    common = _Common(counts, smoothing, counts.prior(prior, smoothing, base), base)
+    search = _Search(table, common, progress, starts)
+    best = search.begin(types, starts, np.random.default_rng(seed))
+    fitted = search.merged(best, table.person, least_people)
+    own_first = isinstance(prior, str) and prior == "data"
+    blocks = [common.block(table.features, counted, own_first) for counted in fitted.expected]
+    states = mixture(blocks, fitted.weights, switch)
+    if progress is not None:
+        progress(1.0)
+    return Mixture(states, fitted.people, types, switch, fitted.path)
+
+
+def _check(types: int, switch: float, least_people: int) -> None:
+    for name, number in (("types", types), ("least_people", least_people)):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+            raise ModelError(f"{name} must be a whole number >= 1; got {number!r}")
+    if not (np.isfinite(switch) and 0 <= switch < 1):
+        raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
+    if least_people < LEAST_PEOPLE:
+        warnings.warn(
+            f"a type may now be made up of {least_people} people, and the model shows how they behave; "
+            "publish it only where their data could be published",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+class _Common:
+    """The chain of all people together, which every type is shrunk to."""
+
+    def __init__(self, counts: RunCounts, smoothing: float, first: Floats, base: Floats) -> None:
+        self.n, self.order, self.smoothing = counts.n, counts.order, smoothing
+        self.first, self.base, self.runs = first, base, counts.runs()
+        self.offsets = np.cumsum([0, *(self.n**length for length in range(1, self.order + 2))])
+        self.contexts = {1: np.arange(self.n)}
+        self.contexts |= {length: self.runs[length - 1][0] for length in range(2, self.order + 1)}
+
+    def laws(self, features: Codes) -> tuple[Floats, Codes]:
+        """Probability of each run's last symbol in the common chain (J,), and the number of its context (J,)."""
+        law, context = np.empty(features.size), np.empty(features.size, np.int64)
+        for back in range(self.order + 1):
+            here = (features >= self.offsets[back]) & (features < self.offsets[back + 1])
+            run = features[here] - self.offsets[back]
+            context[here] = self.offsets[back] + run // self.n
+            if back == 0:
+                law[here] = self.first[run]
+                continue
+            seen, place, total = self._totals(back)
+            at = np.searchsorted(seen, run)
+            added = self.smoothing * self.base[run % self.n]
+            law[here] = (self.runs[back][1][at] + added) / total[place[at]]
+        return law, np.unique(context, return_inverse=True)[1]
+
+    def _totals(self, back: int) -> tuple[Codes, Codes, Floats]:
+        """Runs of back+1 symbols, the place of each one's context, and how often each context went on, smoothed."""
+        run, count = self.runs[back]
+        place = np.searchsorted(self.contexts[back], run // self.n).astype(np.int64)
+        total = np.bincount(place, count, minlength=len(self.contexts[back])) + self.smoothing
+        return run, place, total.astype(np.float64)
+
+    def block(self, features: Codes, expected: Floats, own_first: bool) -> States:
+        """A type's chain from the expected counts (J,) of its streams."""
+        starts, entered = self._of_length(features, expected, 0), np.zeros(self.n)
+        first = (starts + PSEUDO * self.first) / (starts.sum() + PSEUDO) if own_first else self.first
+        edges, backoff = [], []
+        for back in range(1, self.order + 1):
+            run, place, total = self._totals(back)
+            counted = self._of_length(features, expected, back)
+            own = np.bincount(place, counted, minlength=total.size) + PSEUDO
+            weight = (counted + PSEUDO * self.runs[back][1] / total[place]) / own[place]
+            target = (back + 1, run) if back < self.order else (self.order, run % self.n**self.order)
+            edges.append((back, run // self.n, *target, weight))
+            lacking = np.divide(PSEUDO * self.smoothing, total * own, out=np.ones(total.size), where=total > 0)
+            backoff.append(lacking)
+            entered += np.bincount(run % self.n, counted, minlength=self.n)
+        base = (entered + starts + PSEUDO * self.base) / (entered.sum() + starts.sum() + PSEUDO)
+        return from_contexts(self.order, self.n, self.contexts, edges, first, base, np.concatenate(backoff))
+
+    def _of_length(self, features: Codes, expected: Floats, back: int) -> Floats:
+        """The expected counts of runs of back+1 symbols, in the order of `runs` (of all symbols where back is 0)."""
+        here = (features >= self.offsets[back]) & (features < self.offsets[back + 1])
+        run = features[here] - self.offsets[back]
+        out = np.zeros(self.n if back == 0 else self.runs[back][0].size)
+        out[run if back == 0 else np.searchsorted(self.runs[back][0], run)] = expected[here]
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Types:
+    """Where EM stands."""
+
+    expected: Floats  # (K, J) expected counts of each run in streams of each type
+    members: Floats  # (K,) expected streams of each type
+    path: list[float]
+    people: list[int]
+
+    @property
+    def weights(self) -> Floats:
+        """Each type's share, with one stream of each to begin with."""
+        return np.asarray((self.members + 1) / (self.members + 1).sum())
+
+
+class _Search:
+    """EM over a table of streams."""
+
+    def __init__(self, table: StreamTable, common: _Common, progress: Progress | None, starts: int) -> None:
+        self.counts, self.progress = table.counts, progress
+        self.law, self.context = common.laws(table.features)
+        self.contexts = int(self.context.max()) + 1
+        self.events = float(table.counts.sum())
+        self.unseen = 1.0 - np.bincount(self.context, self.law, minlength=self.contexts)
+        self.unseen[self.unseen < 1e-12] = 0.0
+        self.rounds, self.planned = 0, starts * TRIAL_ROUNDS + ROUNDS
+
+    def begin(self, types: int, starts: int, generator: np.random.Generator) -> _Types:
+        """The most promising of some beginnings, led on until it hardly gains."""
+        tried = [self._run(self._seeded(types, generator), TRIAL_ROUNDS) for _ in range(max(1, starts))]
+        return self._run(max(tried, key=lambda found: found.path[-1]), ROUNDS)
+
+    def _seeded(self, types: int, generator: np.random.Generator) -> _Types:
+        """Types that each begin as one stream, drawn at random, longer ones more often."""
+        lengths = np.asarray(self.counts.sum(1)).ravel()
+        keys = generator.random(lengths.size) ** (1.0 / np.minimum(lengths, 50.0))
+        chosen = np.argsort(-keys, kind="stable")[:types]
+        expected = np.asarray(self.counts[chosen].todense(), dtype=np.float64)
+        return _Types(expected, np.ones(len(expected)), [], [])
+
+    def _run(self, found: _Types, rounds: int) -> _Types:
+        path = list[float]()
+        while len(path) < rounds and (len(path) < 3 or path[-1] - path[-2] > ENOUGH * self.events):
+            found, score, _ = self._round(found)
+            path.append(score)
+            self.rounds += 1
+            if self.progress is not None:
+                self.progress(min(0.99, self.rounds / self.planned))
+        return _Types(found.expected, found.members, path, [])
+
+    def _logs(self, expected: Floats) -> tuple[Floats, float]:
+        """Log-law of every type (K, J), and the log-density of the prior at it."""
+        totals = np.stack([np.bincount(self.context, row, minlength=self.contexts) for row in expected]) + PSEUDO
+        logs = np.log((expected + PSEUDO * self.law) / totals[:, self.context])
+        # what the types lack is a fixed share of the pseudo-counts: κ·u / (N + κ), spread as in the common chain
+        return logs, float(PSEUDO * ((logs @ self.law).sum() - (np.log(totals) @ self.unseen).sum()))
+
+    def _round(self, found: _Types) -> tuple[_Types, float, Codes]:
+        """One round of EM: the next types, likelihood times prior of the present ones, everyone's likeliest type."""
+        logs, score = self._logs(found.expected)
+        shares = np.log(found.weights)
+        score += float(shares.sum())
+        expected, members = np.zeros(logs.shape), np.zeros(len(logs))
+        likeliest = np.empty(self.counts.shape[0], np.int64)
+        step = max(1, _AT_ONCE // len(logs))
+        for low in range(0, likeliest.size, step):
+            part = self.counts[low : low + step]
+            chances = part @ logs.T + shares
+            likeliest[low : low + step] = chances.argmax(1)
+            most = chances.max(1, keepdims=True)
+            np.exp(chances - most, out=chances)
+            sums = chances.sum(1, keepdims=True)
+            chances /= sums
+            score += float((most + np.log(sums)).sum())
+            expected += (part.T @ chances).T
+            members += chances.sum(0)
+        return _Types(expected, members, found.path, []), score, likeliest
+
+    def merged(self, found: _Types, person: Codes, least_people: int) -> _Types:
+        """The types with those of too few people merged into their nearest, and EM led on."""
+        while True:
+            after, _, likeliest = self._round(found)
+            pairs = np.unique(np.stack([likeliest, person], axis=1), axis=0)
+            people = np.bincount(pairs[:, 0], minlength=len(found.members))
+            if len(people) == 1 or people.min() >= least_people:
+                return _Types(found.expected, found.members, found.path, people.tolist())
+            while len(people) > 1 and people.min() < least_people:
+                after, people = self._without(after, people)
+            found = self._run(after, TRIAL_ROUNDS)
+
+    def _without(self, found: _Types, people: Codes) -> tuple[_Types, Codes]:
+        """The smallest type merged into the one whose law expects its counts best."""
+        smallest = int(people.argmin())
+        logs, _ = self._logs(found.expected)
+        fits = logs @ found.expected[smallest]
+        fits[smallest] = -np.inf
+        nearest = int(fits.argmax())
+        expected, members, kept = found.expected.copy(), found.members.copy(), people.copy()
+        for parts in (expected, members, kept):
+            parts[nearest] += parts[smallest]
+        left = np.arange(len(people)) != smallest
+        return _Types(expected[left], members[left], found.path, []), kept[left]

@@ -1,0 +1,346 @@
+"""Which context describes people: candidates fitted to some people and checked on others.
+
+Every promise of this package is about a model. Whether the model is true of people is a question that data can answer:
+some people are held out of the fit, and their streams are foretold, one symbol after another.
+
+- *log-likelihood a symbol*: how well what came was foretold, 0 at best; its standard error is over people.
+- *error*: how many released symbols are wrong (`optimal`, ε = 1), as the model predicts it and as it turned out.
+- *calibration*: of all symbols foretold with 60 to 70 %, how many came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import Layout
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
+from seqveil.core.model import Counts, MarkovModel, fit_mixture
+from seqveil.release import stream
+
+AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
+HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
+FEWEST_PEOPLE = 10  # with fewer there is nobody to hold out
+LONGEST = 500  # events of a person that are foretold
+RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
+EPSILON = 1.0
+SMOOTHING = 1.0  # what nobody did in the fit, others may do
+MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
+BINS = 10  # of calibration
+_NUMBERS = 1 << 21
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the next symbol may depend on: the last `order` symbols, and a type of person.
+
+    >>> Context.parse("types:16")
+    Context(order=1, types=16, switch=0.0001)
+    >>> Context.parse("order:2,types:4").title
+    '4 types, order 2'
+    """
+
+    order: int = 1
+    types: int = 1
+    switch: float | str = SWITCH
+
+    @classmethod
+    def parse(cls, text: str) -> Context:
+        """The context that a text names, such as order:2, types:16 or order:2,types:16,switch:0.01."""
+        given: dict[str, Any] = {}
+        for part in text.split(","):
+            name, _, number = part.strip().partition(":")
+            try:
+                estimated = (name, number) == ("switch", "estimate")
+                given[name] = number if estimated else float(number) if name == "switch" else int(number)
+            except ValueError:
+                name = ""
+            if text == "hours":
+                raise InputError(
+                    "hours of the day are no context yet; types that change, as types:16,switch:0.01, follow them"
+                )
+            if name not in ("order", "types", "switch"):
+                raise InputError(f"expected a context such as auto, order:2 or types:16, got {text!r}")
+        found = cls(**given)
+        if found.order < 1 or found.types < 1 or not (found.switch == "estimate" or 0 <= float(found.switch) < 1):
+            raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
+        return found
+
+    @property
+    def name(self) -> str:
+        """The context as `parse` reads it."""
+        parts = [f"types:{self.types}"] if self.types > 1 else []
+        parts = [f"order:{self.order}", *parts] if self.order > 1 or not parts else parts
+        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
+        return ",".join([*parts, *([f"switch:{switch}"] if self.switch != SWITCH else [])])
+
+    @property
+    def title(self) -> str:
+        """The context in words."""
+        if self.types == 1:
+            return f"order {self.order}"
+        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
+        changing = "" if self.switch == SWITCH else f", {switch}"
+        return f"{self.types} types, order {self.order}{changing}"
+
+    def fit(
+        self,
+        users: Ints,
+        codes: Ints,
+        alphabet: Symbols,
+        smoothing: float = SMOOTHING,
+        prior: Any = "data",
+        seed: int = 0,
+        least_people: int = LEAST_PEOPLE,
+        progress: Progress | None = None,
+    ) -> MarkovModel:
+        """The model of this context fitted to streams: users and codes of all events."""
+        if self.types == 1:
+            counts = Counts(alphabet.n, self.order)
+            counts.add(users, codes)
+            return counts.model(alphabet, smoothing, prior)
+        law = (smoothing, prior, seed, least_people, progress)
+        return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *law)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a model did on people whom it was not fitted to."""
+
+    context: str
+    title: str
+    types: int  # that there are: some may have been merged
+    transitions: int
+    people: int
+    symbols: int
+    log_likelihood: float  # a symbol
+    standard_error: float
+    predicted_error: float | None  # None: the alphabet is too wide to measure
+    realised_error: float | None
+    foretold: list[list[float]]  # for each tenth of probability: how many were foretold so, with what mean; share come
+
+    @property
+    def calibration(self) -> float | None:
+        """Of the symbols foretold with 60 to 70 %, the share that came; None where none was."""
+        count, _, came = self.foretold[6]
+        return came if count else None
+
+    @property
+    def miscalibration(self) -> float:
+        """Mean distance of what was foretold from what came, over all that was foretold with 5 % and more."""
+        rows = np.array(self.foretold)
+        return float((rows[:, 0] * np.abs(rows[:, 1] - rows[:, 2])).sum() / max(1.0, rows[:, 0].sum()))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The context taken, the model of it fitted to everyone, and the table that it was chosen from."""
+
+    model: MarkovModel
+    taken: Check
+    table: list[Check]
+
+    def lines(self) -> list[str]:
+        """The table as it is printed."""
+        head = ("log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions")
+        return [f"{'':<20}" + _cells(head), *(_line(row, row is self.taken) for row in self.table)]
+
+
+def _cells(texts: Sequence[str]) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, (16, 8, 8, 11, 14, 13), strict=True))
+
+
+def _line(row: Check, taken: bool) -> str:
+    shares = ["–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration)]
+    texts = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
+    return f"{row.title:<20}{_cells(texts)}{'  taken' if taken else ''}"
+
+
+def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE) -> list[Context]:
+    """The contexts to compare: those of `auto` that so many people allow, or the one named beside a plain chain.
+
+    >>> [each.name for each in candidates("auto", 17, 1000)]
+    ['order:1', 'order:2', 'types:4', 'types:16']
+    """
+    if text != "auto":
+        named = Context.parse(text)
+        return [named] if named == Context() else [Context(), named]
+    found = [Context.parse(each) for each in AUTO]
+    return [
+        each
+        for each in found
+        if (each.types == 1 or each.types * least_people <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
+    ]
+
+
+def choose(
+    users: Ints,
+    codes: Ints,
+    alphabet: Symbols,
+    text: str = "auto",
+    *,
+    smoothing: float = SMOOTHING,
+    prior: Any = "data",
+    seed: int = 0,
+    least_people: int = LEAST_PEOPLE,
+    progress: Progress | None = None,
+) -> Choice:
+    """Compare contexts on held-out people, and fit the one taken to everyone.
+
+    A fifth of the people, 5,000 at most, are held out of the fits that are compared. `auto` takes the model of fewest
+    transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
+
+    Parameters:
+      users: the user of every event, each user's events in their order.
+      codes: their symbols.
+      alphabet: the alphabet of the codes.
+      text: "auto", or a context (`Context.parse`).
+      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
+      prior: as in `MarkovModel.fit`.
+      seed: of the split and the fits; the table is repeatable.
+      least_people: people that each type must have.
+      progress: told the share that is done, 0 to 1.
+    """
+    _, rows = np.unique(users, return_inverse=True)
+    people = int(rows.max(initial=-1)) + 1
+    if people < FEWEST_PEOPLE:
+        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people}")
+    held = held_out(rows, seed)
+    found = candidates(text, alphabet.n, people - int(np.unique(rows[held]).size), least_people)
+    law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
+    told = _Shares(progress, len(found) + 1)
+    table = []
+    for each in found:
+        model = each.fit(rows[~held], codes[~held], alphabet, progress=told.part, **law)
+        table.append(check(model, rows[held], codes[held], each, seed))
+        told.next()
+    taken = table[-1] if text != "auto" else _smallest(table)
+    model = found[table.index(taken)].fit(rows, codes, alphabet, progress=told.part, **law)
+    return Choice(model.with_origin(_record(model, taken, table)), taken, table)
+
+
+def held_out(people: Ints, seed: int = 0) -> NDArray[np.bool_]:
+    """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
+    names, rows = np.unique(people, return_inverse=True)
+    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * names.size)))
+    return np.isin(rows, np.random.default_rng(seed).permutation(names.size)[:count])
+
+
+class _Shares:
+    """Progress of several works of about one size as one."""
+
+    def __init__(self, progress: Progress | None, parts: int) -> None:
+        self._progress, self._parts, self._done = progress, parts, 0
+
+    def part(self, share: float) -> None:
+        if self._progress is not None:
+            self._progress((self._done + share) / self._parts)
+
+    def next(self) -> None:
+        self._done += 1
+        self.part(0.0)
+
+
+def _smallest(table: Sequence[Check]) -> Check:
+    best = max(table, key=lambda row: row.log_likelihood)
+    near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
+    return min(near, key=lambda row: row.transitions)
+
+
+def _record(model: MarkovModel, taken: Check, table: Sequence[Check]) -> dict[str, Any]:
+    """What the model's file keeps: public, like the model."""
+    made = dict(model.origin or {})
+    people = f"checked on {taken.people:,} held-out people"
+    merged = {} if model.types == 1 else {"mixture": made}
+    note = f"{taken.title if model.types == 1 else f'{model.types} types, order {model.order}'}, {people}; not private"
+    return {
+        "kind": "context",
+        "private": False,
+        "context": taken.context,
+        "note": note,
+        "checked": asdict(taken),
+        "compared": [asdict(row) for row in table],
+        **merged,
+    }
+
+
+def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
+    """How well a model foretells the streams of people whom it was not fitted to.
+
+    Parameters:
+      model: the model.
+      users: the user of every event, each user's events in their order.
+      codes: their symbols, as codes of the model's alphabet.
+      context: what to call the model.
+      seed: of the releases whose errors are counted.
+    """
+    named = context or Context(model.order, model.types)
+    _, rows = np.unique(users, return_inverse=True)
+    layout = Layout.of(rows)
+    people, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
+    totals, hits = np.zeros(people), np.zeros((3, BINS))
+    at = 0
+    for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
+        short = np.minimum(long, LONGEST)
+        for laws, truth in filtering.foresee(model, codes[places[:, : int(short.max())]], short):
+            told = laws[np.arange(truth.size), truth]
+            with np.errstate(divide="ignore"):
+                totals[at : at + truth.size] += np.log(told)
+            hits += _hits(laws, told)
+        at += long.size
+    symbols = int(lengths.sum())
+    mean = float(totals.sum() / symbols)
+    # a ratio of sums over people: each person's part of it moves both
+    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(people)
+    error = float(np.sqrt((spread**2).sum() * people / max(1, people - 1)) / symbols)
+    predicted, realised = _errors(model, layout, codes, seed)
+    foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
+    size = (int(model.types), int(model.chain.nnz), people, symbols)
+    return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
+
+
+def _hits(laws: Floats, told: Floats) -> Floats:
+    """For each tenth of probability: how many symbols were foretold so, the sum of it, and how many came: (3, 10).
+
+    Symbols foretold with less than 5 % are left out: there are many, and none tells much.
+    """
+    shown, came = laws[laws >= 0.05], told[told >= 0.05]
+    place, hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, came))
+    sums = np.bincount(place, shown, BINS)
+    return np.stack([np.bincount(place, minlength=BINS), sums, np.bincount(hit, minlength=BINS)])
+
+
+def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
+    """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people.
+
+    Given all that is public after a release y, the model expects it to be wrong with probability 1 - post(y).
+    """
+    if model.n > WIDEST or model.n == 1:
+        return None, None
+    setting, coins = stream.Setting.of(model, "optimal", EPSILON), SeededCoins(seed)
+    step = max(1, layout.lengths.size // RELEASED_PEOPLE)
+    begins, lengths = layout.begins[::step], np.minimum(layout.lengths[::step], RELEASED_EVENTS)
+    state, expected, wrong = stream.State.start(setting, begins.size), 0.0, 0
+    for t in range(int(lengths.max())):
+        now = int((lengths > t).sum())
+        truth = codes[layout.order[begins[:now] + t]]
+        state = state.take(np.arange(now))
+        released, after = stream.step(setting, state, truth, coins)
+        post, _ = filtering.condition(model, state.states, released.columns)
+        shown = filtering.symbols(model, post)
+        expected += float((1.0 - shown[np.arange(now), released.codes]).sum())
+        wrong += int((released.codes != truth).sum())
+        state = after
+    total = int(lengths.sum())
+    return expected / total, wrong / total
