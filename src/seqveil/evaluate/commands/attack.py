@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,7 +69,8 @@ def attack(
             released, truth, chain, chosen, claimed=secret_epsilon, who=who, meta=meta,
             columns=columns.columns_if_given, seed=seed, false_alarm=false_alarm, progress=advance,
         )  # fmt: skip
-    _draw(findings, plot)
+    if plot is not None:
+        draw([(one.about, one) for one in findings], plot)
     (_emit if json else _say)(findings)
     if any(one.verdict == "broken" for one in findings):
         raise typer.Exit(1)
@@ -116,23 +118,22 @@ def _say(findings: list[Finding]) -> None:
     lines(said)
 
 
-def _draw(findings: list[Finding], plot: Path | None) -> None:
-    """Each tenth of the scored people, from the least suspected to the most, against what was promised."""
-    if plot is None:
-        return
+def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:
+    """Each tenth of the scored people, from the least suspected to the most, against what was promised; titled."""
     from seqveil.interfaces.plots import DECODED, LIMIT, RELEASED, blank, finish
 
-    drawn = [one for one in findings if one.curve]
-    figure = blank((6.4, 1.2 + 2.4 * max(len(drawn), 1)))
-    for place, one in enumerate(drawn, 1):
+    drawn = [(title, one) for title, one in findings if one.curve]
+    figure = blank((6.4, 1.2 + 2.2 * max(len(drawn), 1)))
+    tenths = range(1, 11)
+    for place, (title, one) in enumerate(drawn, 1):
         axes = figure.add_subplot(len(drawn), 1, place)
-        seen, low, high = (np.clip(column, -6, 6) for column in zip(*one.curve, strict=True))
-        axes.vlines(range(1, 11), low, high, color=DECODED)
-        axes.plot(range(1, 11), seen, "o", color=RELEASED)
+        seen, low, high = (np.clip(column, -4, 4) for column in zip(*one.curve, strict=True))
+        axes.vlines(tenths, low, high, color=DECODED)
+        axes.plot(tenths, seen, "o", color=RELEASED)
         if one.epsilon_claimed is not None:
-            axes.axhspan(-one.epsilon_claimed, one.epsilon_claimed, color=LIMIT, alpha=0.08, lw=0)
-        axes.set(title=f"{one.about}: {one.verdict}", ylabel="log of the odds' factor")
-        axes.set_xticks(range(1, 11))
-    if drawn:
-        axes.set_xlabel("tenth of the people, by how strongly the attacker suspects them")
+            axes.axhspan(-one.epsilon_claimed, one.epsilon_claimed, color=LIMIT, alpha=0.1, lw=0)
+        axes.set(title=f"{title}: {one.verdict}", ylabel="log of the factor")
+        axes.set_xticks(tenths)
+        if place == len(drawn):
+            axes.set_xlabel("tenth of the people, by how strongly the attacker suspects them")
     finish(figure, plot)
