@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
-from peers import optimum, response, totals
-from peers.environments import ACCOUNTING, MULTI_FREQ, OPENDP, PEERS, PURE, QIF, Peer, Unavailable, set_up
+from peers import auditors, optimum, response, totals
+from peers.environments import ACCOUNTING, ESTIMATES, MULTI_FREQ, OPENDP, PEERS, PURE, QIF, Peer, Unavailable, set_up
 from peers.judge import FAILS, FALSE_ALARMS, PEER, Row, table
 
 CHECKS: dict[Peer, Callable[[], list[Row]]] = {
@@ -23,6 +23,7 @@ CHECKS: dict[Peer, Callable[[], list[Row]]] = {
     OPENDP: response.check_opendp,
     QIF: optimum.check,
     ACCOUNTING: totals.check,
+    ESTIMATES: auditors.check,
 }
 
 

@@ -51,7 +51,8 @@ PURE = Peer(
 OPENDP = Peer("opendp", "opendp_response.py", "opendp.prelude")
 QIF = Peer("qif", "qif_optimum.py", "qif", ("numpy",))
 ACCOUNTING = Peer("dp-accounting", "composition.py", "dp_accounting")
-PEERS = (MULTI_FREQ, PURE, OPENDP, QIF, ACCOUNTING)
+ESTIMATES = Peer("privacy-estimates", "estimates.py", "privacy_estimates")
+PEERS = (MULTI_FREQ, PURE, OPENDP, QIF, ACCOUNTING, ESTIMATES)
 
 
 def set_up(peer: Peer) -> None:

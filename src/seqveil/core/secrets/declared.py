@@ -97,8 +97,12 @@ class Secret:
         >>> ever("run", window=3).compile(MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])).automaton.size
         2
         """
-        machine, clock = self._machine(model.alphabet)
-        return Compiled(self, machine, clock, model.n)
+        return self.over(model.alphabet)
+
+    def over(self, alphabet: Symbols) -> Compiled:
+        """The secret's automaton over the codes of an alphabet."""
+        machine, clock = self._machine(alphabet)
+        return Compiled(self, machine, clock, alphabet.n)
 
     def named(self, alphabet: Symbols) -> Codes:
         """Codes of the symbols that the secret names: the sensitive ones, where some are to be told apart.

@@ -124,7 +124,50 @@ Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
-class SettingOptions:
+class SecretOptions:
+    """What must stay secret."""
+
+    secret: SecretOption = None
+    secret_epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="Most that the log odds of each --secret may move, in total for its window."),
+    ] = None
+    secret_window: Annotated[
+        str | None,
+        typer.Option(metavar="N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"),
+    ] = None
+    secret_sides: Annotated[
+        str | None, typer.Option(metavar="both|up", help="up: only growing suspicion is bounded  [default: both]")
+    ] = None
+    secret_per_day: Annotated[
+        int | None, typer.Option(metavar="N", help="Events a day, for --secret-window day and for hours.")
+    ] = None
+    secrets: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML with a table [[secret]] for each declared secret.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
+
+    def declared(self) -> list[Secret]:
+        """The secrets that the options name; without --secret-epsilon one of --secret has the usual ε."""
+        from seqveil.core.secrets import from_toml, parse
+
+        window = _window(self.secret_window)
+        if window == "day" and self.secret_per_day is None:
+            raise InputError("--secret-window day needs the number of events a day; add --secret-per-day N")
+        shared = {"epsilon": self.secret_epsilon, "sides": self.secret_sides, "per_day": self.secret_per_day}
+        found = [parse(text, window=window, **shared) for text in self.secret or ()]
+        if self.secrets is None:
+            return found
+        try:
+            return [*found, *from_toml(self.secrets.read_text(encoding="utf-8"))]
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
+
+
+@dataclass(frozen=True)
+class SettingOptions(SecretOptions):
     """What is released and how: all that a `Setting` needs beside the model. None stands for an option not given."""
 
     epsilon: Epsilon = None
@@ -158,30 +201,9 @@ class SettingOptions:
             metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"
         ),
     ] = None
-    secret: SecretOption = None
-    secret_epsilon: Annotated[
-        float | None,
-        typer.Option(metavar="E", help="Most that the log odds of each --secret may move, in total for its window."),
-    ] = None
-    secret_window: Annotated[
-        str | None,
-        typer.Option(metavar="N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"),
-    ] = None
-    secret_sides: Annotated[
-        str | None, typer.Option(metavar="both|up", help="up: only growing suspicion is bounded  [default: both]")
-    ] = None
-    secret_per_day: Annotated[
-        int | None, typer.Option(metavar="N", help="Events a day, for --secret-window day and for hours.")
-    ] = None
-    secrets: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML with a table [[secret]] for each declared secret.")
-    ] = None
     secret_longest: Annotated[
         int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
     ] = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
 
     @property
     def given(self) -> bool:
@@ -206,22 +228,6 @@ class SettingOptions:
         from seqveil.core.secrets.watch import LONGEST
 
         return LONGEST if self.secret_longest is None else self.secret_longest
-
-    def declared(self) -> list[Secret]:
-        """The secrets that the options name; without --secret-epsilon one of --secret has the usual ε."""
-        from seqveil.core.secrets import from_toml, parse
-
-        window = _window(self.secret_window)
-        if window == "day" and self.secret_per_day is None:
-            raise InputError("--secret-window day needs the number of events a day; add --secret-per-day N")
-        shared = {"epsilon": self.secret_epsilon, "sides": self.secret_sides, "per_day": self.secret_per_day}
-        found = [parse(text, window=window, **shared) for text in self.secret or ()]
-        if self.secrets is None:
-            return found
-        try:
-            return [*found, *from_toml(self.secrets.read_text(encoding="utf-8"))]
-        except (OSError, UnicodeDecodeError):
-            raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
 
     @property
     def without_secrets(self) -> Self:

@@ -1,0 +1,476 @@
+"""An attack on real people that knows no model of ours: does a promise about a secret hold for them?
+
+People are split in two. From the releases and the truth of one half, classifiers learn to guess a secret from releases
+alone, and the one guess that seems to tell most is picked: a set R of releases, "score at least c" or "at most c". On
+the other half, whose people had no part in picking it, the guess is scored once. If the promise holds for people, then
+
+    Pr(R | E) ≤ e^ε Pr(R | not E)      (both sides: also with E and not E exchanged)
+
+for every set R. With k1 of n1 people who have the secret in R, and k0 of n0 who do not, exact binomial bounds give
+
+    ε ≥ log(low(k1, n1) / high(k0, n0)),      each bound wrong with a probability of at most `false_alarm` / 2.
+
+So a promise that holds is called broken with a probability of at most `false_alarm`, whatever the law of the data is:
+people are taken as independent draws, and nothing else is assumed. A promise that is broken may go unnoticed, where the
+classifiers are too weak or the people too few: `Finding.verdict` says "not decided" where even a leak of twice ε, in
+the surest tenth of people, would have gone unnoticed, and how many people it would take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.errors import InputError, needs_extra
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.secrets.declared import Compiled, Secret
+
+Flags = NDArray[np.bool_]
+Verdict = Literal["holds", "broken", "not decided"]
+Attackers = dict[str, Callable[[], Any]]
+
+FALSE_ALARM = 0.05
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the people: how many a guess may single out
+FOLDS = 5
+FEWEST = 20  # people with and without the secret, in each half, below which nothing is decided
+PAIRS = 40  # symbols up to which transitions are looked at
+SYMBOLS = 400  # the most frequent ones, which the attacker looks at
+SUREST = 0.1
+LEARNERS = 5_000  # people whom the classifiers learn from at most; all others score them
+MOST_PEOPLE = 1 << 40
+_WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "holds")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The set of releases that was picked on one half of the people, and how it did on the other half."""
+
+    attacker: str
+    target: str
+    says: Literal["has it", "has it not"]
+    right: int  # of those of whom it is true, how many were in the set
+    of_true: int
+    wrong: int  # of the others
+    of_false: int
+
+    @property
+    def likelihood_ratio(self) -> float:
+        """How much likelier the set is where the guess is true than where it is not, as counted."""
+        true, false = self.right / self.of_true, self.wrong / self.of_false
+        return math.inf if false == 0 < true else true / false if false else 1.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an attack found. `epsilon_at_least` is a lower bound on the realised ε, at the stated false-alarm rate."""
+
+    about: str
+    verdict: Verdict
+    epsilon_claimed: float | None
+    epsilon_at_least: float
+    people: int
+    false_alarm: float
+    people_needed: int | None = None  # to decide, where it is not decided and a number can be named
+    guess: Guess | None = None
+    curve: tuple[tuple[float, float, float], ...] = field(default=(), repr=False)  # log ratio: seen, low, high
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as a person can read it."""
+        claim = "nothing was promised" if self.epsilon_claimed is None else f"promised ε = {self.epsilon_claimed:.3g}"
+        seen = f"the attack shows at least {self.epsilon_at_least:.3g} ({1 - self.false_alarm:.0%} sure)"
+        said = f"{self.verdict}: {claim}, {seen}, on {self.people} people"
+        if self.verdict == "not decided" and self.people_needed is not None:
+            said += f"; it would take about {self.people_needed} people to decide"
+        return said
+
+
+def worst(findings: Sequence[Finding]) -> Finding:
+    """The finding to heed first: broken before not decided before holds, and of those the largest lower bound."""
+    return min(findings, key=lambda one: (_WORST_FIRST.index(one.verdict), -one.epsilon_at_least))
+
+
+def attack_secret(
+    releases: Sequence[Ints],
+    truth: Sequence[Ints],
+    secret: Compiled,
+    epsilon: float | None,
+    *,
+    times: Sequence[Floats] | None = None,
+    seed: int = 0,
+    false_alarm: float = FALSE_ALARM,
+) -> Finding:
+    """Attack what was promised about a secret.
+
+    releases: the released codes of each person, in order.
+    truth: the true codes of each person; of repeating windows the first whole one is attacked, of windows of one
+        event an event of each person drawn by the seed.
+    secret: the secret over the codes, `Secret.over(alphabet)`.
+    epsilon: what was promised; None where nothing was, and only the bound is wanted.
+    times: when the releases were made, in seconds, where that is known to the attacker.
+    seed: splits the people and makes the classifiers.
+    false_alarm: how likely a promise that holds may be called broken.
+    """
+    targets, kept, at = _targets(secret, truth, seed)
+    seen = [releases[k] for k in kept]
+    stamps = None if times is None else [times[k] for k in kept]
+    found = features(seen, secret.n, stamps, at)
+    sides = secret.secret.sides
+    return attack_labels(found, targets, epsilon, sides=sides, about=_about(secret.secret), seed=seed,
+                         false_alarm=false_alarm)  # fmt: skip
+
+
+def _about(secret: Secret) -> str:
+    from seqveil.core.secrets import wording
+
+    return wording.about(secret)
+
+
+def _coins(seed: int) -> np.random.Generator:
+    """Draws of the attack's own: a split that shares its draws with a seeded stream would not be independent of it."""
+    return np.random.default_rng([seed, *b"attack"])
+
+
+def _targets(secret: Compiled, truth: Sequence[Ints], seed: int) -> tuple[dict[str, Flags], list[int], Ints | None]:
+    """For every value of the secret who has it; the people whose stream is long enough; the events of each, if any."""
+    length = secret.secret.length
+    kept = [k for k, codes in enumerate(truth) if len(codes) >= (length or 1) and min(codes) >= 0]
+    if not kept:
+        raise InputError(f"an attack on this secret needs streams of at least {length or 1} events; got none")
+    at = None
+    if length == 1 and secret.secret.repeats:
+        draw = _coins(seed).random(len(kept))
+        at = np.array([int(u * len(truth[k])) for u, k in zip(draw, kept, strict=True)], np.int64)
+        values = np.array([secret.read([int(truth[k][i])]) for k, i in zip(kept, at, strict=True)])
+    else:
+        values = np.array([secret.read(truth[k][:length].tolist()) for k in kept])
+    if secret.automaton.values == 2:
+        return {"the secret": values == 1}, kept, at
+    return {f"combination {value}": values == value for value in range(secret.automaton.values)}, kept, at
+
+
+def attack_labels(
+    found: Any,
+    targets: dict[str, Flags],
+    epsilon: float | None,
+    *,
+    about: str,
+    sides: Literal["both", "up"] = "both",
+    scores: dict[str, Floats] | None = None,
+    attackers: Attackers | None = None,
+    seed: int = 0,
+    false_alarm: float = FALSE_ALARM,
+) -> Finding:
+    """Attack labels of people from what was released of them.
+
+    found: a sparse table, one row a person, of what the attacker sees (`features`).
+    targets: labels by name, one truth value a person; the promise is about each of them.
+    epsilon: what was promised about the odds of each label; None where nothing was.
+    about: what the labels say, for the reader.
+    sides: "up" where only growing suspicion was promised.
+    scores: further attackers that need no training, one number a person, for each name.
+    attackers: makers of classifiers in scikit-learn's manner, by name; logistic regression and gradient boosting.
+    seed, false_alarm: as in `attack_secret`.
+    """
+    if not 0 < false_alarm < 1:
+        raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
+    people = int(found.shape[0])
+    usable = {name: flags for name, flags in targets.items() if _enough(flags)}
+    if not usable:
+        rarest = max(min(int(flags.sum()), people - int(flags.sum())) for flags in targets.values())
+        needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
+        return Finding(about, "not decided", epsilon, 0.0, people, false_alarm, needed)
+    makers = classifiers(seed) if attackers is None else attackers
+    rule = _pick(found, usable, sides, makers, scores or {}, seed, false_alarm)
+    held = ~rule.learned_on
+    score, truth = rule.scores[held], usable[rule.target][held]
+    guess, low = rule.scored(score, truth, false_alarm)
+    needed = None if epsilon is None else people_needed(people, truth, epsilon, sides, false_alarm)
+    verdict: Verdict = "holds"
+    if epsilon is None or low <= epsilon:
+        verdict = "holds" if needed is not None and needed <= people else "not decided"
+    else:
+        verdict = "broken"
+    needed = needed if verdict == "not decided" else None
+    curve = _curve(score, truth, false_alarm)
+    return Finding(about, verdict, epsilon, max(low, 0.0), people, false_alarm, needed, guess, curve)
+
+
+def _enough(flags: Flags) -> bool:
+    return min(int(flags.sum()), int((~flags).sum())) >= 2 * FEWEST
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """A guess fixed in advance: whose score, of which label, above or below which threshold."""
+
+    attacker: str
+    target: str
+    up: bool
+    threshold: float
+    scores: Floats  # of all people; those of `learned_on` by classifiers that did not see them
+    learned_on: Flags
+
+    def scored(self, scores: Floats, truth: Flags, false_alarm: float) -> tuple[Guess, float]:
+        """The guess with its counts, and the lower bound on ε that they give."""
+        inside = scores >= self.threshold if self.up else scores <= self.threshold
+        true = truth if self.up else ~truth
+        counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
+        says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
+        return Guess(self.attacker, self.target, says, *counts), log_ratio_low(*counts, false_alarm)
+
+
+def _pick(
+    found: Any,
+    targets: dict[str, Flags],
+    sides: str,
+    makers: Attackers,
+    scores: dict[str, Floats],
+    seed: int,
+    false_alarm: float,
+) -> _Rule:
+    """The guess that told most on half of the people, each scored by classifiers that had not seen them."""
+    best: tuple[float, _Rule] | None = None
+    for target, truth in targets.items():
+        learned_on = _half(truth, seed)
+        trained = {name: _trained(make, found, truth, learned_on, seed) for name, make in makers.items()}
+        for name, score in {**trained, **scores}.items():
+            seen, labels = score[learned_on], truth[learned_on]
+            for up in (True,) if sides == "up" else (True, False):
+                for share in SHARES:
+                    threshold = float(np.quantile(seen, 1 - share if up else share))
+                    rule = _Rule(name, target, up, threshold, score, learned_on)
+                    low = rule.scored(seen, labels, false_alarm)[1]
+                    if best is None or low > best[0]:
+                        best = (low, rule)
+    assert best is not None
+    return best[1]
+
+
+def _half(truth: Flags, seed: int) -> Flags:
+    """Half of the people with the label and half of those without, by the seed; fewer where there are very many."""
+    draw = _coins(seed).random(truth.size)
+    share = min(0.5, LEARNERS / truth.size)
+    chosen = np.zeros(truth.size, bool)
+    for label in (True, False):
+        own = np.flatnonzero(truth == label)
+        chosen[own[np.argsort(draw[own], kind="stable")[: max(int(own.size * share), FEWEST)]]] = True
+    return chosen
+
+
+def _trained(make: Callable[[], Any], found: Any, truth: Flags, learned_on: Flags, seed: int) -> Floats:
+    """Scores of all people: of those learned from out of fold, of the others by a classifier of all learned from."""
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    known, labels = found[learned_on], truth[learned_on]
+    score = np.empty(truth.size)
+    score[learned_on] = cross_val_predict(make(), known, labels, cv=folds, method="predict_proba")[:, 1]
+    score[~learned_on] = make().fit(known, labels).predict_proba(found[~learned_on])[:, 1]
+    return score
+
+
+def classifiers(seed: int) -> Attackers:
+    """The attackers that learn from people, made new for each use."""
+    with needs_extra("the attack", "attack"):
+        from sklearn.ensemble import HistGradientBoostingClassifier
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
+
+    def linear() -> Any:
+        return make_pipeline(MaxAbsScaler(), LogisticRegression(C=0.3, max_iter=500))
+
+    def boosted() -> Any:
+        trees = HistGradientBoostingClassifier(max_iter=80, learning_rate=0.08, max_leaf_nodes=15, random_state=seed)
+        return make_pipeline(FunctionTransformer(_dense, accept_sparse=True), trees)
+
+    return {"logistic regression": linear, "gradient boosting": boosted}
+
+
+def _dense(found: Any) -> Floats:
+    return found.toarray()
+
+
+def features(releases: Sequence[Ints], n: int, times: Sequence[Floats] | None = None, at: Ints | None = None) -> Any:
+    """What an attacker counts in the releases of each person, as a sparse table with a row a person.
+
+    Counts of every symbol and whether it occurs, the first three and last three releases, transitions (where symbols
+    are few), the number of releases, and the hours of day and pauses where times are known. With `at`, the releases
+    around that event as well. Only the most frequent symbols are looked at; the others count as one.
+    """
+    from scipy import sparse
+
+    lengths = np.array([len(codes) for codes in releases], np.int64)
+    people = len(releases)
+    if not people or not lengths.all():
+        raise InputError("an attack needs at least one release of every person; leave out people without any")
+    symbols, m = _pooled(np.concatenate(releases), n)
+    begins = np.cumsum(lengths) - lengths
+    who = np.repeat(np.arange(people), lengths)
+    counts = _counted(who, symbols, people, m)
+    parts = [counts, counts.sign(), sparse.csr_array(np.log1p(lengths)[:, None])]
+    offsets = [begins + np.minimum(k, lengths - 1) for k in range(3)]
+    offsets += [begins + np.maximum(lengths - 1 - k, 0) for k in range(3)]
+    if at is not None:
+        offsets += [begins + np.clip(at + k, 0, lengths - 1) for k in (-2, -1, 0, 1, 2)]
+    parts += [_counted(np.arange(people), symbols[place], people, m) for place in offsets]
+    if m <= PAIRS:
+        inside = np.flatnonzero(np.diff(who) == 0)
+        parts.append(_counted(who[inside], symbols[inside] * m + symbols[inside + 1], people, m * m))
+    if times is not None:
+        parts.append(sparse.csr_array(_clock(np.concatenate(times), who, people)))
+    return sparse.csr_array(sparse.hstack(parts, format="csr"), dtype=np.float64)
+
+
+def _pooled(codes: Ints, n: int) -> tuple[Ints, int]:
+    """Codes renumbered so that the most frequent keep their own and the others share one."""
+    if n <= SYMBOLS:
+        return codes, n
+    often = np.argsort(-np.bincount(codes, minlength=n), kind="stable")[:SYMBOLS]
+    number = np.full(n, SYMBOLS)
+    number[often] = np.arange(SYMBOLS)
+    return number[codes], SYMBOLS + 1
+
+
+def _counted(rows: Ints, columns: Ints, height: int, width: int) -> Any:
+    from scipy import sparse
+
+    return sparse.coo_array((np.ones(rows.size), (rows, columns)), shape=(height, width)).tocsr()
+
+
+def _clock(times: Floats, who: Ints, people: int) -> Floats:
+    """How many releases fall in each hour of the day, and the mean pause between two."""
+    hours = np.zeros((people, 24))
+    np.add.at(hours, (who, (times / 3600 % 24).astype(np.int64)), 1.0)
+    first = np.full(people, np.inf)
+    last = np.full(people, -np.inf)
+    np.minimum.at(first, who, times)
+    np.maximum.at(last, who, times)
+    pause = np.log1p((last - first) / np.maximum(np.bincount(who, minlength=people) - 1, 1))
+    return np.column_stack([hours, pause])
+
+
+def log_ratio_low(right: int, of_true: int, wrong: int, of_false: int, false_alarm: float) -> float:
+    """A lower bound on log(Pr(R | true) / Pr(R | false)), wrong with a probability of at most `false_alarm`.
+
+    Clopper and Pearson's exact bounds, one for each of the two probabilities; -inf where nobody was right.
+
+    >>> round(log_ratio_low(90, 100, 10, 100, 0.05), 3)
+    1.542
+    """
+    low = share_low(right, of_true, false_alarm / 2)
+    high = 1 - share_low(of_false - wrong, of_false, false_alarm / 2)
+    return math.log(low / high) if low > 0 else -math.inf
+
+
+def share_low(count: int, of: int, wrong: float) -> float:
+    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`.
+
+    >>> round(share_low(10, 10, 0.05), 4)
+    0.7411
+    """
+    from scipy.stats import beta
+
+    return float(beta.ppf(wrong, count, of - count + 1)) if count else 0.0
+
+
+def people_needed(people: int, truth: Flags, epsilon: float, sides: str, false_alarm: float) -> int | None:
+    """How many people in all it takes to notice a leak of twice ε in the surest tenth, with this share of the label."""
+    true, false = int(truth.sum()), int((~truth).sum())
+    rarer = min(true, false)
+    if rarer == 0:
+        return None
+    scale, smallest = 1.0, people / rarer  # the least that leaves one person of the rarer kind
+    while not _noticed(true * scale, false * scale, epsilon, sides, false_alarm):
+        scale *= 1.25
+        if people * scale > MOST_PEOPLE:
+            return None
+    while scale > smallest / people and _noticed(
+        true * scale / 1.05, false * scale / 1.05, epsilon, sides, false_alarm
+    ):
+        scale /= 1.05
+    return math.ceil(people * scale)
+
+
+def _noticed(true: float, false: float, epsilon: float, sides: str, false_alarm: float) -> bool:
+    """Whether a set that is e^(2ε) times likelier for one kind of people gives a bound above ε, on every side."""
+    ratio = math.exp(min(2 * epsilon, 600.0))
+    wrong = min(SUREST, 0.9 / ratio)
+    for yes, no in ((true, false),) if sides == "up" else ((true, false), (false, true)):
+        counts = (round(yes * wrong * ratio), max(round(yes), 1), round(no * wrong), max(round(no), 1))
+        if log_ratio_low(*counts, false_alarm) <= epsilon:
+            return False
+    return True
+
+
+def _curve(scores: Floats, truth: Flags, false_alarm: float, parts: int = 10) -> tuple[tuple[float, float, float], ...]:
+    """For the picture: log ratio with its bounds in each tenth of the scored people, from the lowest scores up."""
+    order = np.argsort(scores, kind="stable")
+    points = []
+    for part in np.array_split(order, parts):
+        inside = int(truth[part].sum()), int(truth.sum()), int((~truth[part]).sum()), int((~truth).sum())
+        low = log_ratio_low(*inside, false_alarm)
+        high = -log_ratio_low(inside[2], inside[3], inside[0], inside[1], false_alarm)
+        seen = math.log((inside[0] + 0.5) / (inside[1] + 1)) - math.log((inside[2] + 0.5) / (inside[3] + 1))
+        points.append((seen, low, high))
+    return tuple(points)
+
+
+def attack_identity(
+    releases: Sequence[Ints],
+    truth: Sequence[Ints],
+    n: int,
+    epsilon: float | None,
+    *,
+    seed: int = 0,
+    false_alarm: float = FALSE_ALARM,
+    most: int = 2000,
+) -> Finding:
+    """Attack who it is: match the release of the second half of each stream to the raw first half of one of N people.
+
+    The attacker knows the raw first halves of all N people. From other people it learned how often each symbol is
+    released for each true one; a person's release is matched to the person whose past makes it likeliest. If each
+    release may move a belief by e^ε in total, a match is right with a probability of at most e^ε / N.
+
+    epsilon: the total of a whole stream that was promised; None where nothing was.
+    most: people among whom a match is sought.
+    """
+    long = [k for k in range(len(truth)) if len(truth[k]) >= 4 and len(truth[k]) == len(releases[k])]
+    usable = [k for k in long if min(truth[k]) >= 0]
+    order = [usable[k] for k in _coins(seed).permutation(len(usable))]
+    half = min(len(order) // 2, most)
+    if half < FEWEST:
+        return Finding("who it is", "not decided", epsilon, 0.0, len(order), false_alarm, 2 * FEWEST)
+    learned, sought = order[half:], order[:half]
+    channel = _channel(releases, truth, learned, n)
+    past = np.stack([np.bincount(truth[k][: len(truth[k]) // 2], minlength=n) for k in sought]).astype(np.float64)
+    common = past.sum(0) + 1.0
+    profile = past + 2.0 * common / common.sum()
+    expected = np.log(profile / profile.sum(1, keepdims=True) @ channel)
+    seen = np.stack([np.bincount(releases[k][len(truth[k]) // 2 :], minlength=n) for k in sought]).astype(np.float64)
+    match = (seen @ expected.T).argmax(1)
+    hits = int((match == np.arange(half)).sum())
+    low = math.log(max(half * share_low(hits, half, false_alarm), 1.0))
+    verdict: Verdict = "not decided" if epsilon is None else "broken" if low > epsilon else "holds"
+    if verdict == "holds" and epsilon is not None and math.log(half) <= epsilon:
+        verdict = "not decided"  # nobody could be surer than certain among so few
+    needed = math.ceil(2 * math.exp(epsilon)) if verdict == "not decided" and epsilon is not None else None
+    needed = None if needed is not None and needed > MOST_PEOPLE else needed
+    guess = Guess("likeliest past", f"who it is, among {half}", "has it", hits, half, half - hits, half)
+    return Finding("who it is", verdict, epsilon, low, len(order), false_alarm, needed, guess)
+
+
+def _channel(releases: Sequence[Ints], truth: Sequence[Ints], learned: Sequence[int], n: int) -> Floats:
+    """How often each symbol was released for each true one, among these people; rare ones lean to the common law."""
+    true, out = (np.concatenate([streams[k] for k in learned]) for streams in (truth, releases))
+    table = np.zeros((n, n))
+    np.add.at(table, (true, out), 1.0)
+    common = (table.sum(0) + 0.5) / (table.sum() + 0.5 * n)
+    table += 2.0 * common
+    return table / table.sum(1, keepdims=True)

@@ -1,0 +1,172 @@
+"""Attack a released file with the raw file it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.alphabet import Alphabet, Symbols
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import ever, from_dict
+from seqveil.core.secrets.declared import Secret
+from seqveil.evaluate import attack
+from seqveil.evaluate.attack import Finding
+from seqveil.interfaces.files import Columns, read
+from seqveil.interfaces.flow import meta as side
+from seqveil.interfaces.flow.meta import EPSILON
+from seqveil.interfaces.flow.rows import FilePath, Progress, Source
+
+SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """The releases and the truth of each person, in the same order, and what each stream was promised to cost."""
+
+    alphabet: Symbols
+    releases: list[Ints]
+    truth: list[Ints]
+    total: float | None  # the largest sum of ε over a stream; None where the file has no ε
+    meta: side.Meta | None
+
+    @property
+    def secrets(self) -> list[Secret]:
+        """The secrets that the side file says were promised."""
+        saved = ((self.meta or {}).get("setting") or {}).get("secrets") or []
+        return [from_dict(one) for one in saved]
+
+
+def attack_file(
+    released: FilePath,
+    truth: FilePath,
+    model: MarkovModel | None = None,
+    secrets: Sequence[Secret] = (),
+    *,
+    claimed: float | None = None,
+    who: bool = False,
+    meta: FilePath | None = None,
+    columns: Columns | None = None,
+    format: str | None = None,
+    seed: int = 0,
+    false_alarm: float = attack.FALSE_ALARM,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Whether what was promised about secrets holds for the people of a file, one finding a secret.
+
+    released: the file that was released.
+    truth: the raw file it was made from, with the same users in the same order of events.
+    model: gives the alphabet, which files of numbers and places need; no attacker uses its chain.
+    secrets: what to attack; by default those that the side file says were promised, and where there are none, single
+        events of the most frequent values.
+    claimed: the ε that was promised about the odds, instead of what the side file and the column of ε say.
+    who: also whether people are recognised by their past.
+    meta, columns, format, seed, false_alarm, progress: as elsewhere.
+    """
+    people = read_people(released, truth, model, meta, columns, format, progress)
+    chosen = list(secrets) or people.secrets or _events(people)
+    shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm / (len(chosen) + who)}
+    findings = []
+    for secret in chosen:
+        promised = _promised(secret, people, claimed)
+        attacked = secret.over(people.alphabet)
+        findings.append(attack.attack_secret(people.releases, people.truth, attacked, promised, **shared))
+    if who:
+        findings.append(
+            attack.attack_identity(people.releases, people.truth, people.alphabet.n, people.total, **shared)
+        )
+    return findings
+
+
+def _promised(secret: Secret, people: People, claimed: float | None) -> float | None:
+    """What was promised about the odds of a secret: its own ε, or twice what the whole stream may leak."""
+    if claimed is not None:
+        return claimed
+    for other in people.secrets:
+        if replace(other, epsilon=secret.epsilon) == secret:
+            return other.epsilon
+    return None if people.total is None else 2 * people.total
+
+
+def _events(people: People) -> list[Secret]:
+    """Single events of the most frequent values."""
+    counts = np.bincount(np.concatenate(people.truth), minlength=people.alphabet.n)
+    often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, people.alphabet.n)]
+    return [ever([value], window="event") for value in people.alphabet.decode(often[counts[often] > 0])]
+
+
+def read_people(
+    released: FilePath,
+    truth: FilePath,
+    model: MarkovModel | None = None,
+    meta: FilePath | None = None,
+    columns: Columns | None = None,
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> People:
+    """Both files, person by person; people whom only one of them has are refused."""
+    found = side.load(released, meta)
+    names = columns or side.stored_columns(found)
+    if model is not None and found is not None:
+        side.check_model(found, model)
+    files = [Source(path, names, format) for path in (released, truth)]
+    alphabet = _alphabet(files) if model is None else model.alphabet.with_policy("hide")
+    told, raw = (_streams(file, alphabet, progress) for file in files)
+    if set(told) != set(raw):
+        only = len(set(told) ^ set(raw))
+        raise DataError(
+            f"{files[0].name} and {files[1].name} must hold the same people; {only} are in one of them only, name the "
+            "raw file that the release was made from"
+        )
+    people = list(told)
+    kept = [who for who in people if len(told[who]) <= len(raw[who])]
+    if len(kept) < len(people):
+        raise DataError(
+            f"{files[0].name}: {len(people) - len(kept)} people have more releases than raw events; name the raw file "
+            "that the release was made from"
+        )
+    return People(alphabet, [told[who] for who in people], [raw[who] for who in people], _total(files[0]), found)
+
+
+def _alphabet(files: Sequence[Source]) -> Symbols:
+    """All values of both files, where no model names them."""
+    if len(files[0].columns.value_columns) > 1:
+        raise InputError("places in two columns need --model MODEL, which says how they become symbols")
+    values: set[object] = set()
+    for file in files:
+        for chunk in read(file.path, file.columns, file.chunk, file.format, "text"):
+            values.update(chunk.values.to_list())  # type: ignore[union-attr]
+        if len(values) > 10_000:
+            raise InputError(f"{file.name}: more than 10,000 values; pass --model MODEL, which says how they are cut")
+    return Alphabet(sorted(values, key=str)).with_policy("hide")
+
+
+def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict[Hashable, Ints]:
+    parts: dict[Hashable, list[Ints]] = {}
+    for chunk, codes in file.coded(alphabet, progress):
+        users = chunk.users.to_list()
+        numbers: dict[Hashable, int] = {}
+        ids = np.array([numbers.setdefault(user, len(numbers)) for user in users], np.int64)
+        order = np.argsort(ids, kind="stable")
+        cuts = np.cumsum(np.bincount(ids))[:-1]
+        for user, own in zip(numbers, np.split(codes[order], cuts), strict=True):
+            parts.setdefault(user, []).append(own)
+    return {user: np.concatenate(own) for user, own in parts.items()}
+
+
+def _total(file: Source) -> float | None:
+    """The largest sum of ε over a stream, from the column that a release writes."""
+    spent: dict[Hashable, float] = {}
+    try:
+        for chunk in read(file.path, replace(file.columns, value=EPSILON), file.chunk, file.format, "number"):
+            values: Floats = np.asarray(chunk.values, np.float64)
+            for user, value in zip(chunk.users.to_list(), values.tolist(), strict=True):
+                spent[user] = spent.get(user, 0.0) + value
+    except (DataError, InputError):
+        return None
+    total = max(spent.values())
+    return total if np.isfinite(total) else None

@@ -1,0 +1,122 @@
+"""`seqveil attack`: does the promise hold for the people in a file?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
+
+if TYPE_CHECKING:
+    from seqveil.evaluate.attack import Finding
+
+
+@o.option_groups
+def attack(
+    released: o.ReleasedFile,
+    *,
+    truth: Annotated[Path, o.option("RAW", "The raw file that the release was made from.")],
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="Says how numbers and places become symbols; else unused."),
+    ] = None,
+    asked: o.SecretOptions,
+    who: Annotated[bool, typer.Option("--who", help="Also try to recognise people by their past.")] = False,
+    false_alarm: Annotated[
+        float, typer.Option(metavar="P", help="How likely a promise that holds may be called broken.")
+    ] = 0.05,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed that splits the people.")] = 0,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what the attack found.")] = None,
+    rows: o.ReleasedOptions,
+    json: o.Json = False,
+) -> None:
+    """Attack a release: does the promise hold for real people?
+
+    Half of the people teach classifiers to guess the secret from releases alone; the other half scores them. No model
+    of ours enters. It prints a lower bound on the realised ε, and a verdict: holds, broken, or not decided, with the
+    number of people it would take.
+
+    It looks at the truth, so it is for whoever holds the raw data, best before a stream goes live, with people who had
+    no part in fitting the model. Exit code 1: a promise is broken.
+
+    Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
+    """
+    from seqveil.core.model import MarkovModel
+    from seqveil.evaluate.attack_files import attack_file
+
+    chain = None if model is None else MarkovModel.load(model)
+    with progress(released, "reading", passes=2) as advance:
+        findings = attack_file(
+            released,
+            truth,
+            chain,
+            asked.declared(),
+            claimed=asked.secret_epsilon,
+            who=who,
+            seed=seed,
+            false_alarm=false_alarm,
+            progress=advance,
+            **rows.where,
+        )
+    if plot is not None:
+        draw([(one.about, one) for one in findings], plot)
+    (_emit if json else _say)(findings)
+    if any(one.verdict == "broken" for one in findings):
+        raise typer.Exit(1)
+
+
+def _facts(one: Finding) -> dict[str, Any]:
+    facts = asdict(one)
+    facts.pop("curve")
+    if one.guess is not None:
+        facts["guess"]["likelihood_ratio"] = one.guess.likelihood_ratio
+    return facts | {"sentence": one.sentence}
+
+
+def _emit(findings: list[Finding]) -> None:
+    from seqveil.evaluate.attack import worst
+
+    emit_json({**_facts(worst(findings)), "attacks": [_facts(one) for one in findings]})
+
+
+def _say(findings: list[Finding]) -> None:
+    said = []
+    for one in findings:
+        said += [("attacked", one.about), ("verdict", one.sentence)]
+        if one.guess is not None:
+            g = one.guess
+            said.append(
+                (
+                    "guess",
+                    f"{g.attacker} says {g.target} {g.says} of {g.right} of {g.of_true} people of whom it is true and "
+                    f"{g.wrong} of {g.of_false} others: {g.likelihood_ratio:.3g} times as likely",
+                )
+            )
+    lines(said)
+
+
+def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:
+    """Each tenth of the scored people, from the least suspected to the most, against what was promised; titled."""
+    from seqveil.interfaces.plots import DECODED, LIMIT, RELEASED, blank, finish
+
+    drawn = [(title, one) for title, one in findings if one.curve]
+    figure = blank((6.4, 1.2 + 2.2 * max(len(drawn), 1)))
+    tenths = range(1, 11)
+    for place, (title, one) in enumerate(drawn, 1):
+        axes = figure.add_subplot(len(drawn), 1, place)
+        seen, low, high = (np.clip(column, -4, 4) for column in zip(*one.curve, strict=True))
+        axes.vlines(tenths, low, high, color=DECODED)
+        axes.plot(tenths, seen, "o", color=RELEASED)
+        if one.epsilon_claimed is not None:
+            axes.axhspan(-one.epsilon_claimed, one.epsilon_claimed, color=LIMIT, alpha=0.1, lw=0)
+        axes.set(title=f"{title}: {one.verdict}", ylabel="log of the factor")
+        axes.set_xticks(tenths)
+        if place == len(drawn):
+            axes.set_xlabel("tenth of the people, by how strongly the attacker suspects them")
+    finish(figure, plot)
