@@ -263,19 +263,21 @@ class _Work:
 def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
     """The closed form for one window: at most seven kinds of rows. None: nothing would be told at all."""
     belief, n = bounds.belief, bounds.belief.size
-    taken = np.flatnonzero(bounds.possible)
+    taken = bounds.possible.nonzero()[0]
     told = belief if taken.size == n else belief[taken]
     if window is None or bounds.boxes is None:
         return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
     boxes = bounds.boxes
     masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
     made = pooled(told, masses / told, float(boxes.low[window]), float(boxes.high[window]))
-    used, place = np.flatnonzero(made.told), np.flatnonzero(made.laws[0] + made.laws[1])
-    if not used.size:
+    used, place = made.told.nonzero()[0], (made.laws[0] + made.laws[1]).nonzero()[0]
+    if not used.size or (not place.size and made.moved.any()):
         return None
+    if not place.size:
+        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
     laws, moved = made.laws[:, place], made.moved > 0.0
     kinds = moved[0] + 2 * moved[1]
-    in_part = np.flatnonzero((kinds > 0) & ((made.told > 0.0) | (kinds == 3)))
+    in_part = ((kinds > 0) & ((made.told > 0.0) | (kinds == 3))).nonzero()[0]
     # kind 0 is told as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
     spread, share = np.zeros((3 + in_part.size, place.size)), np.zeros(3 + in_part.size)
     share[0], spread[1:3] = 1.0, laws
@@ -293,8 +295,7 @@ _NOWHERE = np.zeros(0, np.int64), np.zeros((1, 0))
 
 def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
     """The table of the symbols that are told at all as one of all symbols: the others get a draw from its marginal."""
-    left_out = np.flatnonzero(~bounds.possible)
-    if not left_out.size:
+    if bounds.possible.all():
         return draft
     kinds, count = np.full(bounds.belief.size, draft.told.size), draft.told.size
     kinds[bounds.possible] = draft.kinds
@@ -407,5 +408,3 @@ def _best_for(epsilon: float, bounds: Bounds, distortion: Distortion) -> Draft:
     mixed = (1.0 - share) * table + share * marginal
     n, places = belief.size, np.arange(made.codes.size)
     return Draft(made.codes, np.arange(n), np.zeros(n), places, mixed, -np.inf, marginal)
-
-
