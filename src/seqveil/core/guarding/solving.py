@@ -43,6 +43,7 @@ from seqveil.core.symbols import WITHHELD
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them
+LABELS = 64  # the likeliest, which the program of a larger alphabet is over
 SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
 TRIED = 3  # windows whose own best table is tried for all
 TINY = 1e-300
@@ -194,8 +195,8 @@ class _Work:
         if not whole:
             symbols = _not_free_and_cover(bounds, free)
         labels = symbols
-        if labels.size > SMALL:
-            labels = np.sort(labels[np.argsort(-belief[labels], kind="stable")[:SMALL]])
+        if not whole and labels.size > LABELS:
+            labels = np.sort(labels[np.argsort(-belief[labels], kind="stable")[:LABELS]])
         cost = self.distortion.between(symbols[:, None], labels[None, :])
         if blank is not None:
             cost = np.column_stack([cost, np.full(symbols.size, blank)])
