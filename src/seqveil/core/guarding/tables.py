@@ -48,7 +48,8 @@ class Draft:
         if self.towards is not None:
             return self.towards
         law = np.zeros(self.outputs.size)
-        law[self.shared] = _by_kind(belief[None], self.kinds, self.told.size)[0] @ self.spread
+        by_kind = _by_kind(belief[None], self.kinds, self.told.size)[0]
+        law[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
         own = np.flatnonzero(self.outputs != WITHHELD)
         codes = self.outputs[own]
         law[own] += belief[codes] * self.told[self.kinds[codes]]
