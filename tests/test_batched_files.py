@@ -15,7 +15,9 @@ import pytest
 from seqveil import Budget, MarkovModel, Schedule, Setting, mechanisms
 from seqveil.core.errors import DataError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow import audit_file, decode_file, release_file
+from seqveil.interfaces.files.audit import audit_file
+from seqveil.interfaces.files.estimates import decode_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.receive.decode import decode_paths
 from seqveil.release import batches, stream
 from seqveil.release.batches import decode_path

@@ -19,8 +19,9 @@ from seqveil.core.model import Counts
 from seqveil.evaluate import comparison
 from seqveil.evaluate.comparison import Arena, Contestant, Row
 from seqveil.interfaces.files import Chunk, Columns
-from seqveil.interfaces.flow.fit import Distinct, scanner
-from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
+from seqveil.interfaces.files.fit import Distinct, scanner
+from seqveil.interfaces.files.reading import FilePath, ValueType
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode
 
 LIMITS = (comparison.constant, comparison.converse)
 

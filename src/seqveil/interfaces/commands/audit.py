@@ -46,15 +46,13 @@ def audit(
     Example: seqveil audit released.csv --model clicks.model --json
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow import audit_file
-    from seqveil.interfaces.flow.against import against_file
-    from seqveil.interfaces.flow.coldstart import audit_cold
+    from seqveil.interfaces.files.audit import against_file, audit_file
 
     where: dict[str, Any] = {"meta": meta, "columns": columns.columns_if_given}
     versions = o.versions_in(model, chosen.given or against is not None)
     if versions is not None:
         with progress(released, "auditing") as advance:
-            report = audit_cold(released, versions, progress=advance, **where)
+            report = audit_file(released, versions, progress=advance, **where)
         _end(report, versions.last.setting.model, None, json)
         return
     chain, departure = MarkovModel.load(model), None

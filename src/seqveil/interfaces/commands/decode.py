@@ -11,7 +11,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.interfaces.flow import Decoded
+    from seqveil.interfaces.files.estimates import Decoded
 
 
 @o.option_groups
@@ -45,8 +45,7 @@ def decode(
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow import decode_file
-    from seqveil.interfaces.flow.coldstart import decode_cold
+    from seqveil.interfaces.files.estimates import decode_file
 
     shared: dict[str, Any] = {
         "online": online,
@@ -59,7 +58,7 @@ def decode(
     versions = o.versions_in(model, chosen.given or histogram is not None)
     if versions is not None:
         with progress(released, "decoding", passes=2) as advance:
-            decoded = decode_cold(released, versions, out, progress=advance, **shared)
+            decoded = decode_file(released, versions, out, progress=advance, **shared)
     else:
         chain = MarkovModel.load(model)
         setting = chosen.setting_if_given(chain)

@@ -12,7 +12,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.interfaces.flow.drift import Drifted
+    from seqveil.interfaces.files.audit import Drifted
 
 
 @o.option_groups
@@ -37,7 +37,7 @@ def drift(
 
     Example: seqveil drift released.csv --model clicks.model
     """
-    from seqveil.interfaces.flow.drift import drift_file
+    from seqveil.interfaces.files.audit import drift_file
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:

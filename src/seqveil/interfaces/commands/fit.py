@@ -15,7 +15,7 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.symbols import Symbols
-    from seqveil.interfaces.flow import Fitted
+    from seqveil.interfaces.files.fit import Fitted
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PrivateFitOptions:
 
     def public_alphabet(self, cuts: o.CutOptions, on_unknown: str) -> Symbols | None:
         """The alphabet that the options name; None where it is to come from the data."""
-        from seqveil.interfaces.flow.private import public_alphabet
+        from seqveil.interfaces.files.fit import public_alphabet
 
         if self.private is None and self.alphabet is None and self.span is None:
             return None
@@ -98,8 +98,7 @@ def fit(
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
     from seqveil.interfaces.files import same_file
-    from seqveil.interfaces.flow import fit_file
-    from seqveil.interfaces.flow.private import fit_private_file
+    from seqveil.interfaces.files.fit import fit_file, fit_private_file
 
     if same_file(data, out):
         raise DataError(f"{out.name}: is read and written at once; choose another output")

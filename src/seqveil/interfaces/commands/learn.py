@@ -11,7 +11,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.interfaces.flow.learning import LearnedFile
+    from seqveil.interfaces.files.estimates import LearnedFile
 
 
 @o.option_groups
@@ -40,7 +40,7 @@ def learn(
     from seqveil.core.errors import DataError
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files import same_file
-    from seqveil.interfaces.flow.learning import learn_file
+    from seqveil.interfaces.files.estimates import learn_file
 
     if same_file(released, out) or same_file(model, out):
         raise DataError(f"{out.name}: is read and written at once; choose another output")

@@ -13,7 +13,7 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress, tab
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow.statistics import Counted
+    from seqveil.interfaces.files.estimates import Counted
     from seqveil.receive.statistics import Estimate
 
 SHOWN = 20  # rows of a table on the terminal
@@ -50,7 +50,7 @@ def stats(
 
     Example: seqveil stats released.csv --model clicks.model --top 3
     """
-    from seqveil.interfaces.flow.statistics import summarise_file
+    from seqveil.interfaces.files.estimates import summarise_file
 
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:

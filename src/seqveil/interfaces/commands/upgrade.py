@@ -45,7 +45,7 @@ class UpgradeOptions:
 
     def begin(self) -> Versions:
         """Version 0, saved."""
-        from seqveil.interfaces.flow.private import named_alphabet
+        from seqveil.interfaces.files.fit import named_alphabet
         from seqveil.receive.coldstart import Versions, first_version
         from seqveil.release.accounting import Budget
 

@@ -13,7 +13,7 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.states import checked_order
 from seqveil.core.symbols import Codes, Symbols
-from seqveil.interfaces.flow.fit import MOST_SYMBOLS
+from seqveil.interfaces.files.fit import MOST_SYMBOLS
 from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.guard import guarded, told

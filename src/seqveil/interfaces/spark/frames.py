@@ -13,7 +13,7 @@ from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.symbols import OnUnknown
-from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.bucket import refuse_error
 from seqveil.interfaces.spark.conf import needs_spark
 from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted

@@ -21,7 +21,7 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.symbols import Symbols
 from seqveil.core.times import seconds
-from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.bucket import Kept, KeptInMemory, KeptUsers, bucket
 from seqveil.interfaces.spark.guard import guarded
 from seqveil.interfaces.spark.waiting import END, Filled, Seal, collect

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.symbols import Symbols
-from seqveil.interfaces.flow.rows import value_type_of
+from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.guard import told
 

@@ -12,7 +12,7 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces import files
-from seqveil.interfaces.flow.rows import symbol_columns
+from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
 from seqveil.interfaces.studio.source import Source, builtin, sampled
 from seqveil.interfaces.studio.table import Cut, loaded, rows_of_file
