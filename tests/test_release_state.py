@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
+from seqveil.receive.coldstart import ColdStart
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
@@ -318,3 +319,29 @@ def test_a_raw_value_outside_the_alphabet_is_hidden_and_not_named(made, tmp_path
     assert "301 of 301 events" in said
     assert "1 outside the alphabet hidden" in said
     assert SECRET not in said
+
+
+def test_a_run_that_ended_at_a_short_batch_draws_nothing_when_repeated(tmp_path):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    setting = Setting.of(model, "tree", 1.0, budget=Budget(total=1.0, when_spent="error"), batch=2)
+    pl.DataFrame({"user": [*"abbbcdefg"], "value": [0, 1, 1, 0, 1, 0, 1, 0, 1]}).write_csv(tmp_path / "data.csv")
+    drawn = []
+    for _ in range(3):
+        with pytest.raises(BudgetSpent, match="row"):
+            release_file(
+                tmp_path / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=4
+            )
+        with Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
+            standings = streams.standings()
+        drawn.append(dict(zip(standings.users, standings.events.tolist(), strict=True)))
+    assert drawn[0] == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert drawn[1:] == drawn[:1] * 2
+
+
+def test_what_goes_with_a_state_file_alone_is_refused_without_one(made, tmp_path):
+    setting, data = setting_of(made, "plain"), made / "data.csv"
+    with pytest.raises(InputError, match="state file"):
+        release_file(data, setting, tmp_path / "out.csv", key=KEY)
+    with pytest.raises(InputError, match="cold start"):
+        release_file(data, ColdStart(4, 1.0), tmp_path / "out.csv", state=tmp_path / "s.db")
+    assert not list(tmp_path.iterdir())

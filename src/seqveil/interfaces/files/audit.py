@@ -93,7 +93,8 @@ def _audit_cold(received: Received, versions: Versions, progress: Progress | Non
     for batch in received.batches(progress):
         with received.naming(batch.where):
             used, costs = receiver.observe(batch.users, batch.codes)
-        assert batch.epsilons is not None and batch.versions is not None  # or the columns would have been refused
+        assert batch.epsilons is not None
+        assert batch.versions is not None
         numbers = np.searchsorted([v.after for v in versions], at + np.arange(len(used)), side="right") - 1
         within &= bool((costs <= used + ROUNDING * (1 + used)).all())
         same &= bool((np.abs(batch.epsilons - used) <= ROUNDING * (1 + used)).all())

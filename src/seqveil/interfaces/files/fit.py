@@ -67,23 +67,32 @@ def fit_file(
     Standard input and sorted files are held in memory, other files are read twice.
     """
     source = Source(data, columns or Columns(), format, sort, chunk)
-    scanned = alphabet is None
     if alphabet is None:
         scan = scanner(source, bins, levels, grid)
         kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
-        rows: Iterable[Chunk] = source.chunks(kind, progress)
-        held = list(rows) if source.piped or sort else None
-        for part in rows if held is None else held:
+        first, second = _two_readings(source, kind, progress)
+        for part in first:
             scan.add(part)
         alphabet = scan.alphabet()
     else:
-        kind, held = value_type_of(alphabet), None
+        second = source.chunks(value_type_of(alphabet), progress)
     alphabet = alphabet.with_policy(on_unknown)
     counts, users = Counts(alphabet.n, order), set[Hashable]()
-    for part in source.chunks(kind, progress, again=scanned) if held is None else held:
+    for part in second:
         counts.add(part.users, encode(part, alphabet.strict, source.name))
         users.update(part.users.unique().to_list())
     return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
+
+
+def _two_readings(
+    source: Source, kind: ValueType, progress: Progress | None
+) -> tuple[Iterable[Chunk], Iterable[Chunk]]:
+    """The rows of a file twice; held in memory where they come from a pipe, or are sorted."""
+    rows = source.chunks(kind, progress)
+    if source.piped or source.sort:
+        held = list(rows)
+        return held, held
+    return rows, source.chunks(kind, progress, again=True)
 
 
 def scanner(source: Source, bins: float | None, levels: int | None, grid: str | None) -> Distinct | _Width | _Plane:
@@ -239,12 +248,11 @@ def fit_private_file(
     pairs = len(source.columns.value_columns) == 2
     if pairs != isinstance(alphabet, Grid):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
-    counts, kind = BoundedCounts(alphabet.n, contribution), value_type_of(alphabet)
-    rows: Iterable[Chunk] = source.chunks(kind, progress)
-    held = list(rows) if source.piped or sort else None
-    for part in rows if held is None else held:
+    counts = BoundedCounts(alphabet.n, contribution)
+    first, second = _two_readings(source, value_type_of(alphabet), progress)
+    for part in first:
         counts.measure(part.users.to_list())
-    for part in source.chunks(kind, progress, again=True) if held is None else held:
+    for part in second:
         counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name))
     noisy = counts.noisy(epsilon, coins(seed))
     return Fitted(noisy.model(alphabet), noisy.users + max(0, int(noisy.moves.sum())), noisy.users)

@@ -19,7 +19,8 @@ from seqveil.interfaces.files.reading import Chunk, Columns, FilePath, ValueType
 from seqveil.interfaces.files.rows import CHUNK_ROWS, Coded, Progress, Source, columns_for, gaps
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, VERSION, Digest
 from seqveil.release.batches import decode_path, encode_path
-from seqveil.release.stream import NOTHING, Setting
+from seqveil.release.setting import OTHER_MODEL, Setting
+from seqveil.release.stream import NOTHING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -321,10 +322,11 @@ def receive(
         if found is not None and found.get("model") != side.fingerprint(versions):
             raise ModelError("the versions are not those the release was made with; name the file beside the release")
     elif found is not None:
-        side.check_model(found, model)
+        if found.get("model") != model.fingerprint:
+            raise ModelError(OTHER_MODEL)
         if setting is not None and found.get("setting") != setting.to_dict():
             raise InputError("the side file gives another setting than the options; leave the options out")
-        setting = setting or side.stored_setting(found, model)
+        setting = setting or Setting.from_dict(found.get("setting", {}), model)
     elif setting is None:
         if not Path(released).exists():
             raise DataError(f"{file_name(released)}: no such file; check the path")

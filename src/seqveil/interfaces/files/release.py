@@ -159,6 +159,10 @@ def release_file(
         memory: bounds what the states of users may take, in bytes.
         progress: called with the number of rows done.
     """
+    if state is None and key is not None:
+        raise InputError("a key is for a release that can be gone on with; name its state file")
+    if state is not None and not isinstance(setting, Setting):
+        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
     source = Source(data, columns_for(how, columns), format, sort, min(chunk, most))

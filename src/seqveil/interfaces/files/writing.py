@@ -18,11 +18,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.reading import Columns, FilePath, file_name, format_of
-from seqveil.release.setting import OTHER_MODEL, Setting
+from seqveil.release.setting import Setting
 
 if TYPE_CHECKING:
     import polars as pl
@@ -292,18 +291,6 @@ def fingerprint(versions: Versions) -> str:
     """Of all versions together; no single model has it, so none is taken for them."""
     text = " ".join(f"{v.number} {v.after} {v.setting.model.fingerprint}" for v in versions)
     return "versions " + hashlib.sha256(text.encode()).hexdigest()
-
-
-def check_model(meta: Meta, model: MarkovModel) -> None:
-    """Refuse a model that is not the one the release was made with."""
-    if meta.get("model") != model.fingerprint:
-        raise ModelError(OTHER_MODEL)
-
-
-def stored_setting(meta: Meta, model: MarkovModel) -> Setting:
-    """The setting a side file describes, for the model it was made with and no other."""
-    check_model(meta, model)
-    return Setting.from_dict(meta.get("setting", {}), model)
 
 
 def stored_columns(meta: Meta | None) -> Columns:
