@@ -5,7 +5,6 @@ A private fit takes a public alphabet, bounds what each user gives, and counts w
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Hashable, Iterable
@@ -95,7 +94,9 @@ def _two_readings(
     return rows, source.chunks(kind, progress, again=True)
 
 
-def scanner(source: Source, bins: float | None, levels: int | None, grid: str | None) -> Distinct | _Width | _Plane:
+def scanner(
+    source: Source, bins: float | None, levels: int | None, grid: str | None
+) -> Distinct | _Width | _Levels | _Plane:
     if sum(option is not None for option in (bins, levels, grid)) > 1:
         raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
     pairs = len(source.columns.value_columns) == 2
@@ -148,40 +149,41 @@ class Distinct:
         return Alphabet.of(self.seen)
 
 
-@dataclass
-class _Range:
-    low: float = math.inf
-    high: float = -math.inf
+class _Numbers:
+    """The least and the greatest number of each value column."""
 
-    def add(self, numbers: Floats) -> None:
-        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
-
-
-@dataclass
-class _Width:
-    """Bins of one width, with edges at multiples of it."""
-
-    width: float
-    range: _Range = field(default_factory=_Range)
+    def __init__(self) -> None:
+        self.low: Floats = np.array(np.inf)
+        self.high: Floats = np.array(-np.inf)
 
     def add(self, chunk: Chunk) -> None:
-        self.range.add(np.asarray(chunk.values, np.float64))
+        numbers = np.asarray(chunk.values, np.float64)
+        self.low, self.high = np.minimum(self.low, numbers.min(0)), np.maximum(self.high, numbers.max(0))
+
+
+class _Width(_Numbers):
+    """Bins of one width, with edges at multiples of it."""
+
+    def __init__(self, width: float) -> None:
+        super().__init__()
+        self.width = width
 
     def alphabet(self) -> Symbols:
-        first = math.floor(self.range.low / self.width)
-        last = max(first + 1, math.ceil(self.range.high / self.width))
-        first -= first * self.width > self.range.low  # the division may have rounded past the number
-        last += last * self.width < self.range.high
+        low, high, width = float(self.low), float(self.high), self.width
+        first = math.floor(low / width)
+        last = max(first + 1, math.ceil(high / width))
+        first -= first * width > low  # the division may have rounded past the number
+        last += last * width < high
         if last - first > MOST_SYMBOLS:
             raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
-        return Bins.of_width(first * self.width, last * self.width, self.width)
+        return Bins.of_width(first * width, last * width, width)
 
 
-class _Levels(_Width):
+class _Levels(_Numbers):
     """Bins of about equal count, from a uniform sample of the numbers where there are very many."""
 
     def __init__(self, count: int) -> None:
-        super().__init__(1.0)
+        super().__init__()
         self.count = count
         self._numbers, self._keys = np.zeros(0), np.zeros(0)
         self._draw = np.random.default_rng(0)  # thins a sample; no privacy rests on it
@@ -195,27 +197,19 @@ class _Levels(_Width):
             self._numbers, self._keys = self._numbers[kept], self._keys[kept]
 
     def alphabet(self) -> Symbols:
-        ends = [self.range.low, self.range.high]
-        return Bins.quantiles(np.concatenate([self._numbers, ends]), self.count)
+        return Bins.quantiles(np.concatenate([self._numbers, [self.low, self.high]]), self.count)
 
 
-@dataclass
-class _Plane:
+class _Plane(_Numbers):
     """A regular grid over the box that the points fill."""
 
-    x_cells: int
-    y_cells: int
-    ranges: tuple[_Range, _Range] = field(default_factory=lambda: (_Range(), _Range()))
-
-    def add(self, chunk: Chunk) -> None:
-        points = np.asarray(chunk.values, np.float64)
-        for axis, found in enumerate(self.ranges):
-            found.add(points[:, axis])
+    def __init__(self, x_cells: int, y_cells: int) -> None:
+        super().__init__()
+        self.cells = (x_cells, y_cells)
 
     def alphabet(self) -> Symbols:
-        ends = ((found.low, found.high if found.high > found.low else found.low + 1) for found in self.ranges)
-        x0, x1, y0, y1 = itertools.chain.from_iterable(ends)
-        return Grid.regular(self.x_cells, self.y_cells, (x0, x1, y0, y1))
+        (x0, y0), (x1, y1) = self.low.tolist(), np.where(self.high > self.low, self.high, self.low + 1).tolist()
+        return Grid.regular(*self.cells, (x0, x1, y0, y1))
 
 
 def values_of(source: Source, progress: Progress | None = None) -> Symbols:

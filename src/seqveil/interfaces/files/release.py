@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from seqveil.receive.coldstart import ColdStart
 
+Choices = dict[str, dict[str, Any]]  # of mechanism auto: how often which, and why (the first reason)
 MEMORY = 1 << 30
 BATCH_ROWS = 1000  # rows between two signs of progress where batches are released: one may take milliseconds
 STATE_ROWS = 20_000  # rows read at a time with a state file
@@ -173,9 +174,11 @@ def release_file(
         opened = resumed(source, how, on_unknown, target, state, key, seed, group)
     elif isinstance(setting, Setting):
         alphabet = _raw_alphabet(setting, on_unknown, out)
-        opened = _whole(Modelled(source, setting, alphabet, seed, memory), target)
+        choices: Choices = {}
+        streams = _in_memory(setting, seed, memory, choices)
+        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
     else:
-        opened = _whole(Learning(source, setting, seed, versions_file(out, versions)), target)
+        opened = _whole(Learning(source, ColdStreams(setting), versions_file(out, versions), seed), target)
     with opened as run:
         run.go(progress)
         account = run.account()
@@ -204,6 +207,20 @@ def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath)
     return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
+def _in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
+    """Streams without a state file, which note what the mechanism auto chooses."""
+
+    def note(state: State, sent: Sent, epsilon: float) -> None:
+        if epsilon < GONE:
+            return
+        law = filtering.clear(state.states)[0]
+        picked, why = choose(Batch(setting.model, law, len(sent.codes), epsilon, setting.distortion))
+        choices.setdefault(picked.name, {"batches": 0, "why": why})["batches"] += 1
+
+    watch = note if setting.mechanism.name == "auto" else None
+    return Streams(setting, Memory(setting, releases=False), coins(seed), memory=memory, watch=watch)
+
+
 @dataclass(frozen=True)
 class Target:
     """Where a release is written, and what it must not replace."""
@@ -224,13 +241,21 @@ class Target:
 class Run(ABC):
     """One pass over a file: rows become events, events are released, and what comes of them is written."""
 
-    def __init__(self, source: Source, setting: Setting, alphabet: Symbols, seed: int | None) -> None:
-        self.source, self.setting, self.alphabet, self.seed = source, setting, alphabet, seed
+    def __init__(
+        self,
+        source: Source,
+        setting: Setting,
+        alphabet: Symbols,
+        streams: Streams | ColdStreams,
+        seed: int | None,
+        choices: Choices | None = None,
+    ) -> None:
+        self.source, self.setting, self.alphabet, self.streams = source, setting, alphabet, streams
         self.collector = InBatches(setting.batch) if setting.in_batches else OneByOne()
         self.failure: SeqveilError | None = None  # why no more can be released; what was stands
         self.events = self.held = self.stopped = self.refused = self.unknown = 0
-        self.choices: dict[str, dict[str, Any]] = {}  # of mechanism auto: how often which, and why (the first reason)
-        self.private = seed is None
+        self.choices = {} if choices is None else choices
+        self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
         self._order: str | None = None  # the name of the order column
         self._times: str | None = None  # what they were read as
@@ -254,10 +279,6 @@ class Run(ABC):
         """What is left to do at the end of the input."""
 
     @abstractmethod
-    def standings(self) -> Standings:
-        """Where every user stands."""
-
-    @abstractmethod
     def digest(self) -> Digest:
         """Of all rows written."""
 
@@ -272,7 +293,7 @@ class Run(ABC):
 
     def account(self) -> Released:
         """What was released, and what that leaked."""
-        setting, found = self.setting, self.standings()
+        setting, found = self.setting, self.streams.standings()
         warnings = []
         if not setting.mechanism.sound:
             worst = int((found.leakage - found.by_composition).argmax())
@@ -322,16 +343,12 @@ class Whole(Run):
     writer: Writer
     beside: tuple[FilePath, ...] = ()  # files that come with the output and the side file
 
-    def __init__(self, source: Source, setting: Setting, alphabet: Symbols, seed: int | None) -> None:
-        super().__init__(source, setting, alphabet, seed)
-        self._clock = _Clock(setting)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._clock = _Clock(self.setting)
         self._digest = Digest()
         self._spent: set[Hashable] = set()  # users whose rows are taken no more
         self._drawn = False
-
-    @abstractmethod
-    def call(self, users: list[Any], raw: Ints | list[Ints], times: Floats | None) -> Releases:
-        """Release one event for each user named."""
 
     def rows(self, events: Events, made: Releases) -> Rows:
         return Rows.of(events, made, self.setting)
@@ -371,7 +388,7 @@ class Whole(Run):
     def _release(self, users: list[Any], events: Events) -> Releases:
         """What these events were released as; those refused are marked so."""
         try:
-            made = self.call(users, events.raw, events.times)
+            made = self.streams.release(users, events.raw, None, events.times)
         except SeqveilError as error:
             if not isinstance(error.made, Releases):
                 raise
@@ -394,72 +411,57 @@ def _whole(run: Whole, target: Target) -> Iterator[Run]:
         yield run
 
 
-class Modelled(Whole):
-    """With a model, all states in memory."""
+class ColdStreams:
+    """A cold start in the place of `Streams`: it learns the model from its own releases on the way."""
 
-    def __init__(self, source: Source, setting: Setting, alphabet: Symbols, seed: int | None, memory: int) -> None:
-        super().__init__(source, setting, alphabet, seed)
-        watch = self._note_choice if setting.mechanism.name == "auto" else None
-        self._streams = Streams(setting, Memory(setting, releases=False), coins(seed), memory=memory, watch=watch)
+    def __init__(self, start: ColdStart) -> None:
+        self.start = start
+        self.numbers = np.zeros(0, np.int64)  # the version that made each event of the last call
 
-    def call(self, users: list[Any], raw: Ints | list[Ints], times: Floats | None) -> Releases:
-        return self._streams.release(users, raw, None, times)
-
-    def standings(self) -> Standings:
-        return self._streams.standings()
-
-    def _note_choice(self, state: State, sent: Sent, epsilon: float) -> None:
-        if epsilon < GONE:
-            return
-        law = filtering.clear(state.states)[0]
-        picked, why = choose(Batch(self.setting.model, law, len(sent.codes), epsilon, self.setting.distortion))
-        entry = self.choices.setdefault(picked.name, {"batches": 0, "why": why})
-        entry["batches"] += 1
-
-
-class Learning(Whole):
-    """Without a model to begin with: a cold start, which learns one from its releases on the way.
-
-    The output has one more column, `version`, and beside it stands one public file with all versions, models included.
-    """
-
-    def __init__(self, source: Source, start: ColdStart, seed: int | None, versions: FilePath) -> None:
-        if os.fspath(versions) == "-.versions":
-            raise InputError(
-                "released rows on standard output leave no place for the versions; name a file by --versions"
-            )
-        super().__init__(source, start.versions[0].setting, start.versions.alphabet, seed)
-        self._start, self._numbers = start, np.zeros(0, np.int64)  # the version of each event of the last call
-        self.beside = (versions,)
-
-    def call(self, users: list[Any], raw: Any, times: Floats | None) -> Releases:
+    def release(self, users: list[Any], raw: Any, seqs: None, times: Floats | None) -> Releases:
+        """Release the next event of each user named."""
         try:
-            return self._noted(*self._start.release_codes(users, raw))
+            return self._noted(*self.start.release_codes(users, raw))
         except SeqveilError as error:
             error.made = None if error.made is None else self._noted(*error.made)
             raise
 
     def _noted(self, codes: Ints, epsilons: Floats, numbers: Ints) -> Releases:
-        self._numbers = numbers
+        self.numbers = numbers
         return replace(Releases.none(np.zeros(codes.size, np.int64)), codes=codes, epsilons=epsilons)
 
-    def rows(self, events: Events, made: Releases) -> Rows:
-        return replace(super().rows(events, made), more={VERSION: self._numbers[made.codes >= 0]})
-
     def standings(self) -> Standings:
-        return self._start.accounts()
+        return self.start.accounts()
+
+
+class Learning(Whole):
+    """The output of a cold start: one more column, `version`, and beside it one public file with all versions."""
+
+    streams: ColdStreams
+
+    def __init__(self, source: Source, streams: ColdStreams, versions: FilePath, seed: int | None) -> None:
+        if os.fspath(versions) == "-.versions":
+            raise InputError(
+                "released rows on standard output leave no place for the versions; name a file by --versions"
+            )
+        first = streams.start.versions[0].setting
+        super().__init__(source, first, first.model.alphabet, streams, seed)
+        self.versions, self.beside = streams.start.versions, (versions,)
+
+    def rows(self, events: Events, made: Releases) -> Rows:
+        return replace(super().rows(events, made), more={VERSION: self.streams.numbers[made.codes >= 0]})
 
     def account(self) -> Released:
-        account, learned = super().account(), len(self._start.versions) > 1
+        account, learned = super().account(), len(self.versions) > 1
         once = self.setting.epsilon * self.setting.schedule.period
         text = (LEARNED if learned else UNLEARNED).format(least=once, most=2 * once)
         none = "no chain earned its place, so all rows were released without a model; more rows may help"
         return replace(account, guarantee=text, warnings=account.warnings if learned else (*account.warnings, none))
 
     def facts(self, account: Released) -> side.Meta:
-        self._start.save(self.beside[0])
-        versions = self._start.versions
-        return super().facts(account) | {"model": side.fingerprint(versions), "versions": versions.describe()}
+        self.versions.save(self.beside[0])
+        more = {"model": side.fingerprint(self.versions), "versions": self.versions.describe()}
+        return super().facts(account) | more
 
 
 class _Clock:

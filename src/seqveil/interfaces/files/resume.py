@@ -28,8 +28,8 @@ from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, format_
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Released, Run, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
-from seqveil.interfaces.files.writing import Digest, Meta, as_text, place, same_file, taken
-from seqveil.release.releases import Releases, Standings
+from seqveil.interfaces.files.writing import Digest, Meta, as_text, place, same_file, taken, text_bytes
+from seqveil.release.releases import Releases
 from seqveil.release.stream import NOTHING, UNKNOWN, Setting
 from seqveil.release.streams import Streams
 
@@ -84,7 +84,7 @@ class Resumed(Run):
     def __init__(
         self, source: Source, alphabet: Symbols, seed: int | None, streams: Streams, output: Appended, group: int
     ) -> None:
-        super().__init__(source, streams.setting, alphabet, seed)
+        super().__init__(source, streams.setting, alphabet, streams, seed)
         self._streams, self._output, self._group = streams, output, group
         self.private = self.private and streams.private  # an earlier run may have been seeded: its rows are there too
         self._read = 0  # rows of the input so far
@@ -215,9 +215,6 @@ class Resumed(Run):
             "the input of the earlier run back, or begin with a new state file and output"
         )
 
-    def standings(self) -> Standings:
-        return self._streams.standings()
-
     def facts(self, account: Released) -> Meta:
         versions = self._streams.versions
         # after a move to another model no single one made all rows, so none is named
@@ -338,13 +335,9 @@ class _Seen:
         return same
 
     def add(self, part: Chunk) -> _Seen:
-        import polars as pl
-
-        for k, column in enumerate((part.users, part.order)):
-            if column is not None:
-                text = column.cast(pl.String)
-                self._parts[2 * k].update("".join(text.to_list()).encode())
-                self._parts[2 * k + 1].update(text.str.len_bytes().to_numpy().astype("<i8").tobytes())
+        content = (*text_bytes(part.users), *(() if part.order is None else text_bytes(part.order)))
+        for each, data in zip(self._parts, content, strict=False):
+            each.update(data)
         return self
 
     def hex(self) -> str:

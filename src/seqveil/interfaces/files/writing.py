@@ -243,12 +243,8 @@ class Digest:
     def add(
         self, users: pl.Series, codes: Ints, epsilons: Floats, batches: Iterable[tuple[int, str]] | None = None
     ) -> None:
-        import polars as pl
-
-        names = users.cast(pl.String)
-        lengths = np.asarray(names.str.len_bytes().to_numpy(), np.int64)  # or "a","bc" would look like "ab","c"
-        content = ("".join(names.to_list()).encode(), _bytes(lengths, "<i8"), _bytes(codes, "<i8"))
-        for part, data in zip(self._parts, (*content, _bytes(epsilons, "<f8")), strict=True):
+        content = (*text_bytes(users), _bytes(codes, "<i8"), _bytes(epsilons, "<f8"))
+        for part, data in zip(self._parts, content, strict=True):
             part.update(data)
         if batches is not None:
             self._paths = self._paths or hashlib.sha256()
@@ -258,6 +254,14 @@ class Digest:
         if self._paths is not None:
             return hashlib.sha256(b"".join(part.digest() for part in (*self._parts, self._paths))).hexdigest()
         return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
+
+
+def text_bytes(column: pl.Series) -> tuple[bytes, bytes]:
+    """A column as text, and the length of each entry: without it "a", "bc" would look like "ab", "c"."""
+    import polars as pl
+
+    text = column.cast(pl.String)
+    return "".join(text.to_list()).encode(), _bytes(text.str.len_bytes().to_numpy(), "<i8")
 
 
 def _bytes(numbers: Floats | Ints, kind: str) -> bytes:
