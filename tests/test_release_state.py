@@ -338,10 +338,12 @@ def test_a_run_that_ended_at_a_short_batch_draws_nothing_when_repeated(tmp_path)
     assert drawn[1:] == drawn[:1] * 2
 
 
-def test_what_goes_with_a_state_file_alone_is_refused_without_one(made, tmp_path):
+def test_what_goes_with_a_state_file_or_without_is_refused_elsewhere(made, tmp_path):
     setting, data = setting_of(made, "plain"), made / "data.csv"
     with pytest.raises(InputError, match="state file"):
         release_file(data, setting, tmp_path / "out.csv", key=KEY)
+    with pytest.raises(InputError, match="force"):
+        release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db", force=True)
     with pytest.raises(InputError, match="cold start"):
         release_file(data, ColdStart(4, 1.0), tmp_path / "out.csv", state=tmp_path / "s.db")
     assert not list(tmp_path.iterdir())

@@ -149,7 +149,7 @@ def release_file(
             releases a draw from the public belief in their place. On standard output and with a state file, which
             receivers may watch as they go, "error" means "hide".
         format: of the input, where its name does not tell.
-        out_format: of the output, where its name does not tell.
+        out_format: of the output, where its name does not tell; without a state file.
         sort: whether to sort the rows by their order first.
         meta: where to write the side file.
         versions: where to write the versions of a cold start.
@@ -162,6 +162,8 @@ def release_file(
     """
     if state is None and key is not None:
         raise InputError("a key is for a release that can be gone on with; name its state file")
+    if state is not None and force:
+        raise InputError("force does not go with a state file, which goes on with its own output; name another one")
     if state is not None and not isinstance(setting, Setting):
         raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
@@ -366,6 +368,8 @@ class Whole(Run):
             self.refused += part.n - len(left)
             part = part.take(np.array(left, np.intp))
         self._send(self.collector.take(part))
+        if self.failure is None:
+            self.refused += self.collector.drop(self._spent)
 
     def finish(self) -> None:
         left = self.collector.rest(0)
@@ -379,7 +383,7 @@ class Whole(Run):
         self.held += self.quiet(made)
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
         if self.failure is None:
-            self.refused += int(events.sizes[made.refused].sum()) + self.collector.drop(self._spent)
+            self.refused += int(events.sizes[made.refused].sum())
         rows = self.rows(events, made)
         self.writer.write(self.frame(rows))
         paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None

@@ -194,7 +194,7 @@ def place(out: FilePath, named: FilePath | None) -> FilePath:
 
 def save_meta(out: FilePath, meta: Mapping[str, Any], named: FilePath | None = None) -> None:
     """Write the side file under its own name, or beside a released file that is not standard output."""
-    if os.fspath(place(out, named)) != "-":
+    if named is not None or os.fspath(out) != "-":
         write_text(place(out, named), json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
@@ -210,11 +210,8 @@ def load_meta(released: FilePath, named: FilePath | None = None) -> Meta | None:
     except (OSError, ValueError):
         meta = None
     if not isinstance(meta, dict):
-        remedy = (
-            "write the released file again, or remove this"
-            if named is None
-            else "name the side file that release wrote"
-        )
+        again, other = "write the released file again, or remove this", "name the side file that release wrote"
+        remedy = again if named is None else other
         raise DataError(f"{side.name}: cannot be read as a JSON object; {remedy}")
     return meta
 
@@ -251,9 +248,8 @@ class Digest:
             self._paths.update("".join(f"{number} {path}\n" for number, path in batches).encode())
 
     def hex(self) -> str:
-        if self._paths is not None:
-            return hashlib.sha256(b"".join(part.digest() for part in (*self._parts, self._paths))).hexdigest()
-        return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
+        parts = self._parts if self._paths is None else [*self._parts, self._paths]
+        return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
 
 
 def text_bytes(column: pl.Series) -> tuple[bytes, bytes]:
