@@ -272,8 +272,8 @@ def _reached(mass: Sequence[float], gain: Sequence[float], need: float) -> float
 def _crossing(both: Callable[[float], tuple[float, float]], one: float, two: float) -> float:
     """Where two functions of u are equal: at `one` the second is the larger, at `two` the first.
 
-    They are straight but for a few corners, so the chord finds it soon; an end that stays twice is given half its weight, so
-    that the other end moves too.
+    They are straight but for a few corners, so the chord finds it soon; an end that stays twice is given half its
+    weight, so that the other end moves too.
     """
     left, right = _difference(*both(one)), _difference(*both(two))
     moved = 0  # which end moved last

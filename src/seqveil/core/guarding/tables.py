@@ -179,7 +179,7 @@ class Table:
         return bool(made.leakage(self.belief[None], True)[0] <= epsilon and made.ldp()[0] <= 2 * epsilon)
 
     def floored(self, floor: float, sensitive: Ints) -> bool:
-        """Whether every label either belongs to one symbol that is not sensitive, or comes from all alike within e^floor."""
+        """Whether every label belongs to one symbol that is not sensitive, or comes from all alike within e^floor."""
         table = self.full()
         pure = (table > 0).sum(0) == 1
         owner = table.argmax(0)
