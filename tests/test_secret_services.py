@@ -14,7 +14,7 @@ from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.config import load
 from seqveil.interfaces.spark.job import Job
-from seqveil.interfaces.spark.store import KeptInMemory, SparkStore
+from seqveil.interfaces.spark.store import KeptUsers, SparkStore
 from seqveil.release.setting import NO_BOUND
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
@@ -77,7 +77,7 @@ def test_a_message_says_null_where_there_is_no_epsilon():
 
 def test_a_job_of_spark_keeps_secrets_from_one_micro_batch_to_the_next():
     setting = guarded(words_model(), "gym")
-    kept, users, codes = KeptInMemory(), ["ann", "bob"], []
+    kept, users, codes = KeptUsers(), ["ann", "bob"], []
     job = Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
     for seq in range(6):
         rows = pd.DataFrame({"user": users, "seq": [seq] * 2, "v0": [WORDS[seq % 4], "gym"]})
