@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.against import against_file
-from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.files.audit import against_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.receive.reweigh import Against, merged, wrong_model_bound
 from seqveil.release.stream import NOTHING
 

@@ -10,7 +10,7 @@ from seqveil import MarkovModel
 from seqveil.coldstart import Versions
 from seqveil.core.errors import DataError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.coldstart import audit_cold
+from seqveil.interfaces.files.audit import audit_file
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_a_row_that_cannot_have_been_released_is_refused(folder):
     values[held] = next(v for v in ("home", "shop", "work") if v != values[held])
     rows.with_columns(pl.Series("value", values)).write_csv(folder / "forged.csv")
     with pytest.raises(DataError, match=r"forged\.csv: rows"):
-        audit_cold(folder / "forged.csv", versions)
+        audit_file(folder / "forged.csv", versions)
 
 
 def test_decoding_helps_and_learning_finds_the_chain(folder, capsys):

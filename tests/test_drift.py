@@ -13,7 +13,7 @@ from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.receive.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
 from seqveil.release import stream
 

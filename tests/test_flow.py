@@ -10,9 +10,13 @@ import pytest
 from seqveil import Budget, MarkovModel, Schedule, Setting, decode
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.flow import Columns, Source, audit_file, decode_file, fit_file, release_file
-from seqveil.interfaces.flow.meta import Digest
-from seqveil.interfaces.flow.rows import seconds
+from seqveil.interfaces.files import Columns
+from seqveil.interfaces.files.audit import audit_file
+from seqveil.interfaces.files.estimates import decode_file
+from seqveil.interfaces.files.fit import fit_file
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.rows import Source, seconds
+from seqveil.interfaces.files.writing import Digest
 from seqveil.release import stream
 
 WORDS = ["bed", "kitchen", "office"]

@@ -17,7 +17,9 @@ from seqveil import Budget, MarkovModel, Session, Setting, mechanisms
 from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.interfaces.flow import audit_file, decode_file, release_file
+from seqveil.interfaces.files.audit import audit_file
+from seqveil.interfaces.files.estimates import decode_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.release import batches, stream
 from seqveil.release.accounting import compose
 

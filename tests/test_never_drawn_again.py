@@ -20,8 +20,7 @@ from seqveil.core.kernel import Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.events import Job
-from seqveil.interfaces.flow.durable import release_durably
-from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Bridge, Broker, Event, Link, Refusal, Topics
 from seqveil.interfaces.service.writer import Writer
 from seqveil.interfaces.spark.store import KeptUsers, bucket
@@ -128,7 +127,7 @@ class InState:
         data.write_text("user,value\n" + "".join(f"ann,{code}\n" for code in raw))
         refused = False
         try:
-            release_durably(data, self._setting, out, self._at / "state.db", group=self._group)
+            release_file(data, self._setting, out, state=self._at / "state.db", group=self._group)
         except BudgetSpent:
             refused = True
         rows = pl.read_csv(out)["value"].to_list() if out.exists() and out.stat().st_size else []

@@ -7,7 +7,7 @@ import pytest
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow import release_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.release.stream import Setting
 
 KINDS = {

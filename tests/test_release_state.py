@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.appending import Appended
-from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.resume import Appended
+from seqveil.receive.coldstart import ColdStart
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
@@ -100,7 +101,7 @@ class Crash(BaseException):
 def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch):
     """Before, within and after every write to the output: the state file is then ahead of it."""
     setting, whole = setting_of(made, kind), tmp_path / "whole.csv"
-    release_durably(made / "data.csv", setting, whole, tmp_path / "whole.db", key=KEY, group=40)
+    release_file(made / "data.csv", setting, whole, state=tmp_path / "whole.db", key=KEY, group=40)
     append = Appended.append
     out, state, chance = tmp_path / "out.csv", tmp_path / "s.db", random.Random(1)
     for _ in range(30):
@@ -116,12 +117,12 @@ def test_a_crash_at_any_write_is_gone_on_from(made, tmp_path, kind, monkeypatch)
         dying.count = 0
         monkeypatch.setattr(Appended, "append", dying)
         try:
-            release_durably(made / "data.csv", setting, out, state, key=KEY, group=40)
+            release_file(made / "data.csv", setting, out, state=state, key=KEY, group=40)
             break
         except Crash:
             continue
     monkeypatch.setattr(Appended, "append", append)
-    release_durably(made / "data.csv", setting, out, state, key=KEY, group=40)
+    release_file(made / "data.csv", setting, out, state=state, key=KEY, group=40)
     assert out.read_bytes() == whole.read_bytes()
     assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
 
@@ -147,10 +148,10 @@ def test_a_crash_within_a_transaction_draws_nothing(made, tmp_path, kind, monkey
         dying.count = 0
         monkeypatch.setattr(Streams, "release", dying)
         with pytest.raises(Crash):
-            release_durably(made / "data.csv", setting, out, state, key=KEY, group=30)
+            release_file(made / "data.csv", setting, out, state=state, key=KEY, group=30)
     monkeypatch.setattr(Streams, "release", real)
-    release_durably(made / "data.csv", setting, out, state, key=KEY, group=30)
-    release_durably(made / "data.csv", setting, tmp_path / "whole.csv", tmp_path / "w.db", key=KEY, group=30)
+    release_file(made / "data.csv", setting, out, state=state, key=KEY, group=30)
+    release_file(made / "data.csv", setting, tmp_path / "whole.csv", state=tmp_path / "w.db", key=KEY, group=30)
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
@@ -182,10 +183,10 @@ def test_rows_added_to_the_input_are_released_after(made, tmp_path):
     text = (made / "data.csv").read_text().splitlines(keepends=True)
     data, setting = tmp_path / "data.csv", setting_of(made, "plain")
     whole = tmp_path / "whole.csv"
-    release_durably(made / "data.csv", setting, whole, tmp_path / "w.db", key=KEY)
+    release_file(made / "data.csv", setting, whole, state=tmp_path / "w.db", key=KEY)
     for rows in (1, 100, 100, ROWS):
         data.write_text("".join(text[: rows + 1]))
-        done = release_durably(data, setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=7)
+        done = release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=7)
         assert done.events == rows
     assert (tmp_path / "out.csv").read_bytes() == whole.read_bytes()
     assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
@@ -195,17 +196,17 @@ def test_batches_take_no_rows_after_the_short_last_ones(made, tmp_path):
     text = (made / "data.csv").read_text().splitlines(keepends=True)
     data, setting = tmp_path / "data.csv", setting_of(made, "batched")
     data.write_text("".join(text[:50]))
-    release_durably(data, setting, tmp_path / "out.csv", tmp_path / "s.db")
+    release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db")
     data.write_text("".join(text))
     with pytest.raises(DataError, match="short batches"):
-        release_durably(data, setting, tmp_path / "out.csv", tmp_path / "s.db")
+        release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db")
 
 
 def test_another_input_is_refused_and_other_values_are_not_seen(made, tmp_path):
     setting, out, state = setting_of(made, "plain"), tmp_path / "out.csv", tmp_path / "s.db"
     frame, data = pl.read_csv(made / "data.csv"), tmp_path / "data.csv"
     frame[:200].write_csv(data)
-    release_durably(data, setting, out, state)
+    release_file(data, setting, out, state=state)
     before = out.read_bytes()
     others = (
         frame[:100],
@@ -216,29 +217,29 @@ def test_another_input_is_refused_and_other_values_are_not_seen(made, tmp_path):
     for other in others:
         other.write_csv(data)
         with pytest.raises(DataError, match="first 200 rows are not those"):
-            release_durably(data, setting, out, state)
+            release_file(data, setting, out, state=state)
         assert out.read_bytes() == before
     # first write wins: other values in rows that are out change nothing, and nothing is kept to notice them by
     frame[:200].with_columns(value=4.0 - pl.col("value")).write_csv(data)
-    release_durably(data, setting, out, state)
+    release_file(data, setting, out, state=state)
     assert out.read_bytes() == before
 
 
 def test_an_output_that_is_not_the_states_is_refused(made, tmp_path):
     setting, out, state = setting_of(made, "plain"), tmp_path / "out.csv", tmp_path / "s.db"
-    release_durably(made / "data.csv", setting, out, state, group=100)
+    release_file(made / "data.csv", setting, out, state=state, group=100)
     whole = out.read_bytes()
     for changed in (whole[:10], whole + b"x", whole[:30] + b"9" + whole[31:], b""):
         out.write_bytes(changed)
         with pytest.raises(DataError, match="not what the state file says"):
-            release_durably(made / "data.csv", setting, out, state, group=100)
+            release_file(made / "data.csv", setting, out, state=state, group=100)
         assert out.read_bytes() == changed
     out.unlink()
     with pytest.raises(DataError, match="missing"):
-        release_durably(made / "data.csv", setting, out, state, group=100)
+        release_file(made / "data.csv", setting, out, state=state, group=100)
     out.write_bytes(whole)
     with pytest.raises(DataError, match="there already"):
-        release_durably(made / "data.csv", setting, out, tmp_path / "new.db")
+        release_file(made / "data.csv", setting, out, state=tmp_path / "new.db")
     assert out.read_bytes() == whole
 
 
@@ -275,11 +276,11 @@ def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
 def test_a_seed_is_replayable_and_marked(made, tmp_path):
     setting = setting_of(made, "plain")
     for name in ("a", "b"):
-        done = release_durably(made / "data.csv", setting, tmp_path / f"{name}.csv", tmp_path / f"{name}.db", seed=5)
+        done = release_file(made / "data.csv", setting, tmp_path / f"{name}.csv", state=tmp_path / f"{name}.db", seed=5)
         assert done.private is False
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     with pytest.raises(InputError, match="not both"):
-        release_durably(made / "data.csv", setting, tmp_path / "c.csv", tmp_path / "c.db", seed=5, key=KEY)
+        release_file(made / "data.csv", setting, tmp_path / "c.csv", state=tmp_path / "c.db", seed=5, key=KEY)
 
 
 @pytest.mark.parametrize("kind", ["plain", "batched"])
@@ -292,9 +293,9 @@ def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
 
     monkeypatch.setattr(Appended, "append", note)
     with pytest.raises(Crash):
-        release_durably(made / "data.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=200)
+        release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=200)
     monkeypatch.undo()
-    release_durably(made / "data.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", key=KEY, group=50)
+    release_file(made / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=50)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.standing("u1")
         crashed += [path.read_bytes() for path in tmp_path.iterdir()]
@@ -318,3 +319,31 @@ def test_a_raw_value_outside_the_alphabet_is_hidden_and_not_named(made, tmp_path
     assert "301 of 301 events" in said
     assert "1 outside the alphabet hidden" in said
     assert SECRET not in said
+
+
+def test_a_run_that_ended_at_a_short_batch_draws_nothing_when_repeated(tmp_path):
+    model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    setting = Setting.of(model, "tree", 1.0, budget=Budget(total=1.0, when_spent="error"), batch=2)
+    pl.DataFrame({"user": [*"abbbcdefg"], "value": [0, 1, 1, 0, 1, 0, 1, 0, 1]}).write_csv(tmp_path / "data.csv")
+    drawn = []
+    for _ in range(3):
+        with pytest.raises(BudgetSpent, match="row"):
+            release_file(
+                tmp_path / "data.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY, group=4
+            )
+        with Streams.open(tmp_path / "s.db", setting, key=KEY) as streams:
+            standings = streams.standings()
+        drawn.append(dict(zip(standings.users, standings.events.tolist(), strict=True)))
+    assert drawn[0] == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert drawn[1:] == drawn[:1] * 2
+
+
+def test_what_goes_with_a_state_file_or_without_is_refused_elsewhere(made, tmp_path):
+    setting, data = setting_of(made, "plain"), made / "data.csv"
+    with pytest.raises(InputError, match="state file"):
+        release_file(data, setting, tmp_path / "out.csv", key=KEY)
+    with pytest.raises(InputError, match="force"):
+        release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db", force=True)
+    with pytest.raises(InputError, match="cold start"):
+        release_file(data, ColdStart(4, 1.0), tmp_path / "out.csv", state=tmp_path / "s.db")
+    assert not list(tmp_path.iterdir())

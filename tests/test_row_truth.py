@@ -14,7 +14,8 @@ from seqveil import MarkovModel
 from seqveil.coldstart import Versions
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow import decode_file, release_file
+from seqveil.interfaces.files.estimates import decode_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.receive.learn import Evidence
 from seqveil.release.stream import Setting
 

@@ -13,7 +13,8 @@ import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow import audit_file, release_file
+from seqveil.interfaces.files.audit import audit_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.release import stream
 from seqveil.release.setting import NO_BOUND
 

@@ -19,7 +19,7 @@ from seqveil import MarkovModel, Setting
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.checkpoint import standings
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.sessions import told
@@ -100,7 +100,7 @@ SETTINGS = {
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_frame_at_once_is_what_release_with_state_and_key_writes(spark, small, tmp_path, kind):
     folder, _ = small
-    release_durably(folder / "data.csv", SETTINGS[kind], tmp_path / "out.csv", tmp_path / "s.db", key=KEY)
+    release_file(folder / "data.csv", SETTINGS[kind], tmp_path / "out.csv", state=tmp_path / "s.db", key=KEY)
     want = pl.read_csv(tmp_path / "out.csv", schema_overrides={"path": pl.String}).sort("user", "seq")
     out = release(spark.read.parquet(str(folder / "in")), SETTINGS[kind], KEY)
     got = pl.from_arrow(out.toArrow()).sort("user", "seq")
@@ -336,7 +336,7 @@ def test_files_at_once_by_the_command(spark, run, small, tmp_path):
     assert json.loads(said)["rows"] == 2000
     got = pl.concat(map(pl.read_csv, (tmp_path / "out").glob("*.csv"))).sort("user", "seq")
     setting, key = Setting.of(sparks.model(), "balanced", 0.8), (tmp_path / "key").read_bytes()
-    release_durably(folder / "data.csv", setting, tmp_path / "one.csv", tmp_path / "s.db", key=key)
+    release_file(folder / "data.csv", setting, tmp_path / "one.csv", state=tmp_path / "s.db", key=key)
     assert got.equals(pl.read_csv(tmp_path / "one.csv").sort("user", "seq").select(got.columns))
     assert run(*args)[0] == 2
 

@@ -14,7 +14,7 @@ from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.receive import statistics
 from seqveil.receive.statistics import _fieller, indicators, summarise
 from seqveil.release import stream

@@ -21,10 +21,9 @@ from seqveil.core.times import seconds
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.client import Event, _body
 from seqveil.interfaces.events import Wording
-from seqveil.interfaces.files import Chunk
-from seqveil.interfaces.files.order import order_key
-from seqveil.interfaces.flow import rows
-from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.files import Chunk, rows
+from seqveil.interfaces.files.reading import order_key
+from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.messages import OneSymbol
 from seqveil.release.accounting import Budget

@@ -18,7 +18,8 @@ from seqveil.core import times as clock
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow import audit_file, release_file
+from seqveil.interfaces.files.audit import audit_file
+from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads, Refusal
 from seqveil.release import batches, stream
 from seqveil.release.stream import Setting

@@ -22,9 +22,8 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.flow.appending import Appended
-from seqveil.interfaces.flow.durable import release_durably
-from seqveil.interfaces.flow.release import release_file
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.resume import Appended
 from seqveil.release import batches, stream
 from seqveil.release.stream import UNKNOWN, Setting, State
 from seqveil.release.streams import Streams
@@ -357,7 +356,7 @@ class Crash(BaseException):
 def test_a_durable_release_goes_on_and_after_a_crash_it_is_the_same(made, tmp_path, kind, monkeypatch):
     setting = settings_of(made)[kind]
     more = {"key": KEY, "group": 7}
-    account = release_durably(made / "holes.csv", setting, tmp_path / "whole.csv", tmp_path / "whole.db", **more)
+    account = release_file(made / "holes.csv", setting, tmp_path / "whole.csv", state=tmp_path / "whole.db", **more)
     assert account.unknown == 4
     append = Appended.append
 
@@ -367,19 +366,19 @@ def test_a_durable_release_goes_on_and_after_a_crash_it_is_the_same(made, tmp_pa
     for _ in range(3):
         monkeypatch.setattr(Appended, "append", dying)
         with pytest.raises(Crash):
-            release_durably(made / "holes.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", **more)
+            release_file(made / "holes.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", **more)
     monkeypatch.setattr(Appended, "append", append)
-    release_durably(made / "holes.csv", setting, tmp_path / "out.csv", tmp_path / "s.db", **more)
+    release_file(made / "holes.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", **more)
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     for name in ("out.csv", "out.csv.meta.json", "s.db"):
         assert SECRET.encode() not in (tmp_path / name).read_bytes()
     assert "unknown" not in (tmp_path / "out.csv.meta.json").read_text()
-    release_durably(made / "whole.csv", setting, tmp_path / "clean.csv", tmp_path / "clean.db", **more)
+    release_file(made / "whole.csv", setting, tmp_path / "clean.csv", state=tmp_path / "clean.db", **more)
     ours, theirs = (pl.read_csv(tmp_path / name) for name in ("out.csv", "clean.csv"))
     for column in set(ours.columns) - {"value", "path"}:
         assert ours[column].equals(theirs[column])
     with pytest.raises(InputError, match="would show receivers exactly where"):
-        release_durably(made / "holes.csv", setting, tmp_path / "o.csv", tmp_path / "o.db", on_unknown="error")
+        release_file(made / "holes.csv", setting, tmp_path / "o.csv", state=tmp_path / "o.db", on_unknown="error")
 
 
 def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):

@@ -16,8 +16,7 @@ from seqveil import Budget, MarkovModel
 from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.flow import release_file
-from seqveil.interfaces.flow.durable import release_durably
+from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.release.stream import Setting
 from seqveil.release.streams import StoreError, Streams
@@ -55,7 +54,7 @@ def test_numbers_of_a_parquet_file_and_text_over_http_have_one_account(tmp_path)
     setting = served.words_setting(budget=Budget(total=1.0))
     table = pl.DataFrame({"user": [7, 8] * 30, "value": ["home", "work"] * 30})
     table.write_parquet(tmp_path / "data.parquet")
-    release_durably(tmp_path / "data.parquet", setting, tmp_path / "out.csv", tmp_path / "state.db", key=served.KEY)
+    release_file(tmp_path / "data.parquet", setting, tmp_path / "out.csv", state=tmp_path / "state.db", key=served.KEY)
     with served.running(tmp_path, setting, auth=False) as service:
         known = service.ask("GET", "/v1/users/7/account").json
         assert known["events"] == 30

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.alphabet import Alphabet, Symbols
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever, from_dict
@@ -17,9 +17,11 @@ from seqveil.core.secrets.declared import Secret
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack import Finding
 from seqveil.interfaces.files import Columns, read
-from seqveil.interfaces.flow import meta as side
-from seqveil.interfaces.flow.meta import EPSILON
-from seqveil.interfaces.flow.rows import FilePath, Progress, Source
+from seqveil.interfaces.files import writing as side
+from seqveil.interfaces.files.reading import FilePath
+from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files.writing import EPSILON
+from seqveil.release.setting import OTHER_MODEL
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 
@@ -109,10 +111,10 @@ def read_people(
     progress: Progress | None = None,
 ) -> People:
     """Both files, person by person; people whom only one of them has are refused."""
-    found = side.load(released, meta)
+    found = side.load_release_meta(released, meta)
     names = columns or side.stored_columns(found)
-    if model is not None and found is not None:
-        side.check_model(found, model)
+    if model is not None and found is not None and found.get("model") != model.fingerprint:
+        raise ModelError(OTHER_MODEL)
     files = [Source(path, names, format) for path in (released, truth)]
     alphabet = _alphabet(files) if model is None else model.alphabet.with_policy("hide")
     told, raw = (_streams(file, alphabet, progress) for file in files)
@@ -147,13 +149,13 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
 
 def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict[Hashable, Ints]:
     parts: dict[Hashable, list[Ints]] = {}
-    for chunk, codes in file.coded(alphabet, progress):
-        users = chunk.users.to_list()
+    for part in file.coded(alphabet, progress):
+        users = part.chunk.users.to_list()
         numbers: dict[Hashable, int] = {}
         ids = np.array([numbers.setdefault(user, len(numbers)) for user in users], np.int64)
         order = np.argsort(ids, kind="stable")
         cuts = np.cumsum(np.bincount(ids))[:-1]
-        for user, own in zip(numbers, np.split(codes[order], cuts), strict=True):
+        for user, own in zip(numbers, np.split(part.codes[order], cuts), strict=True):
             parts.setdefault(user, []).append(own)
     return {user: np.concatenate(own) for user, own in parts.items()}
 

@@ -22,8 +22,9 @@ from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row
 from seqveil.interfaces.files import Chunk, Columns
-from seqveil.interfaces.flow.fit import Distinct, scanner
-from seqveil.interfaces.flow.rows import CHUNK_ROWS, FilePath, Progress, Source, ValueType, encode
+from seqveil.interfaces.files.fit import Distinct, scanner
+from seqveil.interfaces.files.reading import FilePath, ValueType
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode
 
 LIMITS = (constant, converse)
 

@@ -15,8 +15,8 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress, sta
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
-    from seqveil.interfaces.flow import Fitted
-    from seqveil.interfaces.flow.learning import LearnedFile
+    from seqveil.interfaces.files.estimates import LearnedFile
+    from seqveil.interfaces.files.fit import Fitted
     from seqveil.receive.learn import Evidence
     from seqveil.receive.versions import Version, Versions
     from seqveil.release.stream import Setting
@@ -60,7 +60,7 @@ class PrivateFitOptions:
 
     def public_alphabet(self, cuts: o.CutOptions, on_unknown: str) -> Symbols | None:
         """The alphabet that the options name; None where it is to come from the data."""
-        from seqveil.interfaces.flow.private import public_alphabet
+        from seqveil.interfaces.files.fit import public_alphabet
 
         if self.private is None and self.alphabet is None and self.span is None:
             return None
@@ -108,8 +108,7 @@ def fit(
 
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
-    from seqveil.interfaces.flow import fit_file
-    from seqveil.interfaces.flow.private import fit_private_file
+    from seqveil.interfaces.files.fit import fit_file, fit_private_file
 
     _check_out(out, data)
     privacy.check(order, smoothing, prior, context)
@@ -189,7 +188,7 @@ def learn(
     Example: seqveil learn released.csv --model released.csv.versions -o learned.model
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow.learning import learn_file
+    from seqveil.interfaces.files.estimates import learn_file
 
     _check_out(out, released, model)
     known = o.versions_in(model) or MarkovModel.load(model)
@@ -263,7 +262,7 @@ class UpgradeOptions:
 
     def begin(self) -> Versions:
         """Version 0, saved."""
-        from seqveil.interfaces.flow.private import named_alphabet
+        from seqveil.interfaces.files.fit import named_alphabet
         from seqveil.receive.versions import Versions, first_version
         from seqveil.release.accounting import Budget
 

@@ -162,8 +162,8 @@ def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:
 def _model(source: str, **fitting: Any) -> MarkovModel:
     """The model, or one fitted to the data: a data file tells by its extension."""
     from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.files.fit import fit_file
     from seqveil.interfaces.files.reading import FORMATS
-    from seqveil.interfaces.flow import fit_file
 
     if source != "-" and Path(source).suffix.lower() not in FORMATS:
         return MarkovModel.load(source)
@@ -173,7 +173,7 @@ def _model(source: str, **fitting: Any) -> MarkovModel:
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
     """The guarantee at ε for the schedule that the plan settled on; pulses put more into one release."""
-    from seqveil.interfaces.flow import guarantee
+    from seqveil.interfaces.files.release import guarantee
     from seqveil.release.stream import Setting
 
     period = max(row.period for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1))
@@ -181,7 +181,7 @@ def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) ->
 
 
 def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
-    from seqveil.interfaces.flow import guarantee
+    from seqveil.interfaces.files.release import guarantee
     from seqveil.release.stream import Setting
 
     setting = Setting.of(model, mechanism, epsilon * size, made.distortion, batch=size)

@@ -15,9 +15,8 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress, tab
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow import Decoded
-    from seqveil.interfaces.flow.drift import Drifted
-    from seqveil.interfaces.flow.statistics import Counted
+    from seqveil.interfaces.files.audit import Drifted
+    from seqveil.interfaces.files.estimates import Counted, Decoded
     from seqveil.receive.audit import Report
     from seqveil.receive.reweigh import Departure
     from seqveil.receive.statistics import Estimate
@@ -57,14 +56,12 @@ def audit(
     Example: seqveil audit released.csv --model clicks.model --json
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow import audit_file
-    from seqveil.interfaces.flow.against import against_file
-    from seqveil.interfaces.flow.coldstart import audit_cold
+    from seqveil.interfaces.files.audit import against_file, audit_file
 
     versions = o.versions_in(model, chosen.given or against is not None)
     if versions is not None:
         with progress(released, "auditing") as advance:
-            report = audit_cold(released, versions, progress=advance, **rows.where)
+            report = audit_file(released, versions, progress=advance, **rows.where)
         _end(report, versions.last.setting.model, None, json)
         return
     chain, departure = MarkovModel.load(model), None
@@ -220,8 +217,7 @@ def decode(
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow import decode_file
-    from seqveil.interfaces.flow.coldstart import decode_cold
+    from seqveil.interfaces.files.estimates import decode_file
 
     shared: dict[str, Any] = {
         "online": online,
@@ -233,7 +229,7 @@ def decode(
     versions = o.versions_in(model, chosen.given or histogram is not None)
     if versions is not None:
         with progress(released, "decoding", passes=2) as advance:
-            decoded = decode_cold(released, versions, out, progress=advance, **shared)
+            decoded = decode_file(released, versions, out, progress=advance, **shared)
     else:
         chain = MarkovModel.load(model)
         setting = chosen.setting_if_given(chain)
@@ -281,7 +277,7 @@ def stats(
 
     Example: seqveil stats released.csv --model clicks.model --top 3
     """
-    from seqveil.interfaces.flow.statistics import summarise_file
+    from seqveil.interfaces.files.estimates import summarise_file
 
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
@@ -388,7 +384,7 @@ def drift(
 
     Example: seqveil drift released.csv --model clicks.model
     """
-    from seqveil.interfaces.flow.drift import drift_file
+    from seqveil.interfaces.files.audit import drift_file
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:

@@ -12,7 +12,7 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emi
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
-    from seqveil.interfaces.flow import Released
+    from seqveil.interfaces.files.release import Released
     from seqveil.receive.coldstart import ColdStart
     from seqveil.release.stream import Setting
 
@@ -121,8 +121,8 @@ def release(
             "with it)"
         )
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.flow import release_file
-    from seqveil.interfaces.flow.rows import columns_for
+    from seqveil.interfaces.files.release import release_file
+    from seqveil.interfaces.files.rows import columns_for
 
     setting = chosen.setting(MarkovModel.load(model))
     shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown, "inputs": (model,)}
@@ -146,12 +146,12 @@ def _release_with_state(
     data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
 ) -> Released:
     from seqveil.core.coins import key_file
-    from seqveil.interfaces.flow.durable import release_durably
+    from seqveil.interfaces.files.release import release_file
 
     secret = None if key is None else key_file(key, create=True)
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
-        return release_durably(data, setting, out, state, key=secret, inputs=files, **shared)
+        return release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)
     except INTERRUPTIONS:
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
 
@@ -168,10 +168,10 @@ def _release_cold(
     data: str, out: str, chosen: o.SettingOptions, cold: ColdStartOptions, shared: dict[str, Any], json: bool
 ) -> None:
     """Release a file without a model, and learn one on the way."""
-    from seqveil.interfaces.flow.coldstart import release_cold, values_of, versions_file
-    from seqveil.interfaces.flow.meta import refuse_second
-    from seqveil.interfaces.flow.private import named_alphabet
-    from seqveil.interfaces.flow.rows import Source
+    from seqveil.interfaces.files.fit import named_alphabet, values_of
+    from seqveil.interfaces.files.release import release_file, versions_file
+    from seqveil.interfaces.files.rows import Source
+    from seqveil.interfaces.files.writing import refuse_second
 
     written = versions_file(out, cold.versions)
     refuse_second(out, shared["meta"], written, force=shared["force"])  # before the data are read
@@ -181,7 +181,7 @@ def _release_cold(
         else:
             names = named_alphabet(cold.alphabet)
         start = _cold_start(names, chosen, cold.learn_after, shared["seed"])
-        account = release_cold(data, start, out, versions=cold.versions, progress=advance, **shared)
+        account = release_file(data, start, out, versions=cold.versions, progress=advance, **shared)
     if json:
         facts = {"versions": start.versions.describe(), "versions_file": str(written), "out": out}
         emit_json(asdict(account) | facts, to_stderr=out == "-")

@@ -92,7 +92,7 @@ def fit(
 
     Example: seqveil spark fit clicks/ -o clicks.model --smoothing 1
     """
-    from seqveil.interfaces.flow import Fitted
+    from seqveil.interfaces.files.fit import Fitted
     from seqveil.interfaces.spark.counting import counted
     from seqveil.interfaces.spark.frames import format_of, read
 

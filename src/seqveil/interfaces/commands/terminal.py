@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn
 
-    from seqveil.interfaces.flow.rows import Progress
+    from seqveil.interfaces.files.rows import Progress
 
 WIDE = 160  # columns of a table that goes to a file or a pipe
 AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again

@@ -1,7 +1,12 @@
-"""Data files in and out: CSV, JSON lines and Parquet, read in chunks, written whole or not at all."""
+"""Files of many users' streams, in bounded memory: read and write them, fit, release, audit, decode.
 
-from seqveil.interfaces.files.order import OrderCheck, sorted_chunks
-from seqveil.interfaces.files.reading import Chunk, Columns, count_rows, read
+Each function reads a file in chunks and keeps O(users) of state; only `decode_file` keeps a few bytes an event, because
+the best estimate of a symbol uses the releases after it. What reads and writes is here; a command's function is in the
+module of its name: `fit`, `release` (`resume` with a state file), `audit` (and drift), `estimates` (decode, statistics,
+learn).
+"""
+
+from seqveil.interfaces.files.reading import Chunk, Columns, OrderCheck, count_rows, read, sorted_chunks
 from seqveil.interfaces.files.writing import Writer, load_meta, same_file, save_meta, taken, write_text
 
 __all__ = [

@@ -1,24 +1,41 @@
-"""Writing data files and what lies beside them: whole or not at all."""
+"""Writing data files and the side file of a release, whole or not at all.
+
+The side file (`OUT.meta.json`) holds everything public that a receiver needs besides the model.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files.reading import FilePath, file_name, format_of
+from seqveil.core.kernel import Floats, Ints
+from seqveil.interfaces.files.reading import Columns, FilePath, file_name, format_of
+from seqveil.release.setting import Setting
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from seqveil.receive.versions import Versions
+
 PART_ROWS = 250_000
+FORMAT, EDITION = "seqveil-release", 1
+EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
+BATCH, PATH = "batch", "path"  # those of a release in batches
+VERSION = "version"  # that of a cold start
+SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
+
+Meta = dict[str, Any]
 
 
 def same_file(a: FilePath, b: FilePath) -> bool:
@@ -59,6 +76,13 @@ def _replacing(path: FilePath) -> Iterator[Path]:
                 os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def as_text(frame: pl.DataFrame, format: str, header: bool) -> bytes:
+    """Rows as they stand in a CSV, TSV or JSON lines file."""
+    if format == "jsonl":
+        return frame.write_ndjson().encode()
+    return frame.write_csv(include_header=header, separator="\t" if format == "tsv" else ",").encode()
 
 
 class Writer:
@@ -118,10 +142,7 @@ class Writer:
             if sum(held.height for held in self._held) >= PART_ROWS:
                 self._flush_part()
             return
-        separator = "\t" if self._format == "tsv" else ","
-        json_lines = self._format == "jsonl"
-        text = frame.write_ndjson() if json_lines else frame.write_csv(include_header=first, separator=separator)
-        self._out.write(text.encode())
+        self._out.write(as_text(frame, self._format, header=first))
         if os.fspath(self._path) == "-":
             self._out.flush()
 
@@ -153,20 +174,129 @@ def write_text(path: FilePath, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def save_meta(path: FilePath, meta: Mapping[str, Any]) -> None:
-    """Write what is public about a released file beside it, as ``<path>.meta.json``."""
-    write_text(f"{os.fspath(path)}.meta.json", json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+def refuse_second(out: FilePath, named: FilePath | None, *more: FilePath, force: bool) -> None:
+    """Refuse to draw again where an earlier release stands, by its rows, its side file, or what else is named.
+
+    Whoever saw the first release and sees the second learns from both, and each spent the whole budget.
+    """
+    for path in (out, place(out, named), *more):
+        if not force and taken(path):
+            raise InputError(
+                f"{os.path.basename(path)}: is there already, and a second release of the same data is a second spend; "
+                "name another file, or pass --force if nobody was ever shown the first"
+            )
 
 
-def load_meta(path: FilePath) -> dict[str, Any] | None:
-    """What ``save_meta`` wrote beside the file, or None where there is nothing."""
-    side = Path(f"{os.fspath(path)}.meta.json")
+def place(out: FilePath, named: FilePath | None) -> FilePath:
+    """Where the side file of a release is written: under its own name, or beside the rows; ``-`` for nowhere."""
+    return named if named is not None else out if os.fspath(out) == "-" else f"{os.fspath(out)}.meta.json"
+
+
+def save_meta(out: FilePath, meta: Mapping[str, Any], named: FilePath | None = None) -> None:
+    """Write the side file under its own name, or beside a released file that is not standard output."""
+    if named is not None or os.fspath(out) != "-":
+        write_text(place(out, named), json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def load_meta(released: FilePath, named: FilePath | None = None) -> Meta | None:
+    """What ``save_meta`` wrote, or None where nothing lies beside the file."""
+    side = Path(f"{os.fspath(released)}.meta.json" if named is None else named)
     try:
         meta = json.loads(side.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
+        if named is None:
+            return None
+        raise DataError(f"{side.name}: no such file; check the path") from None
     except (OSError, ValueError):
         meta = None
     if not isinstance(meta, dict):
-        raise DataError(f"{side.name}: cannot be read as a JSON object; write the released file again, or remove this")
+        again, other = "write the released file again, or remove this", "name the side file that release wrote"
+        remedy = again if named is None else other
+        raise DataError(f"{side.name}: cannot be read as a JSON object; {remedy}")
     return meta
+
+
+def load_release_meta(released: FilePath, named: FilePath | None = None) -> Meta | None:
+    """The side file of a released file, or None where there is none; another kind of side file is refused."""
+    meta = load_meta(released, named)
+    if meta is not None and (meta.get("format") != FORMAT or meta.get("version") != EDITION):
+        name = os.path.basename(place(released, named))
+        raise DataError(f"{name}: expected a side file of format {FORMAT} {EDITION}; release the data again")
+    return meta
+
+
+class Digest:
+    """A digest of the rows released (who, what, at which ε), so that an audit sees whether they were changed since.
+
+    For batches it covers their numbers and paths too.
+
+    It follows the content, not the file: the same rows in another format have the same digest.
+    """
+
+    def __init__(self) -> None:
+        self._parts = [hashlib.sha256() for _ in range(4)]
+        self._paths: Any = None
+
+    def add(
+        self, users: pl.Series, codes: Ints, epsilons: Floats, batches: Iterable[tuple[int, str]] | None = None
+    ) -> None:
+        content = (*text_bytes(users), _bytes(codes, "<i8"), _bytes(epsilons, "<f8"))
+        for part, data in zip(self._parts, content, strict=True):
+            part.update(data)
+        if batches is not None:
+            self._paths = self._paths or hashlib.sha256()
+            self._paths.update("".join(f"{number} {path}\n" for number, path in batches).encode())
+
+    def hex(self) -> str:
+        parts = self._parts if self._paths is None else [*self._parts, self._paths]
+        return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
+
+
+def text_bytes(column: pl.Series) -> tuple[bytes, bytes]:
+    """A column as text, and the length of each entry: without it "a", "bc" would look like "ab", "c"."""
+    import polars as pl
+
+    text = column.cast(pl.String)
+    return "".join(text.to_list()).encode(), _bytes(text.str.len_bytes().to_numpy(), "<i8")
+
+
+def _bytes(numbers: Floats | Ints, kind: str) -> bytes:
+    return np.ascontiguousarray(numbers, dtype=kind).tobytes()
+
+
+def header(setting: Setting, columns: Columns, order: str | None, seed: int | None) -> Meta:
+    """The part of the side file that is known before the first row."""
+    from seqveil import __version__
+
+    alphabet = setting.model.alphabet
+    return {
+        "format": FORMAT,
+        "version": EDITION,
+        "seqveil": __version__,
+        "setting": setting.to_dict(),
+        "model": setting.model.fingerprint,
+        "alphabet": {"kind": alphabet.to_json()["kind"], "symbols": alphabet.n},
+        "columns": {"user": columns.user, "value": columns.value, "order": order},
+        "seed": seed,
+        "private": seed is None,
+    }
+
+
+def unseeded(meta: Meta | None) -> bool | None:
+    """Whether the side file says that no seed made the coins; None where there is none."""
+    return None if meta is None else meta.get("seed") is None and meta.get("private") is True
+
+
+def fingerprint(versions: Versions) -> str:
+    """Of all versions together; no single model has it, so none is taken for them."""
+    text = " ".join(f"{v.number} {v.after} {v.setting.model.fingerprint}" for v in versions)
+    return "versions " + hashlib.sha256(text.encode()).hexdigest()
+
+
+def stored_columns(meta: Meta | None) -> Columns:
+    """The column names a side file gives, or the usual ones."""
+    try:
+        saved = {} if meta is None else meta["columns"]
+        return Columns(saved.get("user", "user"), saved.get("value", "value"), saved.get("order"))
+    except (KeyError, TypeError, AttributeError):
+        raise DataError("the side file lacks the column names; release the data again") from None

@@ -12,7 +12,7 @@ from seqveil.core.alphabet import Alphabet, Codes, Grid, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.states import checked_order
-from seqveil.interfaces.flow.fit import MOST_SYMBOLS
+from seqveil.interfaces.files.fit import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from seqveil.core.alphabet import Alphabet, Grid, OnUnknown, Symbols
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH
-from seqveil.interfaces.flow.rows import value_type_of
+from seqveil.interfaces.files.rows import value_type_of
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
 from seqveil.interfaces.spark.sessions import needs_spark, told
 from seqveil.interfaces.spark.store import refuse_error

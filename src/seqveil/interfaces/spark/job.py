@@ -20,7 +20,7 @@ from seqveil.core.coins import KEY_BYTES, KeyedCoins, User, key_file
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import seconds
-from seqveil.interfaces.flow.meta import BATCH, EPSILON, PATH, SAME_PATH
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
 from seqveil.interfaces.spark.store import END, NEW, Batch, KeptUsers, Seal, bucket, collect
 from seqveil.release import batches

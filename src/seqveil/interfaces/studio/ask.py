@@ -17,7 +17,7 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces import files
-from seqveil.interfaces.flow.rows import symbol_columns
+from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.sources import (
     MOST_EVENTS,
     PEOPLE,

@@ -1,0 +1,335 @@
+"""What a receiver makes of a released file, from model and releases alone: estimates of its rows, counts, a chain.
+
+All of it is post-processing and costs no privacy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import Layout
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.files.audit import Verdict
+from seqveil.interfaces.files.reading import Columns, FilePath
+from seqveil.interfaces.files.received import Received, Where, receive
+from seqveil.interfaces.files.rows import Progress, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.writing import CONFIDENCE, Writer
+from seqveil.receive.decode import decode_codes, filter_codes, observe_paths
+from seqveil.receive.statistics import Summary, summarise
+from seqveil.release import batches
+from seqveil.release.stream import Setting
+
+if TYPE_CHECKING:
+    from seqveil.receive.learn import Evidence, Learned, Region
+    from seqveil.receive.versions import Versions
+
+TOGETHER = 1 << 24  # numbers that the laws of one batch of streams may take
+LONGEST = 1 << 29  # numbers that the laws of one stream may take
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """How much was decoded, the mean probability of the estimates, and how often each symbol is expected to occur.
+
+    Both hold under the model; the verdict says whether the releases fit it.
+    """
+
+    rows: int
+    users: int
+    confidence: float
+    histogram: Floats
+    verdict: Verdict
+
+
+def decode_file(
+    released: FilePath,
+    model: MarkovModel | Versions,
+    out: FilePath,
+    setting: Setting | None = None,
+    *,
+    online: bool = False,
+    distortion: str | Distortion | None = None,
+    histogram: FilePath | None = None,
+    out_format: str | None = None,
+    inputs: tuple[FilePath, ...] = (),
+    progress: Progress | None = None,
+    **where: Unpack[Where],
+) -> Decoded:
+    """Write the best estimate of each row's true value and its probability (`confidence`), in the order of the rows.
+
+    `online` uses the releases up to each row only, else all of its user's; `distortion` is the loss the estimate
+    minimises (by default the release's); `histogram` names a file for how often each symbol is expected to have
+    occurred. Users of equal length are decoded together, releases in batches user by user, where `online` uses the
+    releases up to each row's batch. The releases are asked, too, whether they fit the model that all of this rests on.
+
+    Of a cold start `model` are its versions, and all rows are decoded under the last chain, which knows most. The
+    columns Q(y|·) of early rows are those of the version that made them.
+    """
+    received = receive(released, model, setting, **where)
+    alphabet, source = received.setting.model.alphabet, received.source
+    loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
+    decode = _decode_batches if received.setting.in_batches else _decode_symbols
+    users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
+    table, at = Table(alphabet, source.columns), 0
+    with Writer(out, out_format, (released, *inputs)) as writer:
+        for part in source.chunks(value_type_of(alphabet), progress, again=True):
+            rows = slice(at, at + part.n)
+            codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
+            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}))
+            at += part.n
+        if histogram is not None:
+            _write_histogram(histogram, alphabet, source.columns, sheet.expected, (released, *inputs))
+    mean = float(sheet.confidence.mean(dtype=np.float64))
+    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress))
+
+
+class _Sheet:
+    """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
+
+    def __init__(self, rows: int, loss: Distortion, n: int) -> None:
+        self.estimates: NDArray[np.int32] = np.zeros(rows, np.int32)
+        self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
+        self.expected: Floats = np.zeros(n)
+        self._loss = loss
+
+    def fill(self, at: Ints, laws: Floats) -> None:
+        """Enter the laws of the rows `at`; -1 is no row."""
+        best = self._loss.best_guess(laws)
+        sure = np.take_along_axis(laws, best[..., None], -1)[..., 0]
+        self.estimates[at[at >= 0]], self.confidence[at[at >= 0]] = best[at >= 0], sure[at >= 0]
+        self.expected += laws[at >= 0].sum(0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Log:
+    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release)."""
+
+    ids: Ints
+    codes: Ints
+    times: Floats | None
+    rows: Ints
+    users: int
+
+    @classmethod
+    def of(cls, received: Received, progress: Progress | None) -> _Log:
+        index: dict[Hashable, int] = {}
+        ids, codes, times, rows, at = [], [], [], [], 0
+        for batch in received.batches(progress):
+            ids.append(np.array([index.setdefault(user, len(index)) for user in batch.users], np.int32))
+            codes.append(batch.codes.astype(np.int32))
+            if batch.times is not None:
+                times.append(batch.times)
+            rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
+            at += batch.chunk.n
+        stamps = np.concatenate(times) if times else None
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
+
+
+def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
+    """Positions of the events of users with streams of one length, (users, length), as many as fit together.
+
+    `ids` are the users event by event, `width` the numbers that one event takes.
+    """
+    layout, room = Layout.of(ids), max(1, TOGETHER // width)
+    longest = int(layout.lengths.max(initial=0))
+    if not online and longest * width > LONGEST:
+        raise InputError(f"a stream of {longest} rows over {width} numbers is too long to smooth; pass --online")
+    blocks = layout.blocks(most=room, alike=True) if online else layout.blocks(numbers=room, alike=True)
+    return (places for places, _ in blocks)
+
+
+def _decode_symbols(
+    received: Received, loss: Distortion, online: bool, progress: Progress | None
+) -> tuple[int, _Sheet]:
+    setting, log = received.setting, _Log.of(received, progress)
+    sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
+    for places in groups(log.ids, 2 * setting.model.size + 2 * setting.model.n, online):
+        codes, times = log.codes[places].astype(np.int64), None if log.times is None else log.times[places]
+        with received.naming():
+            for steps, laws in (_filtered if online else _smoothed)(setting, codes, times):
+                sheet.fill(log.rows[places[:, steps]], laws)
+    return log.users, sheet
+
+
+def _decode_cold(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
+    evidence, users = _evidence(received, progress)
+    model = received.setting.model
+    sheet = _Sheet(evidence.events, loss, evidence.n)
+    for places in groups(evidence.users, 2 * model.size + 2 * evidence.n, online=False):
+        said = evidence.table[evidence.index[places.T]]
+        sheet.fill(places, filtering.laws(model, said, smoothed=not online))
+    return users, sheet
+
+
+@dataclass
+class _Paths:
+    """One user's batches: path (None: left out), time, and the rows, all in a few bytes."""
+
+    paths: list[tuple[int, ...] | None] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
+    rows: array[int] = field(default_factory=lambda: array("q"))  # -1 for an event without a release
+
+
+def _decode_batches(
+    received: Received, loss: Distortion, online: bool, progress: Progress | None
+) -> tuple[int, _Sheet]:
+    setting, users, count = received.setting, dict[Hashable, _Paths](), 0
+    for portion in received.portions(progress):
+        count += len(portion.paths)
+        for sealed in portion.sealed:
+            log = users.setdefault(sealed.user, _Paths())
+            log.paths.append(sealed.path)
+            log.times.append(sealed.time)
+            log.rows.extend(sealed.rows.tolist())
+    sheet = _Sheet(count, loss, setting.model.n)
+    for log in users.values():
+        rows = np.array(log.rows, np.int64)
+        if not online and rows.size * setting.model.n > LONGEST:
+            raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass --online")
+        with received.naming():
+            for begin, laws in _batch_laws(setting, log, rows.size, online):
+                sheet.fill(rows[begin : begin + len(laws)], laws)
+    return len(users), sheet
+
+
+def _batch_laws(setting: Setting, log: _Paths, length: int, online: bool) -> Iterator[tuple[int, Floats]]:
+    """Laws, and the row where they begin: online batch by batch, else of the whole stream at once."""
+    observed = observe_paths(setting, log.paths, length, log.times)
+    if not online:
+        yield 0, batches.smooth(setting, list(observed))
+        return
+    for k, sent in enumerate(observed):
+        yield k * setting.batch, batches.filtered(setting, [sent])
+
+
+def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
+    yield slice(None), decode_codes(setting, codes, times)
+
+
+def _filtered(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
+    """Laws step by step, each given the releases up to it: only one step is held at a time."""
+    for t, (law, _) in enumerate(filter_codes(setting, codes, times)):
+        yield slice(t, t + 1), filtering.symbols(setting.model, law)[:, None]
+
+
+def _write_histogram(
+    path: FilePath, alphabet: Symbols, columns: Columns, expected: Floats, inputs: tuple[FilePath, ...]
+) -> None:
+    import polars as pl
+
+    with Writer(path, inputs=inputs) as writer:
+        writer.write(pl.DataFrame([*symbol_columns(alphabet, columns.value_columns), pl.Series("expected", expected)]))
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A summary of a released file, whether its releases fit the model, and whether the summary has intervals."""
+
+    summary: Summary
+    verdict: Verdict
+    intervals: bool
+
+
+def summarise_file(
+    released: FilePath,
+    model: MarkovModel,
+    setting: Setting | None = None,
+    *,
+    confidence: float = 0.95,
+    window: int | None = None,
+    top: int = 5,
+    method: str = "auto",
+    progress: Progress | None = None,
+    **where: Unpack[Where],
+) -> Counted:
+    """What the releases of a file say about the streams behind them; see `seqveil.statistics.summarise`.
+
+    The releases are asked first whether they fit the model. If they speak against it, intervals that rest on a chain
+    are left out: the estimates lean on it themselves, so no spread around them would say how far off they are.
+    Intervals by "design" rest on no model and stay. The codes of all releases are held in memory.
+    """
+    received = receive(released, model, setting, **where)
+    users: list[object] = []
+    codes, times = [np.zeros(0, np.int64)], []
+    if not received.setting.in_batches:
+        for batch in received.batches(progress):
+            users.extend(batch.users)
+            codes.append(batch.codes)
+            if batch.times is not None:
+                times.append(batch.times)
+    stamps = np.concatenate(times) if times else None
+    options = {"confidence": confidence, "window": window, "top": top, "method": method}
+    found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)  # type: ignore[arg-type]
+    verdict = Verdict.of(received, progress)
+    supported = found.method == "design" or verdict.fits is not False
+    return Counted(found if supported else found.without_intervals(), verdict, supported)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedFile:
+    """A chain learned from a file, and how far off it may be (None where that is too large to compute)."""
+
+    learned: Learned
+    region: Region | None
+
+
+def learn_file(
+    released: FilePath,
+    model: MarkovModel | Versions,
+    setting: Setting | None = None,
+    *,
+    order: int = 1,
+    strength: float | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+    **where: Unpack[Where],
+) -> LearnedFile:
+    """The chain behind a released file; `model` is what the release was made with, a chain or versions.
+
+    *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
+    so a file that they cannot have made is refused.
+    """
+    from seqveil.receive.learn import learn, region
+    from seqveil.receive.learn.model_error import LARGEST
+
+    evidence, _ = _evidence(receive(released, model, setting, **where), progress)
+    learned = learn(evidence, model.alphabet, order, strength=strength)
+    small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
+    return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
+
+
+def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, int]:
+    """The releases as evidence, event by event in the file's order, users numbered as they come, and how many."""
+    from seqveil.receive.coldstart import Receiver
+    from seqveil.receive.follow import Followed, turns
+    from seqveil.receive.learn.evidence import Log
+
+    if received.versions is not None:
+        receiver = Receiver(received.versions, keep=True)
+        for batch in received.batches(progress):
+            with received.naming(batch.where):
+                receiver.observe(batch.users, batch.codes)
+        return receiver.evidence(), len(receiver.accounts())
+    if received.setting.in_batches:
+        raise InputError("a release in batches cannot be learned from; release one by one what shall be")
+    if received.setting.budget.seconds is not None:
+        raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
+    followed, log, whose = Followed(received.setting), Log(received.setting.model.n), []
+    for batch in received.batches(progress):
+        everyone = followed.rows(batch.users)
+        whose.append(everyone)
+        with received.naming(batch.where):
+            for _, some, codes, _ in turns(everyone, batch.codes):
+                log.add(some, followed.observe(some, codes), received.setting)
+    return log.evidence().arranged(np.concatenate(whose)), len(followed.users)

@@ -1,0 +1,359 @@
+"""Fit a model to a file in two passes: what values there are, then how they follow one another.
+
+A private fit takes a public alphabet, bounds what each user gives, and counts with noise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqveil.core.alphabet import Alphabet, Bins, Grid, OnUnknown, Symbols
+from seqveil.core.coins import coins
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats
+from seqveil.core.model import Counts, MarkovModel
+from seqveil.interfaces.files.reading import Chunk, Columns, FilePath, ValueType
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
+
+if TYPE_CHECKING:
+    from seqveil.receive.contexts import Choice
+
+MOST_SYMBOLS = 100_000
+SAMPLE = 2_000_000  # numbers kept to find quantiles
+NEEDED = (
+    "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass --alphabet "
+    "FILE (a value a line, or a model to take it from), --bins with --range LO,HI, or --grid with --range X0,X1,Y0,Y1"
+)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model and how much it was fitted on."""
+
+    model: MarkovModel
+    events: int
+    users: int
+    choice: Choice | None = None  # where contexts were compared
+
+
+def fit_file(
+    data: FilePath,
+    *,
+    columns: Columns | None = None,
+    order: int = 1,
+    smoothing: float = 0.0,
+    prior: str = "data",
+    bins: float | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    on_unknown: OnUnknown = "error",
+    alphabet: Symbols | None = None,
+    format: str | None = None,
+    sort: bool = False,
+    chunk: int = CHUNK_ROWS,
+    progress: Progress | None = None,
+    context: str | None = None,
+    working: Callable[[float], None] | None = None,
+) -> Fitted:
+    """Fit a model to a file of streams, chunk by chunk. The fit itself is **not** private.
+
+    Parameters: `order`, `smoothing` and `prior` as in `MarkovModel.fit`. Numbers are cut into bins of width `bins`, or
+    into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". Without any
+    of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
+    model carries for later values.
+    Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
+    "types:16") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is done.
+    """
+    source = Source(data, columns or Columns(), format, sort, chunk)
+    if alphabet is None:
+        scan = scanner(source, bins, levels, grid)
+        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
+        first, second = _two_readings(source, kind, progress)
+        for part in first:
+            scan.add(part)
+        alphabet = scan.alphabet()
+    else:
+        second = source.chunks(value_type_of(alphabet), progress)
+    alphabet = alphabet.with_policy(on_unknown)
+    if context is not None:
+        return _with_context(second, alphabet, source.name, context, smoothing, prior, working)
+    counts, users = Counts(alphabet.n, order), set[Hashable]()
+    for part in second:
+        counts.add(part.users, encode(part, alphabet.strict, source.name))
+        users.update(part.users.unique().to_list())
+    return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
+
+
+def _with_context(
+    rows: Iterable[Chunk],
+    alphabet: Symbols,
+    file: str,
+    context: str,
+    smoothing: float,
+    prior: str,
+    working: Callable[[float], None] | None,
+) -> Fitted:
+    """The context chosen for the streams of a file, fitted to everyone.
+
+    The codes of all events are held in memory, since some people are held out and foretold one event after another. A
+    `smoothing` of 0 stands for 1: others may do what nobody did in the fit.
+    """
+    from seqveil.receive.contexts import SMOOTHING, choose
+
+    ids, codes, slots = [], [], dict[Hashable, int]()
+    for part in rows:
+        listed = part.users.to_list()
+        ids.append(np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed)))
+        codes.append(np.asarray(encode(part, alphabet.strict, file), np.int64))
+    users, events = np.concatenate(ids), np.concatenate(codes)
+    choice = choose(users, events, alphabet, context, smoothing=smoothing or SMOOTHING, prior=prior, progress=working)
+    return Fitted(choice.model, events.size, len(slots), choice)
+
+
+def _two_readings(
+    source: Source, kind: ValueType, progress: Progress | None
+) -> tuple[Iterable[Chunk], Iterable[Chunk]]:
+    """The rows of a file twice; held in memory where they come from a pipe, or are sorted."""
+    rows = source.chunks(kind, progress)
+    if source.piped or source.sort:
+        held = list(rows)
+        return held, held
+    return rows, source.chunks(kind, progress, again=True)
+
+
+def scanner(
+    source: Source, bins: float | None, levels: int | None, grid: str | None
+) -> Distinct | _Width | _Levels | _Plane:
+    if sum(option is not None for option in (bins, levels, grid)) > 1:
+        raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
+    pairs = len(source.columns.value_columns) == 2
+    if pairs != (grid is not None):
+        raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
+    if grid is not None:
+        return _Plane(*cells(grid))
+    if bins is not None:
+        if not (bins > 0 and math.isfinite(bins)):
+            raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
+        return _Width(bins)
+    if levels is not None:
+        if levels < 1 or levels > MOST_SYMBOLS:
+            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
+        return _Levels(levels)
+    return Distinct(source.name)
+
+
+def cells(grid: str) -> tuple[int, int]:
+    """10x10 as numbers.
+
+    >>> cells("20x10")
+    (20, 10)
+    """
+    parts = grid.lower().replace("×", "x").split("x")
+    if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"expected a grid such as 10x10, got {grid!r}")
+    x, y = (int(part) for part in parts)
+    if x * y > MOST_SYMBOLS:
+        raise InputError(f"a grid of {x * y} cells is more than the {MOST_SYMBOLS} a model may have; use fewer")
+    return x, y
+
+
+@dataclass
+class Distinct:
+    """The values that occur."""
+
+    name: str
+    seen: set[Hashable] = field(default_factory=set)
+
+    def add(self, chunk: Chunk) -> None:
+        assert not isinstance(chunk.values, np.ndarray)  # one column, or the scanner would be a grid
+        self.seen.update(chunk.values.unique().to_list())
+        if len(self.seen) > MOST_SYMBOLS:
+            raise DataError(
+                f"{self.name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with --bins or --levels"
+            )
+
+    def alphabet(self) -> Symbols:
+        return Alphabet.of(self.seen)
+
+
+class _Numbers:
+    """The least and the greatest number of each value column."""
+
+    def __init__(self) -> None:
+        self.low: Floats = np.array(np.inf)
+        self.high: Floats = np.array(-np.inf)
+
+    def add(self, chunk: Chunk) -> None:
+        numbers = np.asarray(chunk.values, np.float64)
+        self.low, self.high = np.minimum(self.low, numbers.min(0)), np.maximum(self.high, numbers.max(0))
+
+
+class _Width(_Numbers):
+    """Bins of one width, with edges at multiples of it."""
+
+    def __init__(self, width: float) -> None:
+        super().__init__()
+        self.width = width
+
+    def alphabet(self) -> Symbols:
+        low, high, width = float(self.low), float(self.high), self.width
+        first = math.floor(low / width)
+        last = max(first + 1, math.ceil(high / width))
+        first -= first * width > low  # the division may have rounded past the number
+        last += last * width < high
+        if last - first > MOST_SYMBOLS:
+            raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
+        return Bins.of_width(first * width, last * width, width)
+
+
+class _Levels(_Numbers):
+    """Bins of about equal count, from a uniform sample of the numbers where there are very many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self._numbers, self._keys = np.zeros(0), np.zeros(0)
+        self._draw = np.random.default_rng(0)  # thins a sample; no privacy rests on it
+
+    def add(self, chunk: Chunk) -> None:
+        super().add(chunk)
+        self._numbers = np.concatenate([self._numbers, np.asarray(chunk.values, np.float64)])
+        self._keys = np.concatenate([self._keys, self._draw.random(chunk.n)])
+        if len(self._keys) > SAMPLE:
+            kept = np.argpartition(self._keys, SAMPLE)[:SAMPLE]
+            self._numbers, self._keys = self._numbers[kept], self._keys[kept]
+
+    def alphabet(self) -> Symbols:
+        return Bins.quantiles(np.concatenate([self._numbers, [self.low, self.high]]), self.count)
+
+
+class _Plane(_Numbers):
+    """A regular grid over the box that the points fill."""
+
+    def __init__(self, x_cells: int, y_cells: int) -> None:
+        super().__init__()
+        self.cells = (x_cells, y_cells)
+
+    def alphabet(self) -> Symbols:
+        (x0, y0), (x1, y1) = self.low.tolist(), np.where(self.high > self.low, self.high, self.low + 1).tolist()
+        return Grid.regular(*self.cells, (x0, x1, y0, y1))
+
+
+def values_of(source: Source, progress: Progress | None = None) -> Symbols:
+    """The alphabet of the values that occur in a file. That they occur becomes public."""
+    scan = Distinct(source.name)
+    for part in source.chunks("auto", progress, again=True):
+        scan.add(part)
+    return scan.alphabet()
+
+
+def fit_private_file(
+    data: FilePath,
+    epsilon: float,
+    alphabet: Symbols,
+    *,
+    contribution: int = CONTRIBUTION,
+    seed: int | None = None,
+    columns: Columns | None = None,
+    format: str | None = None,
+    sort: bool = False,
+    chunk: int = CHUNK_ROWS,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Fit a chain of order 1 to a file, ε-differentially private for each user; see `learn.private.fit_private`.
+
+    `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more than the model does. A `seed`
+    makes the fit repeatable and not private.
+    """
+    source = Source(data, columns or Columns(), format, sort, chunk)
+    pairs = len(source.columns.value_columns) == 2
+    if pairs != isinstance(alphabet, Grid):
+        raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
+    counts = BoundedCounts(alphabet.n, contribution)
+    first, second = _two_readings(source, value_type_of(alphabet), progress)
+    for part in first:
+        counts.measure(part.users.to_list())
+    for part in second:
+        counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name))
+    noisy = counts.noisy(epsilon, coins(seed))
+    return Fitted(noisy.model(alphabet), noisy.users + max(0, int(noisy.moves.sum())), noisy.users)
+
+
+def public_alphabet(
+    named: FilePath | None = None,
+    bins: float | None = None,
+    levels: int | None = None,
+    grid: str | None = None,
+    span: str | None = None,
+    on_unknown: OnUnknown = "error",
+) -> Symbols:
+    """The alphabet that the options spell out without a look at the data."""
+    if levels is not None:
+        raise InputError("levels are quantiles of the data, which a private fit may not look at; use bins and a range")
+    if sum(option is not None for option in (named, bins, grid)) != 1:
+        raise InputError(NEEDED)
+    if named is not None:
+        if span is not None:
+            raise InputError("a range goes with bins or a grid, not with a list of values; leave it out")
+        return named_alphabet(named).with_policy(on_unknown)
+    edges = _numbers(span, 4 if grid is not None else 2)
+    if bins is not None:
+        if not (bins > 0 and math.isfinite(bins)) or (edges[1] - edges[0]) / bins > MOST_SYMBOLS:
+            raise InputError(f"expected a bin width above 0 that cuts the range into at most {MOST_SYMBOLS} bins")
+        return Bins.of_width(edges[0], edges[1], bins, on_unknown)
+    assert grid is not None
+    x0, x1, y0, y1 = edges
+    return Grid.regular(*cells(grid), (x0, x1, y0, y1), on_unknown)
+
+
+def named_alphabet(path: FilePath) -> Symbols:
+    """The alphabet of a model file, of a JSON list, or of a text file with a value a line.
+
+    Lines that are all whole numbers are numbers; JSON says what is text.
+    """
+    file = Path(path)
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file.name}: the alphabet cannot be read ({error.strerror}); check the path") from None
+    if content.startswith(b"PK"):
+        return MarkovModel.load(file).alphabet
+    try:
+        text = content.decode("utf-8-sig")
+        values = json.loads(text) if text.lstrip().startswith("[") else [line for line in text.splitlines() if line]
+        if values and all(isinstance(value, str) and _whole(value) for value in values) and text[:1] != "[":
+            values = [int(value) for value in values]
+        return Alphabet(values)
+    except (ValueError, TypeError, RecursionError) as error:
+        why = f" ({error})" if isinstance(error, InputError) else ""
+        raise DataError(f"{file.name}: expected distinct values, one a line, or a JSON list{why}; see --help") from None
+
+
+def _whole(text: str) -> bool:
+    digits = text[1:] if text[:1] == "-" else text
+    return digits.isdecimal() and str(int(text)) == text
+
+
+def _numbers(span: str | None, count: int) -> list[float]:
+    """LO,HI or X0,X1,Y0,Y1 as numbers.
+
+    >>> _numbers("40,180", 2)
+    [40.0, 180.0]
+    """
+    shape = "LO,HI" if count == 2 else "X0,X1,Y0,Y1"
+    try:
+        found = [float(part) for part in (span or "").split(",")]
+    except ValueError:
+        found = []
+    rising = all(low < high for low, high in zip(found[::2], found[1::2], strict=False))
+    if len(found) != count or not all(map(math.isfinite, found)) or not rising:
+        raise InputError(f"expected --range {shape}, the public range of the values, low before high")
+    return found

@@ -1,0 +1,537 @@
+"""Release a file of many users' streams: rows in order, through `Streams`, into an output and its side file.
+
+There is one loop for all files. Its parts: a `Source` gives rows with their codes; `OneByOne` or `InBatches` makes
+events of them; `Streams` releases them, in memory or over a state file, or a cold start that learns its model on the
+way; and a `Run` writes the rows, whole at the end, or as it goes on with what an earlier run wrote (`files.resume`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.alphabet import OnUnknown, Symbols
+from seqveil.core.coins import coins
+from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.interfaces.files import writing as side
+from seqveil.interfaces.files.reading import Columns, FilePath
+from seqveil.interfaces.files.rows import (
+    CHUNK_ROWS,
+    Coded,
+    Events,
+    InBatches,
+    OneByOne,
+    Progress,
+    Rows,
+    Source,
+    Table,
+    columns_for,
+    times_read_as,
+)
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, VERSION, Digest, Writer
+from seqveil.receive.audit import ROUNDING
+from seqveil.release.accounting import GONE
+from seqveil.release.releases import Releases, Standings
+from seqveil.release.secrets import SecretTotal
+from seqveil.release.setting import NO_BOUND
+from seqveil.release.state import State
+from seqveil.release.store import Memory
+from seqveil.release.stream import NOTHING, UNKNOWN, Setting, check_times
+from seqveil.release.streams import Streams
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from seqveil.receive.coldstart import ColdStart
+
+Choices = dict[str, dict[str, Any]]  # of mechanism auto: how often which, and why (the first reason)
+MEMORY = 1 << 30
+BATCH_ROWS = 1000  # rows between two signs of progress where batches are released: one may take milliseconds
+STATE_ROWS = 20_000  # rows read at a time with a state file
+GROUP = 1000  # events of a transaction
+SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
+LEARNED = (
+    "no model is trusted: each release is {most:g}-LDP whatever the truth is ({least:g}-LDP before anything was "
+    "learned), and under the learned chain it was made with moves no belief about a user's whole sequence by more than "
+    "a factor e^{least:g}, up or down"
+)
+UNLEARNED = "no model is trusted, and none was learned: each release is {least:g}-LDP whatever the truth is"
+
+
+@dataclass(frozen=True)
+class Released:
+    """The account of a released file. Public: it holds nothing but counts and what the releases imply.
+
+    A release is one symbol, or one batch.
+    """
+
+    events: int
+    users: int
+    releases: int
+    held: int  # releases that are the best guess, which leaks nothing: at ε = 0, or a batch whose ε buys no cell
+    stopped: int  # events that the policy "stop" left out
+    leakage: float  # of the user with the most: exact, or, for batches, from above
+    composition: float  # Σε of the user with the most
+    ldp: float  # without any model, of the user with the most
+    private: bool
+    guarantee: str
+    warnings: tuple[str, ...]
+    batch: int = 1
+    exact: bool = True  # whether the leakage is
+    unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
+    refused: int = 0  # events that the policy "error" left out
+    times: str | None = None  # what the times were read as, where a budget counts in seconds
+    secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
+    whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
+
+
+def release_file(
+    data: FilePath,
+    setting: Setting | ColdStart,
+    out: FilePath,
+    *,
+    state: FilePath | None = None,
+    key: bytes | None = None,
+    seed: int | None = None,
+    columns: Columns | None = None,
+    on_unknown: OnUnknown | None = None,
+    format: str | None = None,
+    out_format: str | None = None,
+    sort: bool = False,
+    meta: FilePath | None = None,
+    versions: FilePath | None = None,
+    inputs: tuple[FilePath, ...] = (),
+    force: bool = False,
+    chunk: int = CHUNK_ROWS,
+    group: int = GROUP,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Released:
+    """Release every row of a file and write user, order, released value and the ε it used.
+
+    One by one the rows keep their order. In batches (a setting with a batched mechanism) the rows of a batch are
+    written together when it is full, short last batches at the end; a batch's first row carries its ε and its path
+    (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`). A cold
+    start adds the column `version`, and all versions, models included, are written to `OUT.versions`. With a budget
+    whose policy is "stop" the rows left out are told by a column `event`, each user's count of events before the row,
+    or by a gap in `batch`.
+
+    *Guarantee*: each user's stream is released as by a `Session` of its own (or by the cold start's own guarantee);
+    other columns of the file are dropped; the output and its side file (`OUT.meta.json`, or `meta`) appear whole or not
+    at all, except on standard output. All that was drawn is in them: with a budget whose policy is "error" the rows of
+    a user from the first one that finds it spent are left out, all others are written, and then BudgetSpent is raised
+    with the account.
+
+    *Guarantee with a state file*: however often the run is killed and started again, the output ends up with each row
+    once, as one uninterrupted run would have written it, and every release was on the disk before it was in the output.
+    A finished run that is repeated changes nothing; rows added to the end of the input since are released after it (not
+    for batches, whose short last ones are out). Where a row finds its user's budget spent and the policy is "error",
+    BudgetSpent is raised: the output ends before that row and has its side file, all that was drawn stands, and a
+    repeated run ends there again without drawing anything.
+
+    Parameters:
+        data: the file, or ``-`` for standard input.
+        setting: the setting, or a cold start, which begins without a model.
+        out: where to write. With a state file, a CSV, TSV or JSON lines file, which can be appended to.
+        state: the state file, which no other run may have open.
+        key: with a state file, for coins that are the same if an event is drawn again (`seqveil.coins.key_file`).
+        seed: for research; it marks the release as not private.
+        columns: the names of the columns.
+        on_unknown: replaces the model's policy for values outside its alphabet: "error", "nearest", or "hide", which
+            releases a draw from the public belief in their place. On standard output and with a state file, which
+            receivers may watch as they go, "error" means "hide".
+        format: of the input, where its name does not tell.
+        out_format: of the output, where its name does not tell; without a state file.
+        sort: whether to sort the rows by their order first.
+        meta: where to write the side file.
+        versions: where to write the versions of a cold start.
+        inputs: further files that `out` must not replace.
+        force: draw again over an earlier release, a second spend.
+        chunk: rows read at a time.
+        group: with a state file, the events of a transaction.
+        memory: bounds what the states of users may take, in bytes.
+        progress: called with the number of rows done.
+    """
+    if state is None and key is not None:
+        raise InputError("a key is for a release that can be gone on with; name its state file")
+    if state is not None and force:
+        raise InputError("force does not go with a state file, which goes on with its own output; name another one")
+    if state is not None and not isinstance(setting, Setting):
+        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
+    how = setting if isinstance(setting, Setting) else setting.versions[0].setting
+    if how.withhold or how.blank is not None:  # a row that is not there would look like no event, which it is not
+        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+    most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
+    source = Source(data, columns_for(how, columns), format, sort, min(chunk, most))
+    target = Target(out, out_format, meta, (data, *inputs), force)
+    if state is not None:
+        from seqveil.interfaces.files.resume import resumed
+
+        opened = resumed(source, how, on_unknown, target, state, key, seed, group)
+    elif isinstance(setting, Setting):
+        alphabet = _raw_alphabet(setting, on_unknown, out)
+        choices: Choices = {}
+        streams = _in_memory(setting, seed, memory, choices)
+        opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
+    else:
+        opened = _whole(Learning(source, ColdStreams(setting), versions_file(out, versions), seed), target)
+    with opened as run:
+        run.go(progress)
+        account = run.account()
+        side.save_meta(out, run.facts(account), meta)
+    if run.failure is not None:
+        raise run.failure
+    if account.refused:
+        raise BudgetSpent(
+            f"the budget is spent ({how.budget.describe()}): {account.refused} of {account.events} rows are left out, "
+            "all others are released for good",
+            account,
+        )
+    return account
+
+
+def versions_file(out: FilePath, named: FilePath | None = None) -> FilePath:
+    """Where the versions of a cold start stand."""
+    return f"{os.fspath(out)}.versions" if named is None else named
+
+
+def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
+    """With the policy for raw values: a file appears whole or not at all, standard output is watched as it goes."""
+    alphabet = setting.model.alphabet
+    if os.fspath(out) == "-":
+        return alphabet.watched(on_unknown)
+    return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
+
+
+def _in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
+    """Streams without a state file, which note what the mechanism auto chooses."""
+
+    def note(state: State, sent: Sent, epsilon: float) -> None:
+        if epsilon < GONE:
+            return
+        law = filtering.clear(state.states)[0]
+        picked, why = choose(Batch(setting.model, law, len(sent.codes), epsilon, setting.distortion))
+        choices.setdefault(picked.name, {"batches": 0, "why": why})["batches"] += 1
+
+    watch = note if setting.mechanism.name == "auto" else None
+    return Streams(setting, Memory(setting, releases=False), coins(seed), memory=memory, watch=watch)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a release is written, and what it must not replace."""
+
+    out: FilePath
+    format: str | None
+    meta: FilePath | None
+    inputs: tuple[FilePath, ...]
+    force: bool
+
+    def refuse_overwriting(self, *more: FilePath) -> None:
+        """Refuse a side file that would take the place of another file of the release."""
+        taken = {os.path.realpath(path) for path in (self.out, *self.inputs, *more) if os.fspath(path) != "-"}
+        if self.meta is not None and os.path.realpath(self.meta) in taken:
+            raise InputError("the side file would replace another file of this release; choose another name for it")
+
+
+class Run(ABC):
+    """One pass over a file: rows become events, events are released, and what comes of them is written."""
+
+    def __init__(
+        self,
+        source: Source,
+        setting: Setting,
+        alphabet: Symbols,
+        streams: Streams | ColdStreams,
+        seed: int | None,
+        choices: Choices | None = None,
+    ) -> None:
+        self.source, self.setting, self.alphabet, self.streams = source, setting, alphabet, streams
+        self.collector = InBatches(setting.batch) if setting.in_batches else OneByOne()
+        self.failure: SeqveilError | None = None  # why no more can be released; what was stands
+        self.events = self.held = self.stopped = self.refused = self.unknown = 0
+        self.choices = {} if choices is None else choices
+        self.seed, self.private = seed, seed is None
+        self._table = Table(alphabet, source.columns)
+        self._order: str | None = None  # the name of the order column
+        self._times: str | None = None  # what they were read as
+
+    def go(self, progress: Progress | None) -> None:
+        """Release all rows that are left, or up to the one where that fails."""
+        for part in self.source.coded(self.alphabet, progress):
+            self._order = None if part.chunk.order is None else part.chunk.order.name
+            self._times = None if part.times is None else times_read_as(part.chunk)
+            self.take(part)
+            if self.failure is not None:
+                return
+        self.finish()
+
+    @abstractmethod
+    def take(self, part: Coded) -> None:
+        """Release these rows."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """What is left to do at the end of the input."""
+
+    @abstractmethod
+    def digest(self) -> Digest:
+        """Of all rows written."""
+
+    def frame(self, rows: Rows) -> pl.DataFrame:
+        used = {} if self.setting.unbounded else {EPSILON: rows.epsilons}  # of which there is none to tell
+        return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more})
+
+    def quiet(self, made: Releases, upto: int | None = None) -> int:
+        """How many of the first releases tell nothing."""
+        if self.setting.in_batches:
+            return int((made.leakages[:upto] <= ROUNDING).sum())
+        return int(((made.codes >= 0) & (made.epsilons == 0))[:upto].sum())
+
+    def account(self) -> Released:
+        """What was released, and what that leaked."""
+        setting, found = self.setting, self.streams.standings()
+        warnings = []
+        if not setting.mechanism.sound:
+            worst = int((found.leakage - found.by_composition).argmax())
+            nominal, true = found.by_composition[worst], found.leakage[worst]
+            warnings.append(
+                f'mechanism "{setting.mechanism.name}" does not keep to its ε: the worst stream leaked {true:.4g}, '
+                f"nominally {nominal:.4g}; use {'tree or auto' if setting.in_batches else 'optimal or balanced'} for a "
+                "guarantee"
+            )
+        if not self.private:
+            warnings.append(SEEDED)
+        return Released(
+            events=self.events,
+            users=len(found),
+            releases=int(found.releases.sum()),
+            held=self.held,
+            stopped=self.stopped,
+            leakage=float(found.leakage.max(initial=0.0)),
+            composition=float(found.by_composition.max(initial=0.0)),
+            ldp=float(found.ldp.max(initial=0.0)),
+            private=self.private,
+            guarantee=guarantee(setting),
+            warnings=tuple(warnings),
+            batch=setting.batch,
+            exact=not setting.in_batches,
+            unknown=self.unknown,
+            choices=self.choices,
+            refused=self.refused,
+            times=self._times,
+            secrets=tuple(self.streams.secrets()),
+            whole_sequence=NO_BOUND if setting.unbounded else "",
+        )
+
+    def facts(self, account: Released) -> side.Meta:
+        """What the side file says."""
+        facts = side.header(self.setting, self.source.columns, self._order, self.seed)
+        for name in ("events", "users", "releases", "held", "stopped", "private"):
+            facts[name] = getattr(account, name)
+        for name in ("leakage", "composition"):
+            facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
+        for name in ("choices", "refused", "times", "whole_sequence"):
+            facts |= {name: getattr(account, name)} if getattr(account, name) else {}
+        facts |= {"unfinished": True} if self.failure is not None else {}
+        facts |= {"secrets": [asdict(total) for total in account.secrets]} if account.secrets else {}
+        return facts | {"digest": self.digest().hex()}
+
+
+class Whole(Run):
+    """Into an output that appears whole; the rows of users whose budget is spent are left out."""
+
+    writer: Writer
+    beside: tuple[FilePath, ...] = ()  # files that come with the output and the side file
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._clock = _Clock(self.setting)
+        self._digest = Digest()
+        self._spent: set[Hashable] = set()  # users whose rows are taken no more
+        self._drawn = False
+
+    def rows(self, events: Events, made: Releases) -> Rows:
+        return Rows.of(events, made, self.setting)
+
+    def digest(self) -> Digest:
+        return self._digest
+
+    def take(self, part: Coded) -> None:
+        self.events += part.n
+        self.unknown += int((part.codes == UNKNOWN).sum())
+        if part.times is not None:
+            self._clock.check(part.chunk.users.to_list(), part.times)
+        if self._spent:
+            left = [k for k, user in enumerate(part.chunk.users.to_list()) if user not in self._spent]
+            self.refused += part.n - len(left)
+            part = part.take(np.array(left, np.intp))
+        self._send(self.collector.take(part))
+        if self.failure is None:
+            self.refused += self.collector.drop(self._spent)
+
+    def finish(self) -> None:
+        left = self.collector.rest(0)
+        if left is not None:
+            self._send(left)
+
+    def _send(self, events: Events) -> None:
+        users = events.users.to_list()
+        made = self._release(users, events)
+        self._spent.update(users[k] for k in np.flatnonzero(made.refused))
+        self.held += self.quiet(made)
+        self.stopped += int(events.sizes[made.codes == NOTHING].sum())
+        if self.failure is None:
+            self.refused += int(events.sizes[made.refused].sum())
+        rows = self.rows(events, made)
+        self.writer.write(self.frame(rows))
+        paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
+        self._digest.add(rows.users, rows.codes, rows.epsilons, paths)
+
+    def _release(self, users: list[Any], events: Events) -> Releases:
+        """What these events were released as; those refused are marked so."""
+        try:
+            made = self.streams.release(users, events.raw, None, events.times)
+        except SeqveilError as error:
+            if not isinstance(error.made, Releases):
+                raise
+            made = error.made
+            if not isinstance(error, BudgetSpent):
+                if not self._drawn and made.refused.all():
+                    raise  # nothing to keep
+                self.failure = error
+        self._drawn = True
+        return made
+
+
+@contextmanager
+def _whole(run: Whole, target: Target) -> Iterator[Run]:
+    """The run with its output open, which takes its place when all went well."""
+    writer = Writer(target.out, target.format, target.inputs)
+    target.refuse_overwriting()
+    with writer as run.writer:
+        side.refuse_second(target.out, target.meta, *run.beside, force=target.force)
+        yield run
+
+
+class ColdStreams:
+    """A cold start in the place of `Streams`: it learns the model from its own releases on the way."""
+
+    def __init__(self, start: ColdStart) -> None:
+        self.start = start
+        self.numbers = np.zeros(0, np.int64)  # the version that made each event of the last call
+
+    def release(self, users: list[Any], raw: Any, seqs: None, times: Floats | None) -> Releases:
+        """Release the next event of each user named."""
+        try:
+            return self._noted(*self.start.release_codes(users, raw))
+        except SeqveilError as error:
+            error.made = None if error.made is None else self._noted(*error.made)
+            raise
+
+    def _noted(self, codes: Ints, epsilons: Floats, numbers: Ints) -> Releases:
+        self.numbers = numbers
+        return replace(Releases.none(np.zeros(codes.size, np.int64)), codes=codes, epsilons=epsilons)
+
+    def standings(self) -> Standings:
+        return self.start.accounts()
+
+    def secrets(self) -> list[SecretTotal]:
+        """None: a cold start takes no declared secrets."""
+        return []
+
+
+class Learning(Whole):
+    """The output of a cold start: one more column, `version`, and beside it one public file with all versions."""
+
+    streams: ColdStreams
+
+    def __init__(self, source: Source, streams: ColdStreams, versions: FilePath, seed: int | None) -> None:
+        if os.fspath(versions) == "-.versions":
+            raise InputError(
+                "released rows on standard output leave no place for the versions; name a file by --versions"
+            )
+        first = streams.start.versions[0].setting
+        super().__init__(source, first, first.model.alphabet, streams, seed)
+        self.versions, self.beside = streams.start.versions, (versions,)
+
+    def rows(self, events: Events, made: Releases) -> Rows:
+        return replace(super().rows(events, made), more={VERSION: self.streams.numbers[made.codes >= 0]})
+
+    def account(self) -> Released:
+        account, learned = super().account(), len(self.versions) > 1
+        once = self.setting.epsilon * self.setting.schedule.period
+        text = (LEARNED if learned else UNLEARNED).format(least=once, most=2 * once)
+        none = "no chain earned its place, so all rows were released without a model; more rows may help"
+        return replace(account, guarantee=text, warnings=account.warnings if learned else (*account.warnings, none))
+
+    def facts(self, account: Released) -> side.Meta:
+        self.versions.save(self.beside[0])
+        more = {"model": side.fingerprint(self.versions), "versions": self.versions.describe()}
+        return super().facts(account) | more
+
+
+class _Clock:
+    """Checks the times of a file's rows before any of them is released: what is refused follows from them alone."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._numbers: dict[object, int] = {}
+        self._latest: list[float] = []
+
+    def check(self, users: list[object], times: Floats) -> None:
+        """Refuse times that the window cannot use, or that go back, of users whose budget is spent as well."""
+        ids = np.array([self._numbers.setdefault(user, len(self._numbers)) for user in users], np.intp)
+        self._latest += [-np.inf] * (len(self._numbers) - len(self._latest))
+        latest = np.array(self._latest)
+        check_times(self._setting, ids, times, latest[ids])
+        np.maximum.at(latest, ids, times)
+        self._latest = latest.tolist()
+
+
+def guarantee(setting: Setting) -> str:
+    """What the setting promises, in plain words.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> guarantee(Setting.of(model, epsilon=1.0))[:70]
+    'each release moves what anyone who knows the model believes about a us'
+    """
+    if not setting.mechanism.sound:
+        return (
+            f'none: "{setting.mechanism.name}" is not sound ({setting.mechanism.guarantee}); its true leakage stands '
+            "beside the nominal one"
+        )
+    kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
+    if setting.unbounded:
+        return f"in total over a user's stream: {kept}; {NO_BOUND}"
+    most, budget = setting.epsilon * setting.schedule.period, setting.budget
+    what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
+    size = f" of {setting.batch} events" if setting.in_batches else ""
+    text = (
+        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a "
+        f"factor e^{most:g} = {math.exp(most):.3g}, up or down"
+    )
+    if setting.schedule.period > 1:
+        text += f" (e^{setting.epsilon:g} a {what} on average)"
+    if budget.total is not None:
+        text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"
+    if budget.per_window is not None:
+        places = many if setting.in_batches else "events"
+        counted = f"{budget.releases} {places} in a row, whether released or not,"
+        unit = counted if budget.releases else f"{budget.seconds:g} seconds"
+        text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
+    if budget.ldp_total is not None:
+        text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
+    return f"in total over a user's stream: {kept}; and {text}" if kept else text
