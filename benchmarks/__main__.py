@@ -36,6 +36,7 @@ NAMES = (
     "intervals",
     "secrets",
     "contexts",
+    "attack",
 )
 
 

@@ -1,4 +1,4 @@
-"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | compare |
+"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | attack | compare |
 serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
@@ -80,7 +80,7 @@ for command in (
     drift,
     decode,
     stats,
-    *_further("compare"),
+    *_further("compare", "attack"),
     serve,
     studio,
     *_of_clone(),
