@@ -68,9 +68,9 @@ def table(streams: Streams) -> list[Row]:
         rows[-1]["miscalibration"] = checks[-1].miscalibration
     print(f"\n{streams.about}; {np.unique(streams.people).size:,} people, {checks[0].people:,} streams held out")
     head, *lines = Choice(model, max(checks, key=lambda row: row.log_likelihood), checks).lines()
-    print(f"  {head:<90}   types, seconds to fit")
+    print(f"  {head:<100}   types, seconds to fit")
     for line, row in zip(lines, rows, strict=True):
-        print(f"  {line.replace('  taken', '  best'):<97}{row['types']:>3}{row['fit_seconds']:>7.1f}", flush=True)
+        print(f"  {line.replace('  taken', '  best'):<107}{row['types']:>3}{row['fit_seconds']:>7.1f}", flush=True)
     if streams.name in REACH:
         name, least = REACH[streams.name]
         reached = next(row["log_likelihood"] for row in rows if row["context"] == name)

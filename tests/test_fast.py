@@ -60,7 +60,7 @@ def same(one: object, two: object) -> None:
         a, b = getattr(one, field.name), getattr(two, field.name)
         if isinstance(a, np.ndarray):
             assert np.array_equal(a, b, equal_nan=True), field.name
-        elif isinstance(a, int):
+        elif a is None or isinstance(a, int):
             assert a == b, field.name
         else:
             same(a, b)

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from benchmarks import secrets_soundness
 from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.release import guarded, stream
+from seqveil.release.opening import tune_opening
 from seqveil.release.stream import Setting, State
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -120,7 +123,19 @@ def test_no_outcome_moves_the_odds_further_than_promised(name):
         assert kept(guarding(model, secrets, longest=length), length) <= 1e-9
 
 
-@pytest.mark.parametrize("options", [{"withhold": True}, {"blank": 0.4}, {"epsilon": 1.0}, {"distortion": "absolute"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"withhold": True},
+        {"blank": 0.4},
+        {"epsilon": 1.0},
+        {"distortion": "absolute"},
+        {"floor": 0.8},
+        {"floor": 0.8, "withhold": True},
+        {"opening": "constant"},
+        {"opening": Opening(0.25, 2.0)},
+    ],
+)
 def test_nor_does_it_otherwise(options):
     rng = np.random.default_rng(4)
     secrets = [ever(1, epsilon=0.4, window="first 4"), each(0, epsilon=0.6, window=2, sides="up")]
@@ -278,6 +293,10 @@ def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
         ({"secrets": [ever(1)], "schedule": 2}, "takes no batch"),
         ({"secrets": [ever(1)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
         ({"secrets": [ever(1)], "blank": -1.0}, "blank"),
+        ({"secrets": [ever(1)], "floor": 0.0}, "floor"),
+        ({"secrets": [ever(1)], "floor": 1.0, "epsilon": 1.0}, "a floor is for settings without epsilon"),
+        ({"secrets": [ever(1)], "opening": "slowly"}, "opening"),
+        ({"mechanism": "optimal", "secrets": [ever(1)], "floor": 1.0}, "guarded"),
         ({"secrets": [ever([0, 1], window=3)]}, "certain or impossible"),
         ({"secrets": [ever(7, window=3)]}, "alphabet"),
         ({"secrets": [sv.secrets.count(1, 100, window=200)]}, "states"),
@@ -335,3 +354,28 @@ def test_threads_share_a_guarded_session():
         worker.join()
     assert session.secrets[0].step == 40
     assert session.standing().releases == 40
+
+
+def test_random_chains_and_secrets_are_never_told_more_about_than_promised():
+    """The same by code of its own, from the definition; `python -m benchmarks secrets` does it ten thousand times."""
+    rng = np.random.default_rng(3)
+    assert max(secrets_soundness.one_stream(rng, number)[0] for number in range(60)) <= 0.0
+
+
+def test_a_tuned_opening_is_the_best_of_those_tried_and_the_same_for_the_same_seed():
+    model = random_model(np.random.default_rng(2), 3)
+    secret = ever(2, epsilon=0.4, window="first 6")
+    shapes = [None, Opening(), Opening(0.5, 2.0)]
+    found = [tune_opening(model, secret, users=8, seed=seed, shapes=shapes) for seed in (5, 5)]
+    assert found[0] == found[1]
+    assert found[0] in shapes
+    assert tune_opening(model, secret, users=3, shapes=[Opening()]) == Opening()
+    with pytest.raises(InputError, match="known length"):
+        tune_opening(model, ever(2, epsilon=0.4))
+
+
+def test_floor_and_opening_are_part_of_the_setting_that_is_written_down():
+    plan = guarding(CLINIC, ever("clinic", window=4), floor=0.9, opening=Opening(0.4, 2.0))
+    again = Setting.from_dict(json.loads(json.dumps(plan.to_dict())), CLINIC)
+    assert (again.floor, again.opening) == (0.9, Opening(0.4, 2.0))
+    assert Setting.from_dict(guarding(CLINIC, ever("clinic", window=4), opening=None).to_dict(), CLINIC).opening is None

@@ -11,7 +11,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.core import fast, filtering
-from seqveil.core.errors import DataError, InputError, ModelError, SeqveilError
+from seqveil.core.errors import DataError, ModelError
 from seqveil.core.mixture import PSEUDO, StreamCounts, fit_types
 from seqveil.core.model import TypeCounts
 from seqveil.core.states import validate
@@ -336,10 +336,3 @@ def test_a_guarded_secret(switch: float) -> None:
     session = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.4, window="first 4"))
     for x in (0, 1, 1, 0):
         session.release(x)
-
-
-def test_a_private_fit_takes_no_types() -> None:
-    from seqveil.receive.learn.private import fit_private
-
-    with pytest.raises((TypeError, SeqveilError, InputError)):
-        fit_private([[0, 1]] * 9, 1.0, n=2, types=2)  # type: ignore[call-arg]

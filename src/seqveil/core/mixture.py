@@ -119,7 +119,8 @@ class Mixture:
     """A fitted mixture: its states, and who makes it up."""
 
     states: States
-    people: list[int]  # people of whom each type is the likeliest
+    people: list[int]  # people of whom each type is the likeliest, in some piece of their streams
+    everyone: int
     asked: int
     switch: float
     path: list[float]  # likelihood times prior, as a logarithm, after each round of the last run of EM
@@ -131,7 +132,7 @@ class Mixture:
             "private": False,
             "types": self.states.types,
             "types_asked": self.asked,
-            "people": sum(self.people),
+            "people": self.everyone,
             "fewest_people_of_a_type": min(self.people),
             "least_people": least_people,
             "switch": self.switch,
@@ -181,7 +182,7 @@ def fit_types(
     states = mixture(blocks, fitted.weights, switch)
     if progress is not None:
         progress(1.0)
-    return Mixture(states, fitted.people, types, switch, fitted.path)
+    return Mixture(states, fitted.people, table.people, types, switch, fitted.path)
 
 
 def _check(types: int, switch: float, least_people: int) -> None:

@@ -91,7 +91,7 @@ class Context:
         if self.types == 1:
             return f"order {self.order}"
         switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
-        changing = "" if self.switch == SWITCH else f", {switch}"
+        changing = "" if self.switch == SWITCH else f", switch {switch}"
         return f"{self.types} types, order {self.order}{changing}"
 
     def fit(
@@ -154,17 +154,17 @@ class Choice:
     def lines(self) -> list[str]:
         """The table as it is printed."""
         head = ("log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions")
-        return [f"{'':<20}" + _cells(head), *(_line(row, row is self.taken) for row in self.table)]
+        return [f"{'':<32}" + _cells(head), *(_line(row, row is self.taken) for row in self.table)]
 
 
 def _cells(texts: Sequence[str]) -> str:
-    return "".join(f"{text:>{width}}" for text, width in zip(texts, (16, 8, 8, 11, 14, 13), strict=True))
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, (14, 8, 8, 11, 14, 13), strict=True))
 
 
 def _line(row: Check, taken: bool) -> str:
     shares = ["–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration)]
     texts = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
-    return f"{row.title:<20}{_cells(texts)}{'  taken' if taken else ''}"
+    return f"{row.title:<32}{_cells(texts)}{'  taken' if taken else ''}"
 
 
 def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE) -> list[Context]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,16 +52,23 @@ class Opening:
 
     def shares(self, length: int) -> Floats:
         """Shares of ε for the events of a window."""
-        done = np.arange(length) / max(1, length - 1)
-        return np.asarray(self.start + (1.0 - self.start) * (done if self.power == 1.0 else done**self.power))
+        return _shares(self, length)
 
-    def aims(self, watch: Watch) -> Floats | None:
+    def aims(self, watch: Watch) -> Floats | float | None:
         """The ε aimed at for every live window of a watch: all of it for windows that ended or whose end is unknown."""
         plan = watch.ahead
         if plan.family or plan.length == 1 or self.start == 1.0:
             return None
+        if not plan.repeats:
+            return float(plan.aim * self.shares(plan.length)[min(watch.step, plan.length - 1)])
         events = np.clip(watch.step - watch.records.index * plan.length, 0, plan.length - 1)
         return np.asarray(plan.aim * self.shares(plan.length)[events])
+
+
+@lru_cache(maxsize=64)
+def _shares(opening: Opening, length: int) -> Floats:
+    done = np.arange(length) / max(1, length - 1)
+    return np.asarray(opening.start + (1.0 - opening.start) * (done if opening.power == 1.0 else done**opening.power))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +158,7 @@ class Bounds:
         A symbol that is released by that draw adds the same to every label, in proportion to the label's probability,
         so that its rows may be shared out over the others by their belief. To a box it adds what moves its edges.
         """
-        if self.belief.min() >= UNLIKELY and self.possible.all():
+        if np.minimum.reduce(self.belief) >= UNLIKELY and self.possible.all():
             return self
         taken = self.possible & (self.free() | (self.belief >= UNLIKELY))
         if not taken.any():
@@ -189,16 +197,20 @@ class _Promise:
     @classmethod
     def of(
         cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float,
-        aims: Floats | None = None,
+        aims: Floats | float | None = None,
     ) -> _Promise | None:  # fmt: skip
         """From Pr(v, X = x | y_<k) (W, V, n) and the priors (W, V); None where no symbol, told as it is, breaks it.
 
         `epsilon` is what is promised, `aims` (W,) what is aimed at where that is less.
         """
         n, values = belief.size, prior.shape[1]
+        if not len(prior):
+            return None
         room = max(TIGHTER * epsilon, 4 * (error + slack(n)))
         grown: Any = math.exp(max(0.0, epsilon - room))
-        if aims is not None:
+        if isinstance(aims, float):
+            grown = min(grown, math.exp(aims))
+        elif aims is not None:
             grown = np.minimum(grown, np.exp(aims))[:, None, None]
         first, second = _PAIRS["up" if sides == "up" else values] if values < 3 else _pairs(values)
         everywhere = bool(prior.all())
@@ -208,18 +220,18 @@ class _Promise:
             bounded = ((prior[:, first] > 0.0) & (prior[:, second] > 0.0))[:, :, None]
             plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
         aimed = plus - grown * minus  # (W, pairs, n)
-        chosen = np.flatnonzero(aimed.reshape(len(prior), -1).max(1, initial=0.0) > 0.0)
+        chosen = (np.maximum.reduce(aimed.reshape(len(prior), -1), 1) > 0.0).nonzero()[0]
         if not chosen.size:
             return None
         if chosen.size < len(prior):
             plus, minus, aimed, masses, prior = (part[chosen] for part in (plus, minus, aimed, masses, prior))
-            grown = grown if aims is None else grown[chosen]
+            grown = grown if isinstance(grown, float) else grown[chosen]
         minus = math.exp(epsilon) * minus
         promised = (plus - minus) + (2 * error + slack(n)) * (plus + minus)
         boxes = _boxes(masses[:, 1], prior, grown, sides, belief) if values == 2 else None
         promised, aimed = promised.reshape(-1, n), aimed.reshape(-1, n)
-        over = aimed.sum(1)
-        if over.max() > 0.0:  # as loose as it takes for saying nothing to be allowed
+        over = np.add.reduce(aimed, 1)
+        if np.maximum.reduce(over) > 0.0:  # as loose as it takes for saying nothing to be allowed
             aimed = aimed - np.multiply.outer(np.maximum(over, 0.0), belief / belief.sum())
         return cls(belief, promised, aimed, boxes)
 
@@ -235,8 +247,8 @@ def _pairs(values: int) -> tuple[list[int], list[int]]:
 
 def _boxes(masses: Floats, prior: Floats, grown: Any, sides: str, belief: Floats) -> Boxes:
     """The boxes of windows whose odds may be e^aim = `grown` times the prior ones, wide enough for saying nothing."""
-    factor = np.ravel(grown)
-    mean, no, yes = masses.sum(1) / belief.sum(), prior[:, 0], prior[:, 1]
+    factor = grown if isinstance(grown, float) else np.ravel(grown)
+    mean, no, yes = np.add.reduce(masses, 1) / np.add.reduce(belief), prior[:, 0], prior[:, 1]
     high = yes * factor / (yes * factor + no)
     low = yes / (yes + no * factor) if sides == "both" else np.zeros(len(mean))
     return Boxes(masses, np.minimum(low, mean), np.maximum(high, mean))

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from seqveil.core.kernel import Floats
 
 TOLERANCE = 1e-9
-WHOLE = 6_000  # pairs up to which the program is solved at once
-MORE = 2_000  # pairs taken in at a time
+WHOLE = 1_000  # pairs that the program starts with
+MORE = 300  # pairs taken in at a time
 ROWS = 12  # bounds taken in at a time
 
 
@@ -73,15 +73,17 @@ def solve(mass: Floats, cost: Floats, rows: Floats) -> Solution:
 
 def _over_pairs(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats]:
     """The best table, and the prices of the bounds, over as many pairs as are asked for; `pairs` keeps them."""
+    program = _Program(pairs, priced, rows)
     while True:
-        table, prices, duals = _run(pairs, priced, rows)
+        table, prices, duals = program.run()
         reduced = priced - duals[:, None] + rows.T @ prices
         reduced[pairs] = 0.0
         wanted = np.flatnonzero(reduced.ravel() < -TOLERANCE * max(1.0, float(priced.max())))
         if not wanted.size:
             return table, prices
-        best = wanted[np.argsort(reduced.ravel()[wanted], kind="stable")[:MORE]]
+        best = np.sort(wanted[np.argsort(reduced.ravel()[wanted], kind="stable")[:MORE]])
         pairs.ravel()[best] = True
+        program.take_in(*np.divmod(best, priced.shape[1]))
 
 
 def _first_pairs(priced: Floats, rows: Floats) -> Any:
@@ -98,49 +100,70 @@ def _first_pairs(priced: Floats, rows: Floats) -> Any:
     return pairs
 
 
-def _run(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Floats, Floats]:
-    """Q over the pairs, prices (I, Y) ≥ 0 of the bounds, and the duals (X,) of the rows that sum to one."""
-    import highspy
-    from scipy import sparse
+class _Program:
+    """The program over some pairs; what is taken in later goes on from the solution found before."""
 
-    (size, labels), count = priced.shape, len(rows)
-    x, y = np.nonzero(pairs)
-    columns = np.arange(x.size)
-    at = [x, *(size + i * labels + y for i in range(count))]
-    values = [np.ones(x.size), *(rows[i, x] for i in range(count))]
-    matrix = sparse.csc_array(
-        (np.concatenate(values), (np.concatenate(at), np.tile(columns, count + 1))),
-        shape=(size + count * labels, x.size),
-    )
-    infinity = highspy.kHighsInf
-    program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = matrix.shape
-    program.col_cost_ = priced[x, y]
-    program.col_lower_, program.col_upper_ = np.zeros(x.size), np.full(x.size, infinity)
-    program.row_lower_ = np.concatenate([np.ones(size), np.full(count * labels, -infinity)])
-    program.row_upper_ = np.concatenate([np.ones(size), np.zeros(count * labels)])
-    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_, program.a_matrix_.index_ = matrix.indptr, matrix.indices
-    program.a_matrix_.value_ = matrix.data
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.silent()
-    for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-        solver.setOptionValue(tolerance, 1e-10)
-    solver.setOptionValue("small_matrix_value", 1e-12)  # dropped entries make what is just feasible infeasible
-    for presolve in ("on", "off"):  # which may take a program that just has a solution for one that has none
-        solver.setOptionValue("presolve", presolve)
-        solver.passModel(program)
-        solver.run()
-        if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
-            break
-    else:
-        raise Unsolved(solver.getModelStatus().name)
-    solution = solver.getSolution()
-    table = np.zeros(priced.shape)
-    table[x, y] = np.maximum(np.array(solution.col_value), 0.0)
-    table /= table.sum(1, keepdims=True)
-    duals = np.array(solution.row_dual)
-    return table, np.maximum(-duals[size:].reshape(count, labels), 0.0), duals[:size]
+    def __init__(self, pairs: Any, priced: Floats, rows: Floats) -> None:
+        import highspy
+
+        self.priced, self.rows = priced, rows
+        (size, labels), count = priced.shape, len(rows)
+        self.x, self.y = np.nonzero(pairs)
+        matrix = self._columns(self.x, self.y)
+        infinity = highspy.kHighsInf
+        program = highspy.HighsLp()
+        program.num_row_, program.num_col_ = size + count * labels, self.x.size
+        program.col_cost_ = priced[self.x, self.y]
+        program.col_lower_, program.col_upper_ = np.zeros(self.x.size), np.full(self.x.size, infinity)
+        program.row_lower_ = np.concatenate([np.ones(size), np.full(count * labels, -infinity)])
+        program.row_upper_ = np.concatenate([np.ones(size), np.zeros(count * labels)])
+        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = matrix
+        self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self.solver.silent()
+        for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            self.solver.setOptionValue(tolerance, 1e-10)
+        self.solver.setOptionValue("small_matrix_value", 1e-12)  # dropped entries make the just feasible infeasible
+        self.solver.passModel(program)
+
+    def _columns(self, x: Any, y: Any) -> tuple[Any, Any, Floats]:
+        """Where each pair's column begins, the rows it has entries in, and the entries."""
+        (size, labels), count = self.priced.shape, len(self.rows)
+        at = np.column_stack([x, *(size + i * labels + y for i in range(count))])
+        values = np.column_stack([np.ones(x.size), *(self.rows[i, x] for i in range(count))])
+        there = values != 0.0
+        starts = np.concatenate([[0], np.cumsum(there.sum(1))])
+        return starts.astype(np.int32), at[there].astype(np.int32), values[there]
+
+    def take_in(self, x: Any, y: Any) -> None:
+        """Further pairs. They leave what was found feasible, so the primal simplex goes on from there."""
+        import highspy
+
+        starts, at, values = self._columns(x, y)
+        zeros, most = np.zeros(x.size), np.full(x.size, highspy.kHighsInf)
+        self.solver.addCols(x.size, self.priced[x, y], zeros, most, values.size, starts[:-1], at, values)
+        self.solver.setOptionValue("simplex_strategy", 4)
+        self.x, self.y = np.concatenate([self.x, x]), np.concatenate([self.y, y])
+
+    def run(self) -> tuple[Floats, Floats, Floats]:
+        """Q over the pairs, prices (I, Y) ≥ 0 of the bounds, and the duals (X,) of the rows that sum to one."""
+        import highspy
+
+        (size, labels), count = self.priced.shape, len(self.rows)
+        for presolve in ("on", "off"):  # which may take a program that just has a solution for one that has none
+            self.solver.setOptionValue("presolve", presolve)
+            self.solver.run()
+            if self.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+                break
+            self.solver.clearSolver()
+        else:
+            raise Unsolved(self.solver.getModelStatus().name)
+        solution = self.solver.getSolution()
+        table = np.zeros(self.priced.shape)
+        table[self.x, self.y] = np.maximum(np.array(solution.col_value), 0.0)
+        table /= table.sum(1, keepdims=True)
+        duals = np.array(solution.row_dual)
+        return table, np.maximum(-duals[size:].reshape(count, labels), 0.0), duals[:size]
 
 
 def solve_with_floor(

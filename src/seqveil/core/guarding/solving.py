@@ -43,6 +43,7 @@ from seqveil.core.mechanisms import optimal
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them
+LABELS = 64  # the likeliest, which the program of a larger alphabet is over
 SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
 TRIED = 3  # windows whose own best table is tried for all
 TINY = 1e-300
@@ -194,8 +195,8 @@ class _Work:
         if not whole:
             symbols = _not_free_and_cover(bounds, free)
         labels = symbols
-        if labels.size > SMALL:
-            labels = np.sort(labels[np.argsort(-belief[labels], kind="stable")[:SMALL]])
+        if not whole and labels.size > LABELS:
+            labels = np.sort(labels[np.argsort(-belief[labels], kind="stable")[:LABELS]])
         cost = self.distortion.between(symbols[:, None], labels[None, :])
         if blank is not None:
             cost = np.column_stack([cost, np.full(symbols.size, blank)])
@@ -263,19 +264,21 @@ class _Work:
 def _pooled(bounds: Bounds, window: int | None) -> Draft | None:
     """The closed form for one window: at most seven kinds of rows. None: nothing would be told at all."""
     belief, n = bounds.belief, bounds.belief.size
-    taken = np.flatnonzero(bounds.possible)
+    taken = bounds.possible.nonzero()[0]
     told = belief if taken.size == n else belief[taken]
     if window is None or bounds.boxes is None:
         return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
     boxes = bounds.boxes
     masses = boxes.masses[window] if taken.size == n else boxes.masses[window, taken]
     made = pooled(told, masses / told, float(boxes.low[window]), float(boxes.high[window]))
-    used, place = np.flatnonzero(made.told), np.flatnonzero(made.laws[0] + made.laws[1])
-    if not used.size:
+    used, place = made.told.nonzero()[0], (made.laws[0] + made.laws[1]).nonzero()[0]
+    if not used.size or (not place.size and made.moved.any()):
         return None
+    if not place.size:
+        return _with_the_rest(Draft(taken, np.zeros(taken.size, np.int64), np.ones(1), *_NOWHERE, 0.0), bounds)
     laws, moved = made.laws[:, place], made.moved > 0.0
     kinds = moved[0] + 2 * moved[1]
-    in_part = np.flatnonzero((kinds > 0) & ((made.told > 0.0) | (kinds == 3)))
+    in_part = ((kinds > 0) & ((made.told > 0.0) | (kinds == 3))).nonzero()[0]
     # kind 0 is told as it is, 1 and 2 are moved off the bottom and off the top, and a few symbols are so in part
     spread, share = np.zeros((3 + in_part.size, place.size)), np.zeros(3 + in_part.size)
     share[0], spread[1:3] = 1.0, laws
@@ -293,8 +296,7 @@ _NOWHERE = np.zeros(0, np.int64), np.zeros((1, 0))
 
 def _with_the_rest(draft: Draft, bounds: Bounds) -> Draft:
     """The table of the symbols that are told at all as one of all symbols: the others get a draw from its marginal."""
-    left_out = np.flatnonzero(~bounds.possible)
-    if not left_out.size:
+    if bounds.possible.all():
         return draft
     kinds, count = np.full(bounds.belief.size, draft.told.size), draft.told.size
     kinds[bounds.possible] = draft.kinds

@@ -48,7 +48,8 @@ class Draft:
         if self.towards is not None:
             return self.towards
         law = np.zeros(self.outputs.size)
-        law[self.shared] = _by_kind(belief[None], self.kinds, self.told.size)[0] @ self.spread
+        by_kind = _by_kind(belief[None], self.kinds, self.told.size)[0]
+        law[self.shared] = (by_kind[:, None] * self.spread).sum(0)  # no BLAS: the same bits on every machine
         own = np.flatnonzero(self.outputs != WITHHELD)
         codes = self.outputs[own]
         law[own] += belief[codes] * self.told[self.kinds[codes]]
@@ -96,8 +97,8 @@ class Table:
         """Weights rounded down; what that leaves of a row goes to its largest weight."""
         told, spread = (draft.told * ONE).astype(np.int64), (draft.spread * ONE).astype(np.int64)
         spread[draft.told >= 1.0] = 0
-        left = DENOMINATOR - told - spread.sum(1)
-        moved = np.flatnonzero(draft.told < 1.0)
+        left = DENOMINATOR - told - np.add.reduce(spread, 1)
+        moved = (draft.told < 1.0).nonzero()[0]
         if moved.size:
             spread[moved, spread[moved].argmax(1)] += left[moved]
         price = 1.0 if blank is None else blank
@@ -106,7 +107,7 @@ class Table:
     @cached_property
     def _own(self) -> tuple[Ints, Ints]:
         """Places of the labels that are symbols, and the weight with which each is told as it is."""
-        places = np.flatnonzero(self.outputs != WITHHELD)
+        places = (self.outputs != WITHHELD).nonzero()[0]
         return places, self.told[self.kinds[self.outputs[places]]]
 
     def pick(self, code: int, coin: int) -> int:
@@ -171,7 +172,7 @@ class Table:
         sums = np.zeros((len(rows), self.outputs.size))
         sums[:, places] = rows[:, self.outputs[places]] * told
         sums[:, self.shared] += _by_kind(rows, self.kinds, self.told.size) @ self.spread.astype(np.float64)
-        return bool(sums.max() <= 0.0)
+        return bool(np.maximum.reduce(sums, None) <= 0.0)
 
     def within(self, epsilon: float) -> bool:
         """Whether every lift over the whole alphabet is within ε, and the table 2ε-LDP."""
@@ -179,7 +180,7 @@ class Table:
         return bool(made.leakage(self.belief[None], True)[0] <= epsilon and made.ldp()[0] <= 2 * epsilon)
 
     def floored(self, floor: float, sensitive: Ints) -> bool:
-        """Whether every label belongs to one symbol that is not sensitive, or comes from all alike within e^floor."""
+        """Whether every label belongs to one symbol that is not sensitive, or comes from all within e^floor alike."""
         table = self.full()
         pure = (table > 0).sum(0) == 1
         owner = table.argmax(0)
