@@ -16,9 +16,9 @@ from benchmarks.timing import best, find
 from seqveil import Budget, MarkovModel, Setting, secrets
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.solving import guarded
 from seqveil.core.secrets import Guarded
+from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.solving import guarded
 from seqveil.evaluate.rivals import declared
 from seqveil.release.guarded import table
 from seqveil.release.opening import tune_opening

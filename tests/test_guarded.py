@@ -15,8 +15,8 @@ from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.secrets.bounds import Opening
 from seqveil.release import guarded, stream
 from seqveil.release.opening import tune_opening
 from seqveil.release.stream import Setting, State

@@ -15,10 +15,10 @@ the same whatever the truth is leaves all odds as they are.
 
 from __future__ import annotations
 
-from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.solving import Floor, guarded
-from seqveil.core.guarding.tables import Table
 from seqveil.core.secrets import Watches
+from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.solving import Floor, guarded
+from seqveil.core.secrets.tables import Table
 from seqveil.release.setting import Setting
 
 

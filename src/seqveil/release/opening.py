@@ -9,9 +9,9 @@ import numpy as np
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
+from seqveil.core.secrets.bounds import Opening
 from seqveil.release import guarded
 from seqveil.release.setting import Setting
 from seqveil.release.stream import State, step

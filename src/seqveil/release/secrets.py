@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from seqveil.core.secrets import Secret, Watches, wording
+from seqveil.core.secrets import Secret, Watches, words
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,4 @@ def totals(
 
 
 def _sentence(secret: Secret, epsilon: float | None) -> str:
-    return wording.about(secret) if epsilon is None else replace(secret, epsilon=epsilon).sentence
+    return words.about(secret) if epsilon is None else replace(secret, epsilon=epsilon).sentence

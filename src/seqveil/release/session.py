@@ -12,11 +12,11 @@ from seqveil.core import filtering, html
 from seqveil.core.coins import coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watch, Watches
+from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, guarded, stream

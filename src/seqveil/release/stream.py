@@ -20,10 +20,10 @@ from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
-from seqveil.core.guarding.tables import Table
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets.tables import Table
 from seqveil.release import accounting, guarded
 from seqveil.release.accounting import GONE
 from seqveil.release.setting import Setting as Setting

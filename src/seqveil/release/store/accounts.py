@@ -13,7 +13,7 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats
 from seqveil.core.secrets import Watch, Watches, WindowAccount
-from seqveil.core.secrets.records import Records
+from seqveil.core.secrets.windows import Records
 
 _HEAD = 6  # numbers that say how long the parts are
 
