@@ -16,12 +16,12 @@ from benchmarks.timing import best, find
 from seqveil import Budget, MarkovModel, Setting, secrets
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.solving import guarded
 from seqveil.core.secrets import Guarded
+from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.solving import guarded
 from seqveil.evaluate.rivals import declared
-from seqveil.release.guarded import table
-from seqveil.release.opening import tune_opening
+from seqveil.receive.planning import tune_opening
+from seqveil.release.secrets import guarded_table
 
 USERS, CLICKS, TYPES = 300, 20, 48
 HEALTH = "health"
@@ -157,7 +157,7 @@ def time_of_first(model: MarkovModel, health: int) -> float:
     watches = setting.watches
     if watches is None:
         raise InputError("this benchmark needs a declared secret")
-    took = 1e6 * best(lambda: table(setting, watches), 300)
+    took = 1e6 * best(lambda: guarded_table(setting, watches), 300)
     print(f"  one kernel for {model.n} symbols: {took:.0f} µs")
     return took
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from scipy.optimize import linprog
 
-from seqveil.core.guarding.bounds import TIGHTER
 from seqveil.core.secrets import Guarded
+from seqveil.core.secrets.bounds import TIGHTER
 
 
 def least_cost(belief: np.ndarray, rows: np.ndarray, cost: np.ndarray) -> float:

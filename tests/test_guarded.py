@@ -15,10 +15,11 @@ from reference_secrets import Enumerated, random_model, typed_model
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.release import guarded, stream
-from seqveil.release.opening import tune_opening
+from seqveil.core.secrets.bounds import Opening
+from seqveil.receive.planning import tune_opening
+from seqveil.release import stream
+from seqveil.release.secrets import guarded_table
 from seqveil.release.stream import Setting, State
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -68,7 +69,7 @@ def walk(plan: Setting, length: int, seen) -> float:
         if len(columns) == length:
             total += chance
             return
-        made = guarded.table(plan, public.watches[0])
+        made = guarded_table(plan, public.watches[0])
         assert (made.full().sum(1) == DENOMINATOR).all()
         for code in made.outputs.tolist():
             released, after = stream.observe(plan, public, np.array([code]))
@@ -220,7 +221,7 @@ def test_the_truth_or_nothing():
 def test_what_was_withheld_is_decoded_from_its_column():
     plan = guarding(CLINIC, ever("clinic", epsilon=0.5, window="first 4"), blank=0.1)
     public = State.start(plan)
-    assert WITHHELD in guarded.table(plan, public.watches[0]).outputs
+    assert WITHHELD in guarded_table(plan, public.watches[0]).outputs
     released, after = stream.observe(plan, public, np.array([WITHHELD]))
     law = released.beliefs[0] * released.columns[0]
     law = law / law.sum()
@@ -260,7 +261,7 @@ def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     for seed in range(400):
         released, _ = stream.step(plan, first, np.array([stream.UNKNOWN]), SeededCoins(seed))
         counts[int(released.codes[0])] = counts.get(int(released.codes[0]), 0) + 1
-    made = guarded.table(plan, plan.watches)
+    made = guarded_table(plan, plan.watches)
     marginal = model.prior @ np.stack([made.column(k) for k in range(made.outputs.size)], axis=1) / DENOMINATOR
     for place, code in enumerate(made.outputs.tolist()):
         # false alarm about 1e-6: five standard deviations

@@ -17,9 +17,10 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.release import guarded, stream
+from seqveil.release import stream
+from seqveil.release.secrets import guarded_table
 from seqveil.release.setting import NO_BOUND, Setting
-from seqveil.release.store import accounts, packing
+from seqveil.release.store import packing
 from seqveil.release.streams import Streams
 
 ever, each, joint = sv.secrets.ever, sv.secrets.each, sv.secrets.joint
@@ -65,7 +66,7 @@ def outcomes(setting) -> list[tuple[int, ...]]:
         found = {
             (*told, code): stream.observe(setting, state, np.array([code]))[1]
             for told, state in found.items()
-            for code in guarded.table(setting, state.watches[0]).outputs.tolist()
+            for code in guarded_table(setting, state.watches[0]).outputs.tolist()
         }
     return list(found)
 
@@ -137,8 +138,8 @@ def test_accounts_come_back_to_the_last_bit(model, more):
     for code in model.sample(12, seed=2)[0]:
         _, state = stream.step(setting, state, np.array([code]), coins)
         watches = state.watches[0]
-        back = accounts.restored(setting.watches, accounts.numbers(watches))
-        one, other = (guarded.table(setting, found) for found in (watches, back))
+        back = packing.restored_accounts(setting.watches, packing.account_numbers(watches))
+        one, other = (guarded_table(setting, found) for found in (watches, back))
         assert one.outputs.tolist() == other.outputs.tolist()
         places = range(one.outputs.size)
         assert all((one.column(place) == other.column(place)).all() for place in places)

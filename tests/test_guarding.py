@@ -10,12 +10,11 @@ from reference_guarding import box_rows, excess, least_cost, random_box, random_
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import absolute, hamming, matrix
 from seqveil.core.errors import InputError
-from seqveil.core.guarding import program
-from seqveil.core.guarding.bounds import TIGHTER, Bounds, Opening
-from seqveil.core.guarding.pools import pooled
-from seqveil.core.guarding.solving import Floor, guarded
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets import Guarded
+from seqveil.core.secrets import Guarded, program
+from seqveil.core.secrets.bounds import TIGHTER, Bounds, Opening
+from seqveil.core.secrets.pools import pooled
+from seqveil.core.secrets.solving import Floor, guarded
 
 HALF = np.array([0.5, 0.5])
 

@@ -328,11 +328,10 @@ def test_streams_of_many_users_are_sessions() -> None:
 @pytest.mark.parametrize("switch", [0.0, 0.05])
 def test_a_guarded_secret(switch: float) -> None:
     """No outcome moves the odds of "ever 1" further than promised, by enumeration of all outcomes and sequences."""
-    from seqveil.release.guarded import Guarding
-    from test_guarded import kept
+    from test_guarded import guarding, kept
 
     model = sv.MarkovModel.mixture(chains(2, 2, seed=4), [0.7, 0.3], switch)
-    assert kept(Guarding.of(model, sv.secrets.ever(1, epsilon=0.4, window="first 4")), 4) <= 1e-9
+    assert kept(guarding(model, sv.secrets.ever(1, epsilon=0.4, window="first 4")), 4) <= 1e-9
     session = sv.Session(model, "guarded", secrets=sv.secrets.ever(1, epsilon=0.4, window="first 4"))
     for x in (0, 1, 1, 0):
         session.release(x)

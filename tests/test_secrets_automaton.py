@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqveil.core.errors import InputError
-from seqveil.core.secrets import automaton, expression
+from seqveil.core.secrets import automaton
 
 LETTERS = "abc"
 WORDS = [word for length in range(7) for word in itertools.product(range(3), repeat=length)]
@@ -49,7 +49,7 @@ def test_a_product_labels_the_combination():
 
 def test_automata_of_the_same_secret_are_equal_arrays():
     one = automaton.ever([1], 3)
-    two = expression.compiled("b", _code, 3)
+    two = automaton.of_pattern("b", _code, 3)
     three = automaton.minimal(
         np.array([[2, 1, 2], [1, 3, 3], [0, 3, 2], [3, 3, 1], [0, 0, 0]]), np.array([0, 1, 0, 1, 1])
     )
@@ -68,7 +68,7 @@ PATTERNS = [
 @pytest.mark.parametrize("text", PATTERNS)
 def test_patterns_agree_with_re_on_all_words(text):
     twin = re.compile(re.sub(r"[ '\"]", "", text))
-    _agrees(expression.compiled(text, _code, 3), lambda word: twin.search(_spell(word)) is not None)
+    _agrees(automaton.of_pattern(text, _code, 3), lambda word: twin.search(_spell(word)) is not None)
 
 
 _leaf = st.sampled_from(["a", "b", "c", ".", "a", "b"])
@@ -88,7 +88,7 @@ _trees = st.recursive(
 def test_random_patterns_agree_with_re(text, anchored):
     whole = anchored.format(text)
     twin = re.compile(whole.replace(" ", ""))
-    _agrees(expression.compiled(whole, _code, 3), lambda word: twin.search(_spell(word)) is not None)
+    _agrees(automaton.of_pattern(whole, _code, 3), lambda word: twin.search(_spell(word)) is not None)
 
 
 @given(data=st.data(), states=st.integers(1, 6))
@@ -132,7 +132,7 @@ def test_large_alphabets_stay_small():
 )  # fmt: skip
 def test_patterns_that_cannot_be_used_say_so_in_one_line(text, match):
     with pytest.raises(InputError, match=match) as caught:
-        expression.compiled(text, _code, 3)
+        automaton.of_pattern(text, _code, 3)
     assert "\n" not in str(caught.value)
 
 

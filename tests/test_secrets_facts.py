@@ -7,8 +7,7 @@ import pytest
 
 from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_columns, random_model, small_models
 from seqveil import MarkovModel, secrets
-from seqveil.core.secrets.watch import Watch
-from seqveil.core.secrets.watches import Watches
+from seqveil.core.secrets.watch import Watch, Watches
 
 
 def test_fact_1_whole_sequence_leakage_bounds_every_secret():

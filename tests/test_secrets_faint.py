@@ -8,7 +8,7 @@ import pytest
 import seqveil as sv
 from reference_secrets import typed_model
 from seqveil.core.secrets import Watch
-from seqveil.release.guarded import table
+from seqveil.release.secrets import guarded_table
 from seqveil.release.stream import Setting, State, observe
 
 STEPS = 500
@@ -48,7 +48,7 @@ def test_guarded_streams_go_on_where_a_type_is_ruled_out():
     setting = Setting.of(model, "guarded", secrets=sv.secrets.ever(2, epsilon=0.5, window="first 3"))
     state = State.start(setting)
     for code in [0] * 60:
-        outputs = table(setting, state.watches[0]).outputs
+        outputs = guarded_table(setting, state.watches[0]).outputs
         _, state = observe(setting, state, np.array([code if code in outputs else int(outputs[0])]))
     watch = state.watches[0].rows[0][0]
     assert watch.worst.worst() <= 0.5

@@ -14,8 +14,7 @@ from reference_secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_c
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import ahead as tables
-from seqveil.core.secrets.watch import Watch
-from seqveil.core.secrets.watches import Watches
+from seqveil.core.secrets.watch import Watch, Watches
 
 
 def _check_accounts(watch: Watch, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:

@@ -15,7 +15,7 @@ from seqveil.release import stream
 from seqveil.release.accounting import Budget
 from seqveil.release.store import GAP, Memory, StateStore, packing
 from seqveil.release.store.database import Database
-from seqveil.release.store.records import codec_of
+from seqveil.release.store.protocol import codec_of
 from seqveil.release.streams import EARLIER, REFUSED, OutOfOrder, Streams, taken
 
 KEY = bytes(range(32))

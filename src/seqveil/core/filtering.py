@@ -283,3 +283,46 @@ def unseen(model: MarkovModel, length: int) -> Floats:
     """
     before, _ = forward(model, np.ones((length, 1, model.n)))
     return symbols_of_streams(model, before)[0] if length else np.zeros((0, model.n))
+
+
+def as_logs(law: Floats) -> Floats:
+    """The law as logarithms alone, -inf for what the model rules out.
+
+    >>> as_logs(np.array([1.0, -800.0, 0.0])).tolist()
+    [0.0, -800.0, -inf]
+    """
+    with np.errstate(divide="ignore"):
+        return np.where(law < 0, law, np.log(np.abs(law)))
+
+
+def carry(model: MarkovModel, laws: Floats, column: Floats) -> Floats:
+    """Each row (R, S) times what its symbols give the release, one step of the chain on; nothing is divided."""
+    shown = column[model.newest]
+    moved: Floats = model.advance(clear(laws) * shown)
+    rows = np.flatnonzero(model.barely | faint(laws) | faint(moved))
+    if rows.size:
+        with np.errstate(divide="ignore"):
+            before = as_logs(laws[rows]) + np.log(shown)
+        moved[rows] = _with_faint(moved[rows], _advance_logs(model, before))
+    return moved
+
+
+def gathered(places: Ints, law: Floats, size: int) -> Floats:
+    """Sums of a law by place: (size,).
+
+    >>> gathered(np.array([0, 0, 1]), np.array([-800.0, -800.0, 0.5]), 2).round(4).tolist()
+    [-799.3069, 0.5]
+    """
+    sums = np.bincount(places, clear(law), minlength=size).astype(np.float64, copy=False)
+    if law.min(initial=0.0) >= 0.0:
+        return sums
+    exact = np.full(size, -np.inf)
+    np.logaddexp.at(exact, places, as_logs(law))
+    return _with_faint(sums, exact)
+
+
+def shared(law: Floats, total: Floats | float) -> Floats:
+    """The law over a total."""
+    if law.min(initial=0.0) >= 0.0:
+        return law / total
+    return np.where(law < 0, law - np.log(total), law / total)

@@ -126,9 +126,9 @@ def attack_secret(
 
 
 def _about(secret: Secret) -> str:
-    from seqveil.core.secrets import wording
+    from seqveil.core.secrets import words
 
-    return wording.about(secret)
+    return words.about(secret)
 
 
 def _coins(seed: int) -> np.random.Generator:

@@ -15,11 +15,11 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, UnknownSymbol
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
+from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule

@@ -14,14 +14,19 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret
+from seqveil.core.secrets.bounds import Opening
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Schedule
+from seqveil.release.secrets import guarded_table
+from seqveil.release.setting import Setting
 
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
 FEW = 40  # simulated streams of batches
 PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
+SHAPES = (None, *(Opening(start, power) for start in (0.25, 0.5, 0.75) for power in (0.5, 1.0, 2.0)))
 
 
 @dataclass(frozen=True)
@@ -211,3 +216,55 @@ def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:
         stream.kernels(each, beliefs, setting.epsilon).error(beliefs, setting.distortion) for each in (setting, best)
     )
     return float((mine - least).mean())
+
+
+def tune_opening(
+    model: MarkovModel,
+    secrets: Secret | Sequence[Secret],
+    *,
+    length: int | None = None,
+    users: int = 100,
+    seed: int = 0,
+    shapes: Sequence[Opening | None] = SHAPES,
+    distortion: str | Distortion = "hamming",
+) -> Opening | None:
+    """The shape of the opening box that costs least on streams simulated from the model; None: a constant box.
+
+    Parameters:
+        model: the chain that streams follow.
+        secrets: what is kept.
+        length: events of a stream; none: those of the longest window.
+        users: how many streams are simulated, the same for every shape.
+        seed: of the simulation; the same seed gives the same answer.
+        shapes: those that are tried; of equally good ones the first is taken.
+        distortion: what a wrong symbol costs.
+
+    What is compared is the expected cost of every kernel, not what its coins make of it, so that a hundred streams are
+    enough to tell shapes apart. All this is public: it uses the model and no data.
+
+    >>> from seqveil.core.secrets import ever
+    >>> model = MarkovModel([0.9, 0.1], [[0.9, 0.1], [0.9, 0.1]])
+    >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening(0.5)])
+    Opening(start=0.5, power=1.0)
+    """
+    wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
+    lengths = [one.length for one in wanted if one.length is not None]
+    if length is None and not lengths:
+        raise InputError("a box opens over windows of a known length, and these secrets have none; pass length")
+    streams = model.sample(max(lengths) if length is None else length, users, seed=seed)
+    costs = [
+        _guarded_cost(Setting.of(model, "guarded", None, distortion, secrets=wanted, opening=one), streams.T, seed)
+        for one in shapes
+    ]
+    return shapes[int(np.argmin(np.round(costs, 12)))]
+
+
+def _guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
+    """The mean expected cost of the kernels along simulated streams."""
+    state, coins, total = stream.State.start(setting, events.shape[1]), SeededCoins(seed), 0.0
+    for codes in events:
+        assert state.watches is not None
+        tables = {id(each): guarded_table(setting, each) for each in state.watches}
+        total += sum(tables[id(each)].error for each in state.watches)
+        _, state = stream.step(setting, state, codes, coins)
+    return total / events.size

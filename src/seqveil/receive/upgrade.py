@@ -21,7 +21,7 @@ from seqveil.receive.learn import Evidence
 from seqveil.receive.versions import Version, VersionedStreams, refuse_unmovable, replayed
 from seqveil.release.store.database import Database
 from seqveil.release.store.packing import pack, units
-from seqveil.release.store.records import codec_of
+from seqveil.release.store.protocol import codec_of
 from seqveil.release.stream import Setting, State
 
 GROUP = 4096  # users weighed together

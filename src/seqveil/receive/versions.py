@@ -37,7 +37,7 @@ from seqveil.release.live import skipped
 from seqveil.release.releases import Standings
 from seqveil.release.state import Rows, State
 from seqveil.release.store.packing import small
-from seqveil.release.store.records import GAP
+from seqveil.release.store.protocol import GAP
 from seqveil.release.stream import Released, Setting
 
 FORMAT, EDITION = "seqveil-versions", 1

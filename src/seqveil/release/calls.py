@@ -19,8 +19,7 @@ from seqveil.release.live import Live, Slots
 from seqveil.release.releases import EARLIER, Path, Releases
 from seqveil.release.state import State
 from seqveil.release.state import rounds as rounds_of
-from seqveil.release.store.protocol import Entry, StateStore
-from seqveil.release.store.records import GAP, Codec, Stored, codec_of
+from seqveil.release.store.protocol import GAP, Codec, Entry, StateStore, Stored, codec_of
 from seqveil.release.stream import NOTHING, Setting, allowance
 
 Gaps = Literal["refuse", "skip"]

@@ -17,8 +17,7 @@ from seqveil.core.secrets import Watches
 from seqveil.release import batches, stream
 from seqveil.release.state import Made, State
 from seqveil.release.store import packing
-from seqveil.release.store.protocol import Entry, Row, StateStore
-from seqveil.release.store.records import GAP, Stored
+from seqveil.release.store.protocol import GAP, Entry, Row, StateStore, Stored
 from seqveil.release.stream import Setting
 
 BESIDE = 600  # bytes a live user takes beside its state

@@ -12,16 +12,17 @@ from seqveil.core import filtering, html
 from seqveil.core.coins import coins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watch, Watches
+from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.core.times import Time, seconds
-from seqveil.release import batches, guarded, stream
+from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 from seqveil.release.releases import Standing, left_of
+from seqveil.release.secrets import guarded_table
 from seqveil.release.setting import NO_BOUND, UNSAID
 
 
@@ -134,7 +135,7 @@ class Session:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
             if self._setting.guards and self.watches is not None:
-                stack = guarded.table(self._setting, self.watches).kernels()
+                stack = guarded_table(self._setting, self.watches).kernels()
                 return stack.one(0, self._setting.model.alphabet)
             epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
             stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))

@@ -19,11 +19,11 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.guarding.bounds import Opening
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
+from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Schedule
 

@@ -20,12 +20,13 @@ from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
-from seqveil.core.guarding.tables import Table
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Account, cost, weight_range
 from seqveil.core.model import MarkovModel
-from seqveil.release import accounting, guarded
+from seqveil.core.secrets.tables import Table
+from seqveil.release import accounting
 from seqveil.release.accounting import GONE
+from seqveil.release.secrets import guarded_table
 from seqveil.release.setting import Setting as Setting
 from seqveil.release.state import ARRAYS, Accounts
 from seqveil.release.state import State as State
@@ -367,7 +368,7 @@ def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -
     tables: dict[int, Table] = {}
     for each in state.watches:
         if id(each) not in tables:  # those who stand alike have the same table
-            tables[id(each)] = guarded.table(setting, each)
+            tables[id(each)] = guarded_table(setting, each)
     chosen = source.of(np.arange(len(state)))
     codes, columns = np.empty(len(state), np.int64), np.empty((len(state), setting.model.n), np.int64)
     for user, each in enumerate(state.watches):

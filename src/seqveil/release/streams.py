@@ -135,7 +135,7 @@ class Streams:
             memory: as for `Streams`.
         """
         from seqveil.release.store.database import Database
-        from seqveil.release.store.records import codec_of
+        from seqveil.release.store.protocol import codec_of
 
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")

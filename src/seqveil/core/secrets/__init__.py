@@ -11,11 +11,9 @@ True
 
 from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.declared import Secret, count, during, each, ever, joint, pattern, visit, zone
-from seqveil.core.secrets.guarded import Guarded
-from seqveil.core.secrets.reading import from_dict, from_toml, parse
-from seqveil.core.secrets.records import WindowAccount
-from seqveil.core.secrets.watch import Watch
-from seqveil.core.secrets.watches import Watches
+from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.windows import Guarded, WindowAccount
+from seqveil.core.secrets.words import from_dict, from_toml, parse
 
 __all__ = [
     "Automaton",

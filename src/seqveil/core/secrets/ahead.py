@@ -27,7 +27,6 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import faint
 from seqveil.core.secrets.declared import Secret
 
 MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
@@ -111,7 +110,7 @@ class Ahead:
     def read(self, law: Floats, position: int) -> Floats:
         """Law (A, S) of automaton and next state before that state's symbol is read, as the law after it is read."""
         flat = self.target(position) * self.model.size + self._places
-        return faint.gathered(flat.ravel(), law.ravel(), law.size).reshape(law.shape)
+        return filtering.gathered(flat.ravel(), law.ravel(), law.size).reshape(law.shape)
 
     def opened(self, states: Floats) -> Floats:
         """Law (A, S) at the first event of a window from the law of that event's state."""
@@ -138,7 +137,7 @@ class Ahead:
         """Law (A, S) at the end of a window as the law of its value and the state: (V, S)."""
         flat = self.automaton.labels[:, None] * self.model.size + self._places
         size = self.values * self.model.size
-        return faint.gathered(flat.ravel(), law.ravel(), size).reshape(self.values, self.model.size)
+        return filtering.gathered(flat.ravel(), law.ravel(), size).reshape(self.values, self.model.size)
 
     def _back(self, left: int, table: Floats) -> Floats:
         values, size, states = table.shape

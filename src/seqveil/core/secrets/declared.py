@@ -7,23 +7,26 @@ most a factor e^ε,
 
 The promise is about E, under the model. It says nothing about anything else in the stream, and a model that is wrong
 about people makes it wrong about people.
+
+The values a secret names are the alphabet's own; text from a command line or a pattern may also stand for a number
+("3", "2.5") or a point ("2.5,1"). A value outside the alphabet is refused whatever the alphabet's policy is: a secret
+about the nearest symbol would be another secret.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from seqveil.core.alphabet import Codes, Symbols, _plain
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import automaton, expression, wording
+from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import Automaton
-from seqveil.core.secrets.naming import code_of_text, codes_of, codes_within
 
 Sides = Literal["both", "up"]
 Window = int | str | None
@@ -68,12 +71,16 @@ class Secret:
     @property
     def sentence(self) -> str:
         """The promise as a person can read it."""
-        return wording.sentence(self)
+        from seqveil.core.secrets import words
+
+        return words.sentence(self)
 
     @property
     def name(self) -> str:
         """What is kept, as the command line spells it, without window and ε: "ever:health"."""
-        return wording.name(self)
+        from seqveil.core.secrets import words
+
+        return words.name(self)
 
     def __str__(self) -> str:
         return self.sentence
@@ -114,7 +121,7 @@ class Secret:
         if self.kind == "joint":
             return np.unique(np.concatenate([part.named(alphabet) for part in self.parts]))
         if self.kind == "pattern":
-            found = [code_of_text(name, alphabet) for name in expression.names(expression.parsed(self.text))]
+            found = [code_of_text(name, alphabet) for name in automaton.names(automaton.parsed(self.text))]
             return np.unique(np.array(found, np.int64))
         if self.circle:
             return codes_within(self.circle, alphabet)
@@ -126,7 +133,7 @@ class Secret:
         if self.kind == "joint":
             return _joined([part._machine(alphabet) for part in self.parts], n)
         if self.kind == "pattern":
-            return expression.compiled(self.text, lambda name: code_of_text(name, alphabet), n), np.zeros(1, np.int64)
+            return automaton.of_pattern(self.text, lambda name: code_of_text(name, alphabet), n), np.zeros(1, np.int64)
         codes = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
         if self.kind == "during":
             clock = self._closed_hours()
@@ -152,9 +159,9 @@ class Secret:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that `from_dict` turns back into an equal secret; safe to write as JSON."""
-        from seqveil.core.secrets.reading import to_dict
+        from seqveil.core.secrets import words
 
-        return to_dict(self)
+        return words.to_dict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +204,7 @@ def visit(values: Any, then: Any, *, epsilon: float = 1.0, window: Window = None
 
 def pattern(text: str, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
             per_day: int | None = None) -> Secret:  # fmt: skip
-    """Whether a pattern occurs in the window; `seqveil.core.secrets.expression` has its language."""
+    """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
     return Secret("pattern", epsilon, window, sides, per_day, text=text)
 
 
@@ -292,7 +299,7 @@ def _check(secret: Secret) -> None:
     if secret.kind == "pattern":
         if not isinstance(secret.text, str):
             raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
-        expression.parsed(secret.text)
+        automaton.parsed(secret.text)
     if secret.circle and not (all(map(math.isfinite, secret.circle)) and secret.circle[-1] >= 0):
         raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
     if secret.kind == "during":
@@ -363,3 +370,78 @@ def _first(window: str) -> int | None:
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
+    """The codes of values, each once. A tuple that is no symbol itself stands for the several values it holds.
+
+    >>> from seqveil.core.alphabet import Alphabet
+    >>> codes_of((("b", "c"), "2"), Alphabet(["a", "b", "c", 2])).tolist()
+    [1, 2, 3]
+    """
+    found: list[int] = []
+    for value in values:
+        code = _code(value, alphabet)
+        if code is not None:
+            found.append(code)
+        elif isinstance(value, tuple) and value:
+            found.extend(_known(part, alphabet) for part in value)
+        else:
+            _refuse(alphabet)
+    return np.unique(np.array(found, dtype=np.int64))
+
+
+def code_of_text(text: str, alphabet: Symbols) -> int:
+    """The code of a value written as text."""
+    return _known(text, alphabet)
+
+
+def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
+    """Symbols whose points lie within a circle (its centre, then its radius), the border included.
+
+    >>> from seqveil.core.alphabet import Grid
+    >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
+    [0, 1, 3]
+    """
+    points = alphabet.points
+    if points is None:
+        raise InputError("a circle needs an alphabet of numbers or points (Bins, Grid); name the values instead")
+    points = points.reshape(alphabet.n, -1)
+    *centre, radius = circle
+    if points.shape[1] != len(centre):
+        raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
+    codes = np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius * (1 + 1e-12))
+    if not codes.size:
+        raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; move its centre or widen it")
+    return codes.astype(np.int64)
+
+
+def _known(value: Any, alphabet: Symbols) -> int:
+    code = _code(value, alphabet)
+    return _refuse(alphabet) if code is None else code
+
+
+def _code(value: Any, alphabet: Symbols) -> int | None:
+    exact = alphabet.with_policy("error")
+    for meaning in _meanings(value):
+        try:
+            return exact.encode_one(meaning)
+        except (UnknownSymbol, InputError, TypeError):
+            continue
+    return None
+
+
+def _meanings(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, str):
+        for read in (int, float, lambda text: tuple(float(part) for part in text.split(","))):
+            try:
+                yield read(value)
+            except ValueError:
+                continue
+
+
+def _refuse(alphabet: Symbols) -> NoReturn:
+    raise InputError(
+        f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); check how it is written"
+    )

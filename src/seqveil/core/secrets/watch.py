@@ -16,14 +16,15 @@ that may end at any time; nothing ever has to stop.
 *Retired* is an ended window once |log B| + r ≤ ε, with r = max over states s of |log Pr(s|E, y)/Pr(s|not E, y)| for the
 next state s: all later releases together depend on E through that state alone, and a ratio of averages lies between the
 extreme ratios. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`). All laws are kept as
-`filtering` keeps them (`faint`).
+`filtering` keeps them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,11 +33,9 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import faint
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.secrets.guarded import Guarded
-from seqveil.core.secrets.records import Records, WindowAccount, account, coming, furthest, known, reach, worse
+from seqveil.core.secrets.windows import Guarded, Records, WindowAccount, account, coming, furthest, known, reach, worse
 
 LONGEST = 1000
 
@@ -180,9 +179,9 @@ class Watch:
         if ruled_out:  # by the model: only which states could have made the release is known
             laws = filtering.clear(laws).sum(1, keepdims=True) * np.ones(model.size)
             column = column if column.any() else np.ones(model.n)
-        moved, unseen = faint.onward(model, laws, column), model.advance(self.unseen[None])[0]
+        moved, unseen = filtering.carry(model, laws, column), model.advance(self.unseen[None])[0]
         step, open_rows = self.step + 1, len(self.now)
-        states = faint.shared(moved[0], filtering.clear(moved[0]).sum())
+        states = filtering.shared(moved[0], filtering.clear(moved[0]).sum())
         now, ended = moved[1 : 1 + open_rows], moved[1 + open_rows :].reshape(self.ended.shape)
         found, gone = self.records, self.gone
         if plan.family:
@@ -196,8 +195,8 @@ class Watch:
             now = plan.opened(states) if plan.repeats else np.zeros((0, model.size))
         if plan.repeats:
             found = found.and_then(coming(plan, unseen, filtering.clear(states), step, furthest(plan, self.step) + 1))
-        now = faint.shared(now, filtering.clear(now).sum()) if len(now) else now
-        ended = faint.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
+        now = filtering.shared(now, filtering.clear(now).sum()) if len(now) else now
+        ended = filtering.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
         return replace(self, step=step, states=states, unseen=unseen, now=now, ended=ended, records=found, gone=gone)
 
     def _retired(self) -> Watch:
@@ -279,3 +278,62 @@ def _checked(column: ArrayLike, n: int) -> Floats:
     if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError(f"a column must hold {n} numbers Q(y|x), finite and not negative; got shape {weights.shape}")
     return weights / (weights.max() or 1.0)
+
+
+class Watches:
+    """The accounts of secrets under the models of several observers: one row a model, one column a secret.
+
+    A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
+    observer who believes one of the models. The models share one alphabet; `longest` and `exact` are as in
+    `Watch.start`.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
+    >>> watches = Watches(models, [ever(1, window="first 3", epsilon=0.5)])
+    >>> [(belief.tolist(), guarded[0].sigma.round(2).tolist()) for belief, guarded in watches.weights()]
+    [([0.5, 0.5], [[0.19, 1.0]]), ([0.5, 0.5], [[0.64, 1.0]])]
+    """
+
+    rows: tuple[tuple[Watch, ...], ...]
+
+    def __init__(
+        self,
+        models: MarkovModel | Sequence[MarkovModel],
+        secrets: Secret | Sequence[Secret],
+        longest: int = LONGEST,
+        exact: bool = False,
+    ) -> None:
+        chains = [models] if isinstance(models, MarkovModel) else list(models)
+        wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
+        if not chains or not wanted or not all(isinstance(one, Secret) for one in wanted):
+            raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
+        if any(chain.alphabet != chains[0].alphabet for chain in chains):
+            raise InputError("the models of several observers must share one alphabet; fit them with the same one")
+        self.rows = tuple(tuple(Watch.start(chain, one, longest, exact) for one in wanted) for chain in chains)
+
+    def weights(self, epsilon: float | None = None, every: bool = False) -> list[tuple[Floats, list[Guarded]]]:
+        """For every model its belief β (n,) and what the next kernel has to keep for each secret (`Watch.weights`)."""
+        return [(row[0].belief, [watch.weights(epsilon, every) for watch in row]) for row in self.rows]
+
+    def observe(self, column: ArrayLike) -> Self:
+        """The accounts after a release with `column` = Q(y|·); these stay as they are."""
+        after = object.__new__(type(self))
+        after.rows = tuple(tuple(watch.observe(column) for watch in row) for row in self.rows)
+        return after
+
+    def check_room(self) -> None:
+        """Refuse one event more than the promises were made for, before a coin is thrown."""
+        for row in self.rows:
+            for watch in row:
+                watch.check_room()
+
+    @property
+    def limit(self) -> int | None:
+        """The number of events that the promises were made for; None for no limit."""
+        limits = [watch.ahead.limit for row in self.rows for watch in row]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def worst(self) -> list[Watch]:
+        """For every secret, the watch of the observer who learned most about it."""
+        columns = zip(*self.rows, strict=True)
+        return [max(column, key=lambda one: one.worst.worst(one.secret.sides)) for column in columns]

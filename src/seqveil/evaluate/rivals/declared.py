@@ -21,11 +21,11 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Bounds
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms import Mechanism, randomized_response
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets.bounds import Bounds
 from seqveil.release.setting import Setting
 from seqveil.release.stream import State, step
 

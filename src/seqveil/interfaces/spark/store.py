@@ -24,8 +24,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.release.calls import Gaps, OutOfOrder
 from seqveil.release.store import Position, Stored, packing
 from seqveil.release.store.database import CHUNK
-from seqveil.release.store.protocol import Entry, Row
-from seqveil.release.store.records import codec_of
+from seqveil.release.store.protocol import Entry, Row, codec_of
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 

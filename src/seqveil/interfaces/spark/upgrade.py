@@ -36,7 +36,7 @@ from seqveil.receive.learn import Evidence
 from seqveil.receive.versions import Version, VersionedStreams
 from seqveil.release.calls import MOST_SKIPPED
 from seqveil.release.store.packing import nats, pack, units
-from seqveil.release.store.records import GAP
+from seqveil.release.store.protocol import GAP
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """Where the users of `Streams` are kept: in memory, or in one SQLite file, committed before anyone sees a release."""
 
 from seqveil.release.store.memory import Memory
-from seqveil.release.store.protocol import Position, StateStore, StoreBusy, StoreError
-from seqveil.release.store.records import GAP, Stored
+from seqveil.release.store.protocol import GAP, Position, StateStore, StoreBusy, Stored, StoreError
 
 __all__ = ["GAP", "Memory", "Position", "StateStore", "StoreBusy", "StoreError", "Stored"]

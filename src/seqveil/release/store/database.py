@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -20,10 +20,8 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing
-from seqveil.release.store.migrations import LDP_COLUMN, MIGRATIONS, UNKNOWN
 from seqveil.release.store.packing import nats
-from seqveil.release.store.protocol import Entry, Position, Row, StoreBusy, StoreError
-from seqveil.release.store.records import Codec, Stored
+from seqveil.release.store.protocol import Codec, Entry, Position, Row, StoreBusy, Stored, StoreError
 
 APPLICATION, VERSION = 0x5E91E11, 2
 CHUNK = 64  # releases of a user in one row of `chunks`
@@ -31,6 +29,8 @@ SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
+UNKNOWN = -1  # the LDP figure of a user whose last release was made before it was kept
+LDP_COLUMN = f"ldp INTEGER NOT NULL DEFAULT {UNKNOWN}"
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
 
 SCHEMA = (
@@ -404,3 +404,31 @@ def _translated(name: str, error: sqlite3.Error) -> StoreError:
         sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the path"),
     }.get(code, (type(error).__name__, "check the file and its folder"))
     return StoreError(f"{name}: {reason}, so nothing was released; {remedy}")
+
+
+Migration = Callable[[sqlite3.Connection, str], None]  # gets the file's name, for what it may have to say
+
+
+def _from_1(sql: sqlite3.Connection, name: str) -> None:
+    """Users named by whole numbers get the number as text; ledgers get a place for the LDP figure.
+
+    A key then gives the events to come of such a user other coins than it would have. None of them was drawn before,
+    but those of a call that a crash undid, which nobody has seen. States lack the LDP figure until they are next
+    written: `Live` tells them by their size.
+    """
+    both = "SELECT count(*) FROM users u JOIN users v ON v.name = CAST(u.name AS TEXT) WHERE typeof(u.name) = 'integer'"
+    twice = sql.execute(both).fetchone()[0]
+    if twice:
+        raise DataError(
+            f"{name}: {twice} users are there twice, by a number and by the same text, each with a ledger of its own; "
+            "go on with the earlier seqveil, or begin a new state file"
+        )
+    sql.execute("UPDATE users SET name = CAST(name AS TEXT) WHERE typeof(name) = 'integer'")
+    sql.execute(f"ALTER TABLE users ADD COLUMN {LDP_COLUMN}")
+    for at, touched in sql.execute("SELECT id, touched FROM log").fetchall():
+        ledgers = np.frombuffer(touched, "<i8").reshape(-1, 6)
+        wider = np.column_stack([ledgers, np.full(len(ledgers), UNKNOWN)]).astype("<i8")
+        sql.execute("UPDATE log SET touched = ? WHERE id = ?", (wider.tobytes(), at))
+
+
+MIGRATIONS: dict[int, Migration] = {1: _from_1}  # from this version to the next, inside one transaction

@@ -13,8 +13,7 @@ import numpy as np
 from seqveil.core.coins import User
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.release.store.protocol import Entry, Position, Row
-from seqveil.release.store.records import Stored, codec_of
+from seqveil.release.store.protocol import Entry, Position, Row, Stored, codec_of
 from seqveil.release.stream import Setting
 
 

@@ -2,6 +2,9 @@
 
 A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
 from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
+
+The accounts of declared secrets are kept as numbers, to the last bit. What follows from model and secrets alone (the
+tables of `core.secrets.ahead`) is not written: the setting has it.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ import numpy as np
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Account
+from seqveil.core.secrets import Watch, Watches, WindowAccount
+from seqveil.core.secrets.windows import Records
 from seqveil.release.accounting import Window
 from seqveil.release.state import State
-from seqveil.release.store import accounts
 from seqveil.release.store.protocol import Row
 from seqveil.release.stream import Setting
 
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 UNIT = 2.0**32  # ledgers count in 2**-32 nats
 BOUNDLESS = 2**62  # what a ledger says of a leakage without bound (an unsound mechanism's)
+_HEAD = 6  # numbers before the account of a secret that say how long its parts are
 
 
 def _sides(setting: Setting) -> int:
@@ -31,7 +36,7 @@ def _sides(setting: Setting) -> int:
 
 def width(setting: Setting) -> int:
     """Bytes of a user's belief and account; with declared secrets about as many as they come to."""
-    secrets = 0 if setting.watches is None else 2 * accounts.numbers(setting.watches).size
+    secrets = 0 if setting.watches is None else 2 * account_numbers(setting.watches).size
     return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
 
 
@@ -62,7 +67,7 @@ def pack(state: State) -> bytes:
     wide: tuple[Floats, ...] = (numbers, state.states, *sides, state.ldp[:, None], window.costs, window.stamps)
     if state.watches is not None:
         looks = np.full((len(state), 1), 2.0 * window.costs.shape[1])
-        wide = (looks, *wide, accounts.packed(state.watches.tolist()))
+        wide = (looks, *wide, packed_accounts(state.watches.tolist()))
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
@@ -80,7 +85,7 @@ def unpack(setting: Setting, rows: Sequence[Row], level: float) -> State:
         plain = 1 + sum(fixed) + 1 + int(table[0, 0])
         watches = np.empty(len(rows), object)
         for k, numbers in enumerate(table[:, plain:]):
-            watches[k] = accounts.restored(setting.watches, numbers)
+            watches[k] = restored_accounts(setting.watches, numbers)
         table = table[:, 1:plain]
     looks = table.shape[1] - sum(fixed)
     if looks < 0:
@@ -118,3 +123,99 @@ def nats(count: int) -> float:
     if abs(count) >= BOUNDLESS:
         return float("inf") if count > 0 else float("-inf")
     return count / UNIT if abs(count) < 2**53 else float(np.nextafter(count / UNIT, np.inf if count > 0 else -np.inf))
+
+
+def account_numbers(watches: Watches) -> Floats:
+    """All that changes of the accounts of one user.
+
+    >>> from seqveil import MarkovModel, secrets
+    >>> first = Watches(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secrets.ever(1, window="first 3"))
+    >>> told = first.observe([0.6, 0.4])
+    >>> bool((account_numbers(restored_accounts(first, account_numbers(told))) == account_numbers(told)).all())
+    True
+    """
+    return np.concatenate([_watch(watch) for row in watches.rows for watch in row])
+
+
+def restored_accounts(first: Watches, packed: Floats) -> Watches:
+    """The accounts behind these numbers; `first` are those before the first release, whatever else follows them."""
+    after, at = object.__new__(Watches), 0
+    rows = []
+    for row in first.rows:
+        found = []
+        for watch in row:
+            reader = _Reader(packed, at)
+            found.append(_restored(watch, reader))
+            at = reader.at
+        rows.append(tuple(found))
+    after.rows = tuple(rows)
+    return after
+
+
+def _watch(watch: Watch) -> Floats:
+    found, gone = watch.records, watch.gone
+    head = [watch.step, watch.told_all, len(watch.now), len(watch.ended), len(found.index), gone is not None]
+    laws = (watch.states, watch.unseen, watch.now.ravel(), watch.ended.ravel())
+    windows = (getattr(found, name).ravel() for name in Records.__dataclass_fields__)
+    accounts = [_account(watch.latest), *([] if gone is None else [_account(gone)])]
+    return np.concatenate([head, *laws, *windows, *accounts]).astype(np.float64, copy=False)
+
+
+def _account(one: WindowAccount) -> list[float]:
+    laws = [part for law in (one.prior, one.posterior) for part in (law if isinstance(law, tuple) else (law,))]
+    return [one.first, one.events, *laws, one.log_odds, one.log_odds_low, one.log_odds_high, one.lowest, one.highest]
+
+
+def _restored(first: Watch, reader: _Reader) -> Watch:
+    plan, size = first.ahead, first.model.size
+    step, told_all, open_rows, ended, windows, gone = (int(number) for number in reader.take(_HEAD))
+    states, unseen = reader.take(size), reader.take(size)
+    now, past = reader.take(open_rows, size), reader.take(ended, plan.values, size)
+    index = reader.take(windows).astype(np.int64)
+    laws = reader.take(windows, plan.values), reader.take(windows, plan.values)
+    records = Records(index, *laws, *(reader.take(windows) for _ in range(3)))
+    latest = _window(plan.values, reader)
+    return replace(
+        first,
+        step=step,
+        states=states,
+        unseen=unseen,
+        now=now,
+        ended=past,
+        records=records,
+        latest=latest,
+        gone=_window(plan.values, reader) if gone else None,
+        told_all=bool(told_all),
+    )
+
+
+def _window(values: int, reader: _Reader) -> WindowAccount:
+    first, events = reader.take(2).tolist()
+    alone = values == 2  # of a secret that is true or not, one probability says both
+    prior, posterior = (reader.take(1 if alone else values).tolist() for _ in range(2))
+    laws = (prior[0], posterior[0]) if alone else (tuple(prior), tuple(posterior))
+    return WindowAccount(int(first), int(events), *laws, *reader.take(5).tolist())
+
+
+class _Reader:
+    """Takes numbers one part after another."""
+
+    def __init__(self, packed: Floats, at: int) -> None:
+        self._packed, self.at = packed, at
+
+    def take(self, *shape: int) -> Floats:
+        count = int(np.prod(shape))
+        part = self._packed[self.at : self.at + count]
+        if part.size != count:
+            raise DataError("a user's state does not fit this setting; restore the state file from a backup")
+        self.at += count
+        return part.reshape(shape).copy()
+
+
+def packed_accounts(watches: Sequence[Watches]) -> Floats:
+    """The numbers of several users, one row each, filled up with zeros to the longest."""
+    rows = [account_numbers(each) for each in watches]
+    table = np.zeros((len(rows), max((row.size for row in rows), default=0)))
+    for k, row in enumerate(rows):
+        table[k, : row.size] = row
+    return table

@@ -1,21 +1,174 @@
-"""What a store of states is: where the users of `Streams` are kept between calls, and what was released of them.
+"""What a store of states is: where the users of `Streams` are kept between calls, and what is kept of their releases.
 
 Three of them are there: memory, an SQLite file, and Spark's state store. One suite tests them all
 (`tests/test_state_stores.py`).
+
+A release is kept in a few bytes, from which it can be given back and the user's state computed again. One of a single
+symbol is its code, its ε and, under a budget per seconds, its time: 9 bytes for up to 126 symbols. A batch is its ε,
+its path and its reproduction. Nothing here knows the raw symbol.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from seqveil.core.coins import User
 from seqveil.core.errors import SeqveilError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.release.store.records import Stored
+from seqveil.release import batches
+from seqveil.release.releases import Path, Releases
+from seqveil.release.stream import NOTHING, Setting
 
+Places = NDArray[np.intp]
 Position = str | bytes | int
+GAP = -2  # the code of an event whose place was given up, because a later one came first
+
+
+class Stored(NamedTuple):
+    """One release as it stands in the store."""
+
+    seq: int
+    code: int  # of a single symbol; NOTHING or GAP where nothing was released; 0 for a batch that was sent
+    epsilon: float
+    time: float | None
+    path: Path | None  # what was published; None where nothing was released
+    codes: tuple[int, ...]  # the one symbol, or the reproduction of a batch; empty where nothing was released
+    events: int = 1  # symbols that it stands for: the size of the batch
+
+    @property
+    def released(self) -> bool:
+        return self.code >= 0
+
+
+class Codec(Protocol):
+    """How releases of a setting are written."""
+
+    def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        """The records of the releases at these places, one after another, and the size of each.
+
+        Parameters:
+            made: the releases of a call.
+            at: which of them.
+            times: when those were made, under a budget per seconds.
+            lengths: how many symbols each of them stands for, where they are batches.
+        """
+
+    def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        """The releases in a blob, whose first one has this sequence number."""
+
+    def cut(self, blob: bytes, count: int) -> int:
+        """Where the first `count` records end."""
+
+    def gaps(self, count: int) -> bytes:
+        """Records of events that were given up."""
+
+
+def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
+    return BatchCodec(setting) if setting.in_batches else SymbolCodec(setting)
+
+
+def _code_type(n: int) -> str:
+    return "<i1" if n < 127 else "<i2" if n < 32767 else "<i4"
+
+
+class SymbolCodec:
+    """Records of single symbols, all of one size.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> codec = SymbolCodec(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
+    >>> made = Releases.none(np.arange(2))
+    >>> made.codes[:], made.epsilons[:] = [1, NOTHING], [1.0, 0.0]
+    >>> blob, _ = codec.pack(made, np.arange(2), None, [])
+    >>> len(blob), [(s.seq, s.code, s.epsilon) for s in codec.unpack(blob, 5)]
+    (18, [(5, 1, 1.0), (6, -1, 0.0)])
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._timed = setting.budget.seconds is not None
+        fields = [("code", _code_type(setting.model.n)), ("epsilon", "<f8")]
+        self._type = np.dtype(fields + [("time", "<f8")] * self._timed)
+        self.size = self._type.itemsize
+
+    def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        return self._pack(made.codes[at], made.epsilons[at], times), np.full(at.size, self.size)
+
+    def _pack(self, codes: Ints, epsilons: Floats, times: Floats | None) -> bytes:
+        table = np.empty(codes.size, self._type)
+        table["code"], table["epsilon"] = codes, epsilons
+        if self._timed:
+            table["time"] = math.nan if times is None else times
+        return table.tobytes()
+
+    def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        table = np.frombuffer(blob, self._type)
+        times = table["time"].tolist() if self._timed else [None] * len(table)
+        for k, (code, epsilon) in enumerate(zip(table["code"].tolist(), table["epsilon"].tolist(), strict=True)):
+            path = (code,) if code >= 0 else ()
+            yield Stored(first + k, code, epsilon, times[k], path or None, path)
+
+    def cut(self, blob: bytes, count: int) -> int:
+        return count * self.size
+
+    def gaps(self, count: int) -> bytes:
+        return self._pack(np.full(count, GAP, np.int64), np.zeros(count), None)
+
+
+class BatchCodec:
+    """Records of batches, each with its length: ε, time, bytes of the path (or NOTHING, GAP), events, then both."""
+
+    _head = struct.Struct("<ddiI")
+
+    def __init__(self, setting: Setting) -> None:
+        self._timed = setting.budget.seconds is not None
+        self._type = np.dtype(_code_type(setting.model.n))
+        self._batch = setting.batch
+
+    def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        assert made.sent is not None
+        sent = [made.sent[k] for k in at.tolist()]
+        stamps = [math.nan] * at.size if times is None else times.tolist()
+        told = zip(sent, lengths, made.epsilons[at].tolist(), stamps, strict=True)
+        records = [self._pack_one(*each) for each in told]
+        return b"".join(records), np.array([len(record) for record in records], np.int64)
+
+    def _pack_one(self, sent: tuple[Path, Ints] | None, events: int, epsilon: float, stamp: float) -> bytes:
+        """One batch of so many events; None: nothing was sent."""
+        if sent is None:
+            return self._head.pack(epsilon, stamp, NOTHING, events)
+        path, codes = sent
+        text = batches.encode_path(path).encode()
+        return self._head.pack(epsilon, stamp, len(text), events) + codes.astype(self._type).tobytes() + text
+
+    def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        at, seq = 0, first
+        while at < len(blob):
+            epsilon, stamp, length, events = self._head.unpack_from(blob, at)
+            time = stamp if self._timed and not math.isnan(stamp) else None
+            end = self.cut(blob[at : at + self._head.size], 1) + at
+            if length < 0:
+                yield Stored(seq, length, epsilon, time, None, (), events)
+            else:
+                codes = np.frombuffer(blob, self._type, events, at + self._head.size).tolist()
+                path = batches.decode_path(bytes(blob[end - length : end]).decode())
+                yield Stored(seq, 0, epsilon, time, path, tuple(codes), events)
+            at, seq = end, seq + 1
+
+    def cut(self, blob: bytes, count: int) -> int:
+        at = 0
+        for _ in range(count):
+            _, _, length, events = self._head.unpack_from(blob, at)
+            at += self._head.size + (length + events * self._type.itemsize if length >= 0 else 0)
+        return at
+
+    def gaps(self, count: int) -> bytes:
+        return self._head.pack(0.0, math.nan, GAP, self._batch) * count
 
 
 class StoreError(SeqveilError):

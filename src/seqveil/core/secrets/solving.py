@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.guarding import program
-from seqveil.core.guarding.bounds import Bounds
-from seqveil.core.guarding.pools import NEGLIGIBLE, pooled
-from seqveil.core.guarding.tables import WRITABLE, Draft, Table, constant
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
+from seqveil.core.secrets import program
+from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.pools import NEGLIGIBLE, pooled
+from seqveil.core.secrets.tables import WRITABLE, Draft, Table, constant
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them

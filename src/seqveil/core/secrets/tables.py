@@ -24,8 +24,8 @@ import numpy as np
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
-from seqveil.core.guarding.bounds import Bounds
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
+from seqveil.core.secrets.bounds import Bounds
 
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)

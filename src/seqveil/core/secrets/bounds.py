@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, slack
-from seqveil.core.secrets import Guarded, Watch, Watches
+from seqveil.core.secrets.watch import Watch, Watches
+from seqveil.core.secrets.windows import Guarded
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 UNLIKELY = 1e-7  # symbols below this probability that may not be told as they are get a draw from what is released

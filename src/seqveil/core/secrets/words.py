@@ -1,4 +1,6 @@
-"""Secrets from a command line, from TOML, and to plain values and back. Nothing here runs what it reads.
+"""Secrets in words: from a command line, from TOML, to plain values and back, and as sentences a person can read.
+
+Nothing here runs what it reads.
 
 ever:health        ever:health,travel      each:home           count:health:3
 visit:home>clinic  pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
@@ -6,6 +8,7 @@ visit:home>clinic  pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from seqveil.core.alphabet import _from_json_value, _to_json_value
@@ -19,6 +22,8 @@ _OWN = {
     "during": ("hours", "starts"), "joint": (),
 }  # fmt: skip
 _FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
+_SUSPICION = 0.25
+_NAMED = 4  # values named in a sentence; the others are counted
 
 
 def parse(text: str, **options: Any) -> Secret:
@@ -191,3 +196,98 @@ def _whole(text: str) -> int:
     if not (text.strip().isascii() and text.strip().isdigit()):
         raise InputError("a count is written count:A:3, with a whole number at the end; got something else")
     return int(text)
+
+
+def sentence(secret: Secret) -> str:
+    """What is kept secret, how well, and on what condition."""
+    factor = math.exp(secret.epsilon)
+    high, low = moved(_SUSPICION, secret.epsilon), moved(_SUSPICION, -secret.epsilon)
+    told = f"a suspicion of {_SUSPICION:.0%}".replace("%", " %")
+    if secret.sides == "up":
+        bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
+        example = f"{told} becomes at most {_percent(high)}"
+    else:
+        bound = f"nobody's odds move by more than a factor {factor:.3g}"
+        example = f"{told} stays between {_percent(low)} and {_percent(high)}"
+    return f"{about(secret)}; {bound} (ε = {secret.epsilon:g}): {example}, if the stream follows the model"
+
+
+def about(secret: Secret) -> str:
+    """What the secret is about, as the first half of a sentence."""
+    if secret.kind == "joint":
+        return "any combination of: " + "; ".join(about(part) for part in secret.parts)
+    what, where = _list(secret.values), _window(secret)
+    if secret.circle:
+        *centre, radius = secret.circle
+        return (
+            f"whether the zone of radius {radius:g} around ({', '.join(f'{c:g}' for c in centre)}) is entered {where}"
+        )
+    phrases = {
+        "ever": f"whether {what} occurs {where}",
+        "each": f"whether every event is {what} {where}",
+        "count": f"whether {what} occurs at least {secret.at_least} times {where}",
+        "visit": f"whether {what} is followed, at once or later, by {_list(secret.then)} {where}",
+        "pattern": f"whether the pattern {secret.text.strip()} occurs {where}",
+        "zone": f"whether a zone of {len(secret.values)} cells is entered {where}",
+        "during": f"whether {what} occurs {_hours(secret)} {where}",
+    }
+    return phrases[secret.kind]
+
+
+def name(secret: Secret) -> str:
+    """What the secret is about as one word of a command line (`parse` reads it back, but for joint ones)."""
+    if secret.kind == "joint":
+        return f"joint({', '.join(name(part) for part in secret.parts)})"
+    if secret.kind == "pattern":
+        return f"pattern:{secret.text}"
+    if secret.circle:
+        return "zone:" + ",".join(f"{number:g}" for number in secret.circle)
+    values, then = (",".join(_spelled(value) for value in some) for some in (secret.values, secret.then))
+    ends = {"count": f":{secret.at_least}", "visit": f">{then}"}
+    if secret.hours is not None:
+        ends["during"] = f":{secret.hours[0]:g}-{secret.hours[1]:g}"
+    return f"{secret.kind}:{values}{ends.get(secret.kind, '')}"
+
+
+def _spelled(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def moved(suspicion: float, log_odds: float) -> float:
+    """A suspicion after its odds moved by e^log_odds.
+
+    >>> round(moved(0.25, 0.5), 4), round(moved(0.5, 1.0), 4)
+    (0.3547, 0.7311)
+    """
+    odds = suspicion / (1 - suspicion) * math.exp(log_odds)
+    return odds / (1 + odds)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if 0.01 <= share <= 0.99 else f"{share * 100:.2g} %"
+
+
+def _list(values: tuple[Any, ...]) -> str:
+    if len(values) == 1 and isinstance(values[0], tuple) and not any(isinstance(v, float) for v in values[0]):
+        values = values[0]
+    shown = [str(value) for value in values[:_NAMED]]
+    if len(values) > _NAMED:
+        return f"{', '.join(shown)} or one of {len(values) - _NAMED} others"
+    return " or ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+
+
+def _hours(secret: Secret) -> str:
+    return "" if secret.hours is None else f"from {secret.hours[0]:g} to {secret.hours[1]:g} o'clock"
+
+
+def _window(secret: Secret) -> str:
+    window = secret.window
+    if window is None:
+        return "in the stream, whenever it ends"
+    if window == "day":
+        return f"on a day ({secret.per_day} events), each day for itself"
+    if window == "event" or window == 1:
+        return "at an event, each for itself"
+    if isinstance(window, str):
+        return f"among the first {secret.length} events"
+    return f"in a run of {window} events (the first {window}, the next {window} and so on)"
