@@ -60,7 +60,7 @@ def audit(
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.audit import against_file, audit_file
 
-    versions = o.versions_in(model, chosen.given or bool(against))
+    versions = o.versions_in(model, chosen.given or bool(against or chosen.observer))
     if versions is not None:
         with progress(released, "auditing") as advance:
             report = audit_file(released, versions, progress=advance, **rows.where)
@@ -71,15 +71,16 @@ def audit(
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
+    where = rows.where | {"observers": chosen.observers()}
     asked: dict[str, Any] = {
         "secrets": secrets,
         "promised": chosen.secret_epsilon is not None or not chosen.secret,
         "longest": chosen.longest,
     }
     with progress(released, "auditing", passes=1 + len(others)) as advance:
-        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **rows.where)
+        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **where)
         departures = {
-            name: against_file(released, chain, other, setting, progress=advance, **rows.where)
+            name: against_file(released, chain, other, setting, progress=advance, **where)
             for name, other in others.items()
         }
     _end(report, chain, departures, json)
@@ -256,10 +257,11 @@ def decode(
         "online": online,
         "distortion": loss,
         **rows.where,
+        "observers": chosen.observers(),
         "out_format": format if out == "-" else None,
         "inputs": (model,),
     }
-    versions = o.versions_in(model, chosen.given or histogram is not None)
+    versions = o.versions_in(model, chosen.given or histogram is not None or chosen.observer is not None)
     if versions is not None:
         with progress(released, "decoding", passes=2) as advance:
             decoded = decode_file(released, versions, out, progress=advance, **shared)
@@ -315,8 +317,8 @@ def stats(
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
         counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-        setting = chosen.setting_if_given(chain)
-        found = summarise_file(released, chain, setting, progress=advance, **counted, **rows.where)
+        setting, where = chosen.setting_if_given(chain), rows.where | {"observers": chosen.observers()}
+        found = summarise_file(released, chain, setting, progress=advance, **counted, **where)
     if json:
         emit_json(_stats_facts(found, chain))
     else:
@@ -421,8 +423,8 @@ def drift(
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:
-        setting = chosen.setting_if_given(chain)
-        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **rows.where)
+        setting, where = chosen.setting_if_given(chain), rows.where | {"observers": chosen.observers()}
+        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **where)
     if json:
         emit_json(asdict(found))
     else:
