@@ -269,6 +269,31 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
         assert out.read_bytes() == before
 
 
+@pytest.mark.parametrize("state", [False, True])
+def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil, files, state):
+    codes = MODEL.sample(12, 60, seed=5)
+    rows = [(f"u{user}", NAMES[code]) for user, own in enumerate(codes) for code in own]
+    pl.DataFrame(rows, schema=["user", "value"], orient="row").write_csv(files / "many.csv")
+    assert seqveil("fit", files / "many.csv", "--context", "order:1", "-o", files / "checked.model").code == 0
+
+    def made(model, name, *args):
+        kept = ("--state", files / f"{name}.db") if state else ()
+        run = seqveil("release", files / "d.csv", "-m", files / model, *args, *kept, "--out", files / f"{name}.csv")
+        assert run.code == 0, run.err
+        return run.err, json.loads((files / f"{name}.csv.meta.json").read_text())
+
+    said, meta = made("m.model", "never", *GUARDED)
+    assert "never checked on people held out" in said
+    assert meta["held_out_check"] is None
+    said, meta = made("checked.model", "once", *GUARDED)
+    assert "checked on 12 held-out people" in said
+    assert meta["held_out_check"]["people"] == 12
+    assert meta["held_out_check"]["context"] == "order:1"
+    said, meta = made("m.model", "plain", "-e", 1)
+    assert "held-out" not in said
+    assert "held_out_check" not in meta
+
+
 def test_a_floor_from_the_command_line(seqveil, files):
     """Whatever the model: a release that a symbol of the secret can make is about as likely with any other symbol."""
     args = ("-m", files / "m.model", *GUARDED, "--secret-window", 5, "--secret-floor", 1)

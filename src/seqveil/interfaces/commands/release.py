@@ -224,6 +224,8 @@ def _say(account: Released) -> None:
             for told in account.secrets
         ),
     ]
+    if account.model_check:
+        said.append(("model", account.model_check))
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)
