@@ -197,3 +197,18 @@ def test_the_command_says_both(released, capsys):
     assert "if the other chain is the truth" in said
     assert main(args) == 1
     assert "other chain" not in capsys.readouterr().out
+
+
+def test_several_other_chains_have_a_line_each_and_the_worst_is_named(released, capsys):
+    other, own = str(released / "other.model"), str(released / "own.model")
+    args = ["audit", str(released / "out.csv"), "--model", own, "--against", own, "--against", other]
+    assert main([*args, "--json"]) == 1  # it is seeded
+    found = json.loads(capsys.readouterr().out)
+    assert [each["model"] for each in found["against"]] == [own, other]
+    assert found["against"][0]["leakage"] == found["leakage"] < found["against"][1]["leakage"]
+    assert found["worst_against"] == other
+    assert main(args) == 1
+    said = capsys.readouterr().out
+    assert said.count("over a stream if it is the truth") == 2
+    assert f"{other}: {found['against'][1]['leakage']:.4g} (user" in said
+    assert "every stream within the bound of each" in said

@@ -61,9 +61,9 @@ def columns_of(setting, values) -> list[np.ndarray]:
     return found
 
 
-def worst(secret, setting, released) -> float:
+def worst(secret, setting, released, model=MODEL) -> float:
     """The largest |log B| of any user, window and time, by enumeration; windows that begin before a stream ends."""
-    every, compiled = Enumerated(MODEL, 6), secret.compile(MODEL)
+    every, compiled = Enumerated(model, 6), secret.compile(model)
     most = 0.0
     for _, own in released.group_by("user", maintain_order=True):
         columns = columns_of(setting, own["value"].to_list())
@@ -231,6 +231,101 @@ def test_an_audit_refuses_in_one_line(seqveil, files):
     batches = ("release", files / "d.csv", "-m", files / "m.model", "-e", 1, "--batch", 3, "--out", files / "b.csv")
     assert seqveil(*batches).code == 0
     assert "one by one" in seqveil("audit", files / "b.csv", "-m", files / "m.model", "--secret", "ever:health").err
+
+
+OTHER = sv.MarkovModel([0.2, 0.2, 0.6], [[0.2, 0.3, 0.5], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8]], alphabet=NAMES)
+MIXED = sv.MarkovModel.mixture([MODEL, OTHER], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
+    """Each of them reasons by a model of their own; the side file names these, and receivers need them."""
+    out, model, kept = files / "r.csv", files / "m.model", ("--state", files / "s.db") if state else ()
+    OTHER.save(files / "other.model")
+    MIXED.save(files / "mixed.model")
+    observers = ("--observer", files / "other.model", "--observer", files / "mixed.model")
+    args = ("release", files / "d.csv", "-m", model, *GUARDED, "--secret-window", 5, *observers, *kept, "--out", out)
+    made = seqveil(*args, "--json")
+    assert made.code == 0, made.err
+    saved = json.loads((files / "r.csv.meta.json").read_text())["setting"]
+    assert saved["observers"] == [OTHER.fingerprint, MIXED.fingerprint]
+    without = seqveil("audit", out, "-m", model)
+    assert without.code == 2
+    assert "name the models of all of them" in without.err
+    assert len(without.err.strip().splitlines()) == 1
+    found = seqveil("audit", out, "-m", model, *observers[2:], *observers[:2], "--json")
+    assert found.code == 0, found.err
+    setting = stream.Setting.from_dict(saved, MODEL, [MIXED, OTHER])
+    secret, released = setting.secrets[0], pl.read_csv(out)
+    figures = [worst(secret, setting, released, each) for each in (MODEL, OTHER)]
+    assert max(figures) <= found.json["secrets"][0]["log_odds_worst"] + 1e-9 <= 0.5 + 1e-9
+    assert found.json["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
+    for command in ("decode", "stats", "drift"):
+        written = ("--out", files / "best.csv") if command == "decode" else ()
+        assert seqveil(command, out, "-m", model, *observers, *written).code == 0
+    if state:
+        before = out.read_bytes()
+        assert seqveil(*args).code == 0
+        assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil, files, state):
+    codes = MODEL.sample(12, 60, seed=5)
+    rows = [(f"u{user}", NAMES[code]) for user, own in enumerate(codes) for code in own]
+    pl.DataFrame(rows, schema=["user", "value"], orient="row").write_csv(files / "many.csv")
+    assert seqveil("fit", files / "many.csv", "--context", "order:1", "-o", files / "checked.model").code == 0
+
+    def made(model, name, *args):
+        kept = ("--state", files / f"{name}.db") if state else ()
+        run = seqveil("release", files / "d.csv", "-m", files / model, *args, *kept, "--out", files / f"{name}.csv")
+        assert run.code == 0, run.err
+        return run.err, json.loads((files / f"{name}.csv.meta.json").read_text())
+
+    said, meta = made("m.model", "never", *GUARDED)
+    assert "never checked on people held out" in said
+    assert meta["held_out_check"] is None
+    said, meta = made("checked.model", "once", *GUARDED)
+    assert "checked on 12 held-out people" in said
+    assert meta["held_out_check"]["people"] == 12
+    assert meta["held_out_check"]["context"] == "order:1"
+    said, meta = made("m.model", "plain", "-e", 1)
+    assert "held-out" not in said
+    assert "held_out_check" not in meta
+
+
+def test_a_floor_from_the_command_line(seqveil, files):
+    """Whatever the model: a release that a symbol of the secret can make is about as likely with any other symbol."""
+    args = ("-m", files / "m.model", *GUARDED, "--secret-window", 5, "--secret-floor", 1)
+    assert seqveil("release", files / "d.csv", *args, "--out", files / "r.csv").code == 0
+    setting = stream.Setting.from_dict(json.loads((files / "r.csv.meta.json").read_text())["setting"], MODEL)
+    assert setting.floor == 1.0
+    for _, own in pl.read_csv(files / "r.csv").group_by("user", maintain_order=True):
+        for column in columns_of(setting, own["value"].to_list()):
+            assert column[2] == 0.0 or np.log(column[2] / column).max() <= 1.0 + 1e-9
+    assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
+
+
+def test_observers_are_refused_in_one_line(seqveil, files):
+    OTHER.save(files / "other.model")
+    sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]).save(files / "letters.model")
+    release = ("release", files / "d.csv", "-m", files / "m.model", "--out", files / "r.csv")
+    cases = {
+        (*GUARDED, "--observer", files / "letters.model"): "share one alphabet",
+        ("-e", 1, "--observer", files / "other.model"): "there is none; add --secret",
+        ("-e", 1, "--secret-floor", 1): "there is none; add --secret",
+        (*GUARDED, "-e", 1, "--secret-floor", 1): "a floor is for settings without epsilon",
+    }
+    for args, words in cases.items():
+        made = seqveil(*release, *args)
+        assert made.code == 2
+        assert words in made.err
+        assert len(made.err.strip().splitlines()) == 1
+        assert not (files / "r.csv").exists()
+    assert seqveil(*release, "-e", 1).code == 0
+    asked = seqveil("audit", files / "r.csv", "-m", files / "m.model", "--observer", files / "other.model")
+    assert asked.code == 2
+    assert "not made for this observer" in asked.err
 
 
 def test_a_file_has_no_place_for_what_is_withheld(files):

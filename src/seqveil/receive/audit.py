@@ -132,7 +132,7 @@ class Audit:
         self.setting, self._asked = setting, asked or Asked()
         if self._asked.secrets and setting.in_batches:
             raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
-        first = (setting.model, self._asked.secrets, self._asked.longest)
+        first = ([setting.model, *setting.observers], self._asked.secrets, self._asked.longest)
         self._first = Watches(*first, exact=True) if self._asked.secrets else None
         self._accounts: dict[Hashable, Watches] = {}
         seen = None if self._first is None else self._account

@@ -36,6 +36,7 @@ EPSILON = 1.0
 SMOOTHING = 1.0  # what nobody did in the fit, others may do
 MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
 BINS = 10  # of calibration
+TOLD = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
 _NUMBERS = 1 << 21
 
 Progress = Callable[[float], None]
@@ -273,6 +274,12 @@ def _record(model: MarkovModel, taken: Check, table: Sequence[Check]) -> dict[st
         "compared": [asdict(row) for row in table],
         **merged,
     }
+
+
+def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
+    """How the model did on people whom it was not fitted to, as its file tells; None where nobody looked."""
+    checked = (model.origin or {}).get("checked")
+    return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
 
 
 def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:

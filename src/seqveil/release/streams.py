@@ -254,7 +254,7 @@ class Streams:
         left = left_of(self.setting.budget.total, leakage)
         figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, ldp, left, self.private)
         no_bound = NO_BOUND if self.setting.unbounded else ""
-        return Standing(name, *figures, no_bound, () if watches is None else watches.rows[0])
+        return Standing(name, *figures, no_bound, () if watches is None else tuple(watches.worst()))
 
     def standings(self) -> Standings:
         """Where every user stands, in the order they came."""

@@ -204,11 +204,32 @@ class SettingOptions(SecretOptions):
     secret_longest: Annotated[
         int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
     ] = None
+    secret_floor: Annotated[
+        float | None,
+        typer.Option(
+            metavar="E",
+            help="Tell a symbol that a --secret names from any other by at most e^E a release, model or not.",
+        ),
+    ] = None
+    observer: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="MODEL2", help="Another model under which each --secret is kept as well; may be repeated."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "observer", self.observer or None)
 
     @property
     def given(self) -> bool:
-        """Whether any of them was given."""
-        return self != type(self)()
+        """Whether any of them was given; models of observers alone are no setting, but go with that of a side file."""
+        return replace(self, observer=None) != type(self)()
+
+    def observers(self) -> tuple[MarkovModel, ...]:
+        """The models of further observers."""
+        return tuple(model_in(path) for path in self.observer or ())
 
     def setting(self, model: MarkovModel) -> Setting:
         """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
@@ -220,7 +241,8 @@ class SettingOptions(SecretOptions):
         self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
         plain = (named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
-        return Setting.of(model, *plain, secrets=secrets, longest=self.longest)
+        kept: dict[str, Any] = {"observers": self.observers(), "longest": self.longest, "floor": self.secret_floor}
+        return Setting.of(model, *plain, secrets=secrets, **kept)
 
     @property
     def longest(self) -> int:
@@ -250,6 +272,9 @@ class SettingOptions(SecretOptions):
         options = (self.secret_epsilon, self.secret_window, self.secret_sides, self.secret_per_day)
         if not self.secret and any(option is not None for option in options):
             raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
+        if not declared and (self.observer or self.secret_floor is not None):
+            name = "--observer" if self.observer else "--secret-floor"
+            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
 
     def setting_if_given(self, model: MarkovModel) -> Setting | None:
         """The setting, or None where no option of it was given and the side file is to give it."""

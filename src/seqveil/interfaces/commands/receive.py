@@ -33,7 +33,8 @@ def audit(
     chosen: o.SettingOptions,
     delta: Annotated[float, o.option("D", "Failure probability of the (ε, δ) total.")] = 1e-6,
     against: Annotated[
-        Path | None, o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then.")
+        list[Path] | None,
+        o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then; may be repeated."),
     ] = None,
     rows: o.ReleasedOptions,
     json: o.Json = False,
@@ -47,6 +48,7 @@ def audit(
     checked where --secret-epsilon or the side file has one.
 
     With --against, the leakage of the same releases if another chain is the truth, beside what holds for any chain.
+    Given several times, one line for each, and which of them is the worst.
 
     Of a cold start, --model names the file of versions (RELEASED.versions).
 
@@ -58,36 +60,39 @@ def audit(
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.audit import against_file, audit_file
 
-    versions = o.versions_in(model, chosen.given or against is not None)
+    versions = o.versions_in(model, chosen.given or bool(against or chosen.observer))
     if versions is not None:
         with progress(released, "auditing") as advance:
             report = audit_file(released, versions, progress=advance, **rows.where)
-        _end(report, versions.last.setting.model, None, json)
+        _end(report, versions.last.setting.model, {}, json)
         return
-    chain, departure = MarkovModel.load(model), None
-    other = None if against is None else MarkovModel.load(against)
+    chain = MarkovModel.load(model)
+    others = {str(path): MarkovModel.load(path) for path in against or ()}
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
+    where = rows.where | {"observers": chosen.observers()}
     asked: dict[str, Any] = {
         "secrets": secrets,
         "promised": chosen.secret_epsilon is not None or not chosen.secret,
         "longest": chosen.longest,
     }
-    with progress(released, "auditing", passes=1 if other is None else 2) as advance:
-        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **rows.where)
-        if other is not None:
-            departure = against_file(released, chain, other, setting, progress=advance, **rows.where)
-    _end(report, chain, departure, json)
+    with progress(released, "auditing", passes=1 + len(others)) as advance:
+        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **where)
+        departures = {
+            name: against_file(released, chain, other, setting, progress=advance, **where)
+            for name, other in others.items()
+        }
+    _end(report, chain, departures, json)
 
 
-def _end(report: Report, chain: MarkovModel, departure: Departure | None, json: bool) -> None:
-    """Print what was found; exit code 1 where a promise is broken."""
+def _end(report: Report, chain: MarkovModel, departures: dict[str, Departure], json: bool) -> None:
+    """Print what was found; exit code 1 where a promise is broken. Departures are by the file of the other chain."""
     if json:
-        emit_json(_audit_facts(report, chain, departure))
+        emit_json(_audit_facts(report, chain, departures))
     else:
-        _say_audit(report, chain, departure)
-    if not report.passed or (departure is not None and not departure.within):
+        _say_audit(report, chain, departures)
+    if not report.passed or not all(departure.within for departure in departures.values()):
         raise typer.Exit(1)
 
 
@@ -106,7 +111,7 @@ CHECKS = {
 }
 
 
-def _audit_facts(report: Report, model: MarkovModel, departure: Departure | None) -> dict[str, object]:
+def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> dict[str, object]:
     facts = asdict(report)
     checks = {name: facts.pop(name) for name in CHECKS}
     composed = facts.pop("composed")
@@ -116,10 +121,20 @@ def _audit_facts(report: Report, model: MarkovModel, departure: Departure | None
     share = report.held / report.releases if report.releases else 0.0
     found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
     found["origin"] = model.origin
-    return found if departure is None else found | {"against": asdict(departure)}
+    if len(departures) == 1:
+        found["against"] = asdict(next(iter(departures.values())))
+    elif departures:
+        found["against"] = [{"model": name} | asdict(departure) for name, departure in departures.items()]
+        found["worst_against"] = _worst(departures)
+    return found
 
 
-def _say_audit(report: Report, model: MarkovModel, departure: Departure | None) -> None:
+def _worst(departures: dict[str, Departure]) -> str:
+    """The chain under which the releases leaked most."""
+    return max(departures, key=lambda name: departures[name].leakage)
+
+
+def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> None:
     share = report.held / report.releases if report.releases else 0.0
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
@@ -146,8 +161,10 @@ def _say_audit(report: Report, model: MarkovModel, departure: Departure | None) 
             )
         )
     said += _verdicts(report)
-    if departure is not None:
-        said += _against(departure, _good(report))
+    if len(departures) == 1:
+        said += _against(next(iter(departures.values())), _good(report))
+    elif departures:
+        said += _against_many(departures, _good(report))
     if model.origin is not None:
         said.append(("model", ledger(model.origin)))
     lines(said)
@@ -189,6 +206,23 @@ def _against(found: Departure, good: str) -> list[tuple[str, str]]:
     return [("against", said), ("bound", limits), (good if found.within else "BROKEN", "every stream within it")]
 
 
+def _against_many(departures: dict[str, Departure], good: str) -> list[tuple[str, str]]:
+    """What to say about several other chains: a line for each, and the worst of them."""
+    said = []
+    for name, found in departures.items():
+        how = "" if found.exact else "at most "
+        kept = "" if found.within else ", which is BROKEN"
+        told = (
+            f"{how}{found.leakage:.4g} over a stream if it is the truth, bound {found.bound:.4g} for this chain{kept}"
+        )
+        said.append(("against", f"{name}: {told}"))
+    worst = departures[_worst(departures)]
+    most = f"{_worst(departures)}: {worst.leakage:.4g} (user {worst.worst_user!r}), {worst.under_model:.4g} under the "
+    broken = [name for name, found in departures.items() if not found.within]
+    verdict = f"streams pass the bound for {', '.join(broken)}" if broken else "every stream within the bound of each"
+    return [*said, ("worst", f"{most}model; {worst.ldp:.4g} for any chain"), ("BROKEN" if broken else good, verdict)]
+
+
 @o.option_groups
 def decode(
     released: o.ReleasedFile,
@@ -223,10 +257,11 @@ def decode(
         "online": online,
         "distortion": loss,
         **rows.where,
+        "observers": chosen.observers(),
         "out_format": format if out == "-" else None,
         "inputs": (model,),
     }
-    versions = o.versions_in(model, chosen.given or histogram is not None)
+    versions = o.versions_in(model, chosen.given or histogram is not None or chosen.observer is not None)
     if versions is not None:
         with progress(released, "decoding", passes=2) as advance:
             decoded = decode_file(released, versions, out, progress=advance, **shared)
@@ -282,8 +317,8 @@ def stats(
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
         counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-        setting = chosen.setting_if_given(chain)
-        found = summarise_file(released, chain, setting, progress=advance, **counted, **rows.where)
+        setting, where = chosen.setting_if_given(chain), rows.where | {"observers": chosen.observers()}
+        found = summarise_file(released, chain, setting, progress=advance, **counted, **where)
     if json:
         emit_json(_stats_facts(found, chain))
     else:
@@ -388,8 +423,8 @@ def drift(
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:
-        setting = chosen.setting_if_given(chain)
-        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **rows.where)
+        setting, where = chosen.setting_if_given(chain), rows.where | {"observers": chosen.observers()}
+        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **where)
     if json:
         emit_json(asdict(found))
     else:

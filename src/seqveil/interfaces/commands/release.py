@@ -111,7 +111,7 @@ def release(
             "--state": kept.state,
             "--key": kept.key,
         }
-        refused |= {"--secret": chosen.secret, "--secrets": chosen.secrets}
+        refused |= {"--secret": chosen.secret, "--secrets": chosen.secrets, "--observer": chosen.observer}
         _refuse_with_cold_start(data, cold, refused | {"--on-unknown": on_unknown})
         _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
@@ -125,7 +125,8 @@ def release(
     from seqveil.interfaces.files.rows import columns_for
 
     setting = chosen.setting(MarkovModel.load(model))
-    shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown, "inputs": (model,)}
+    shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown}
+    shared["inputs"] = (model, *(chosen.observer or ()))
     with progress(data, "releasing") as advance:
         shared["progress"] = advance
         if kept.state is not None and force:
@@ -223,6 +224,8 @@ def _say(account: Released) -> None:
             for told in account.secrets
         ),
     ]
+    if account.model_check:
+        said.append(("model", account.model_check))
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
     lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -38,6 +38,7 @@ class Where(TypedDict, total=False):
     columns: Columns | None  # other names than the side file gives
     format: str | None  # where its name does not tell
     chunk: int  # rows read at a time
+    observers: Sequence[MarkovModel]  # models of further observers that the release was made for
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,10 +310,12 @@ def receive(
     columns: Columns | None = None,
     format: str | None = None,
     chunk: int = CHUNK_ROWS,
+    observers: Sequence[MarkovModel] = (),
 ) -> Received:
     """A released file with the setting that its side file gives; `setting` is for files that have none.
 
-    Of a cold start `model` are its versions, and the setting is theirs.
+    Of a cold start `model` are its versions, and the setting is theirs. A release that was made for further
+    `observers` needs their models too, in any order, and no others.
     """
     if str(released) == "-":
         raise InputError("a released file is read more than once, so it cannot come from a pipe; name a file")
@@ -326,7 +329,7 @@ def receive(
             raise ModelError(OTHER_MODEL)
         if setting is not None and found.get("setting") != setting.to_dict():
             raise InputError("the side file gives another setting than the options; leave the options out")
-        setting = setting or Setting.from_dict(found.get("setting", {}), model)
+        setting = setting or Setting.from_dict(found.get("setting", {}), model, observers)
     elif setting is None:
         if not Path(released).exists():
             raise DataError(f"{file_name(released)}: no such file; check the path")
@@ -334,6 +337,8 @@ def receive(
             f"{file_name(released)} has no side file; expected a file of `seqveil release` with its .meta.json"
             " beside it: pass --meta FILE, or --mechanism, --epsilon and the rest where the command takes them"
         )
+    if {each.fingerprint for each in observers} - {each.fingerprint for each in setting.observers}:
+        raise InputError("the release was not made for this observer; leave it out, or ask `audit --against`")
     named = columns_for(setting, columns or side.stored_columns(found))
     source = Source(released, named, format, chunk=chunk)
     if found is None and not setting.in_batches and _in_batches(source):

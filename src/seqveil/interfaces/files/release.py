@@ -40,6 +40,7 @@ from seqveil.interfaces.files.rows import (
 )
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, VERSION, Digest, Writer
 from seqveil.receive.audit import ROUNDING
+from seqveil.receive.contexts import held_out_check
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases, Standings
 from seqveil.release.secrets import SecretTotal
@@ -94,6 +95,7 @@ class Released:
     times: str | None = None  # what the times were read as, where a budget counts in seconds
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
+    model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
 
 
 def release_file(
@@ -333,6 +335,7 @@ class Run(ABC):
             times=self._times,
             secrets=tuple(self.streams.secrets()),
             whole_sequence=NO_BOUND if setting.unbounded else "",
+            model_check=_model_check(setting),
         )
 
     def facts(self, account: Released) -> side.Meta:
@@ -345,7 +348,9 @@ class Run(ABC):
         for name in ("choices", "refused", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
         facts |= {"unfinished": True} if self.failure is not None else {}
-        facts |= {"secrets": [asdict(total) for total in account.secrets]} if account.secrets else {}
+        if account.secrets:
+            facts["secrets"] = [asdict(total) for total in account.secrets]
+            facts["held_out_check"] = held_out_check(self.setting.model)
         return facts | {"digest": self.digest().hex()}
 
 
@@ -498,6 +503,22 @@ class _Clock:
         check_times(self._setting, ids, times, latest[ids])
         np.maximum.at(latest, ids, times)
         self._latest = latest.tolist()
+
+
+def _model_check(setting: Setting) -> str:
+    """Whether the model that a promise about secrets rests on was checked, in a sentence; empty without secrets."""
+    found = held_out_check(setting.model)
+    if not setting.secrets:
+        return ""
+    if found is None:
+        return (
+            "never checked on people held out, and the promise is about people who follow it; "
+            "`seqveil fit --context auto` checks one"
+        )
+    return (
+        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
+        f"± {found['standard_error']:.4f}"
+    )
 
 
 def guarantee(setting: Setting) -> str:

@@ -53,6 +53,8 @@ class Chain:
             return given
         if given.order != 1:
             raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
+        if given.types > 1:
+            raise InputError(f"expected one chain to start from, got a mixture of {given.types} types; fit one chain")
         floor = 1e-9 / given.n
         return cls(law(given.prior, floor), law(given.advance(np.eye(given.n)), floor))
 
