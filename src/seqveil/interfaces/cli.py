@@ -1,5 +1,5 @@
-"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | attack | compare |
-serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
+"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | attack |
+compare | serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.

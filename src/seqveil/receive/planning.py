@@ -243,7 +243,7 @@ def tune_opening(
     enough to tell shapes apart. All this is public: it uses the model and no data.
 
     >>> from seqveil.core.secrets import ever
-    >>> model = MarkovModel([0.9, 0.1], [[0.9, 0.1], [0.9, 0.1]])
+    >>> model = MarkovModel([0.9, 0.1], [[0.7, 0.3], [0.3, 0.7]])
     >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening(0.5)])
     Opening(start=0.5, power=1.0)
     """

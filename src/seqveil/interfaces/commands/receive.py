@@ -345,8 +345,8 @@ def _lists(estimate: Estimate) -> dict[str, Any]:
 
 
 LEFT_OUT = (
-    "none: all figures below are read through a chain that these people do not follow, so they are its best guess, and "
-    "no interval around them would hold"
+    "none: all figures below are read through one chain of order 1 that these people do not follow, so they are its "
+    "best guess, and no interval around them would hold"
 )
 NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
 
@@ -360,7 +360,8 @@ def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
             ("from", f"{found.events} events of {found.users} users{level}"),
             ("method", f"{found.method}: assumes {found.assumes}"),
             counted.verdict.said,
-            *([("intervals", NOT_MODEL if counted.intervals else LEFT_OUT)] if counted.verdict.fits is False else []),
+            *([] if counted.intervals else [("intervals", LEFT_OUT)]),
+            *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
         ]
     )
     counts, stays = found.histogram, found.dwell

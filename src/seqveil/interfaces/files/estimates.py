@@ -255,8 +255,9 @@ def summarise_file(
 ) -> Counted:
     """What the releases of a file say about the streams behind them; see `seqveil.statistics.summarise`.
 
-    The releases are asked first whether they fit the model. If they speak against it, intervals that rest on a chain
-    are left out: the estimates lean on it themselves, so no spread around them would say how far off they are.
+    The releases are asked first whether they fit the model. If they speak against it, or if the model is of a higher
+    order or of several types, intervals that rest on one chain of order 1 are left out: the estimates lean on it
+    themselves, so no spread around them would say how far off they are.
     Intervals by "design" rest on no model and stay. The codes of all releases are held in memory.
     """
     received = receive(released, model, setting, **where)
@@ -272,7 +273,8 @@ def summarise_file(
     options = {"confidence": confidence, "window": window, "top": top, "method": method}
     found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)  # type: ignore[arg-type]
     verdict = Verdict.of(received, progress)
-    supported = found.method == "design" or verdict.fits is not False
+    one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
+    supported = found.method == "design" or (verdict.fits is not False and one_chain)
     return Counted(found if supported else found.without_intervals(), verdict, supported)
 
 
