@@ -217,6 +217,35 @@ def test_nobody_is_kept_out(browser, page_server, scheme, width):
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
 
 
+@pytest.mark.parametrize(("scheme", "width"), [LOOKS["light"], LOOKS["narrow dark"]], ids=["light", "narrow dark"])
+def test_two_clicks_keep_a_value_secret(browser, page_server, scheme, width):
+    with visit(browser, page_server.url, scheme, width) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        after(page, lambda: page.select_option("#events", "50"))
+        page.click("#secret-summary")
+        after(page, lambda: page.click("#secret label:has-text('category06')"))
+        assert "a suspicion of 25 % stays between 11 % and 48 %" in page.inner_text("#sentence")
+        assert "nothing is promised about the whole sequence" in page.inner_text("#sentence")
+        assert (page.inner_text("#verdict"), page.is_visible("#verdict-whole")) == ("secret kept", True)
+        assert "good" not in page.get_attribute("#verdict-whole", "class")
+        assert figure(page, "Whole sequence") == "no bound"
+        assert page.is_hidden("#account-card")
+        assert "they stay between ÷ 2.72 and × 2.72" in page.locator("#odds svg title").first.text_content()
+        assert "A suspicion of 25 % stays between" in page.text_content("#summary")
+        page.locator("details[data-table=odds] summary").click()
+        assert page.locator("details[data-table=odds] tbody tr").count() == 50
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        after(page, lambda: page.select_option("#secret-epsilon", "0.5"))
+        assert "between 17 % and 35 %" in page.inner_text("#odds-sentence")
+        page.focus("#secret input:checked")
+        after(page, lambda: page.keyboard.press("ArrowRight"))
+        assert page.inner_text("#secret-summary") == "Kept secret: category07"
+        after(page, lambda: page.click("#secret label:has-text('none')"))
+        assert page.is_hidden("#odds-card")
+        assert page.inner_text("#verdict") == "sound"
+
+
 def test_the_keyboard_is_enough(browser, page_server):
     with visit(browser, page_server.url) as page:
         until(page, "document.body.dataset.ready >= 1")

@@ -22,7 +22,7 @@ _OWN = {
     "during": ("hours", "starts"), "joint": (),
 }  # fmt: skip
 _FORMS = "ever:A, each:A, count:A:3, visit:A>B, pattern:A B, zone:x,y,radius or during:A:22-6"
-_SUSPICION = 0.25
+SUSPICION = 0.25  # that sentences take as their example
 _NAMED = 4  # values named in a sentence; the others are counted
 
 
@@ -200,16 +200,23 @@ def _whole(text: str) -> int:
 
 def sentence(secret: Secret) -> str:
     """What is kept secret, how well, and on what condition."""
+    return f"{about(secret)}; {promise(secret)}"
+
+
+def promise(secret: Secret) -> str:
+    """How well a secret is kept, and on what condition: the second half of its sentence."""
     factor = math.exp(secret.epsilon)
-    high, low = moved(_SUSPICION, secret.epsilon), moved(_SUSPICION, -secret.epsilon)
-    told = f"a suspicion of {_SUSPICION:.0%}".replace("%", " %")
+    bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.sides == "up":
         bound = f"nobody becomes surer that it is so by more than a factor {factor:.3g} in the odds"
-        example = f"{told} becomes at most {_percent(high)}"
-    else:
-        bound = f"nobody's odds move by more than a factor {factor:.3g}"
-        example = f"{told} stays between {_percent(low)} and {_percent(high)}"
-    return f"{about(secret)}; {bound} (ε = {secret.epsilon:g}): {example}, if the stream follows the model"
+    return f"{bound} (ε = {secret.epsilon:g}): {example(secret)}, if the stream follows the model"
+
+
+def example(secret: Secret) -> str:
+    """What the promise means for somebody who suspects the secret a little."""
+    told = f"a suspicion of {percent(SUSPICION)}"
+    low, high = (percent(moved(SUSPICION, bound)) for bound in (-secret.epsilon, secret.epsilon))
+    return f"{told} becomes at most {high}" if secret.sides == "up" else f"{told} stays between {low} and {high}"
 
 
 def about(secret: Secret) -> str:
@@ -263,7 +270,12 @@ def moved(suspicion: float, log_odds: float) -> float:
     return odds / (1 + odds)
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A probability as people say it.
+
+    >>> percent(0.25), percent(0.002)
+    ('25 %', '0.2 %')
+    """
     return f"{share * 100:.0f} %" if 0.01 <= share <= 0.99 else f"{share * 100:.2g} %"
 
 

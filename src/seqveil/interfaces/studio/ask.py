@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,6 +17,7 @@ from seqveil.core.distortion import NAMES
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, ever
 from seqveil.interfaces import files
 from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.sources import (
@@ -36,6 +38,7 @@ from seqveil.release.stream import Setting
 FILE = "seqveil-page.json"  # what the page calls an exported configuration
 SEEDED_COMMAND = "# not private, but these very figures: the same release with --seed {seed}\n"
 SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
+UNKEPT = "it does not keep a declared secret; choose guarded, or no secret"
 MOST_BATCH = 25
 FORMAT, VERSION = "seqveil-page", 1
 
@@ -45,7 +48,9 @@ class Ask:
     """One picture: which stream, released how. It holds no data, so it may be stored and passed on.
 
     `epsilon` is for one event on average, whatever the batch and the pulses: a batch of w spends w·ε, every m-th
-    release m·ε. `window` is what may leak in any `window_releases` releases; `budget` in the whole stream.
+    release m·ε. `window` is what may leak in any `window_releases` releases; `budget` in the whole stream. `secret` is
+    the code of a symbol: whether it ever occurs among the events is kept secret, by the mechanism "guarded", within
+    `secret_epsilon` for all of them together. `epsilon` may then be None: nothing is promised about anything else.
 
     >>> Ask.of({"source": "clicks", "epsilon": 2}).epsilon
     2.0
@@ -59,7 +64,7 @@ class Ask:
     stream: int = 0
     events: int = 200
     mechanism: str = "optimal"
-    epsilon: float = 1.0
+    epsilon: float | None = 1.0
     distortion: str = "hamming"
     batch: int = 1
     every: int = 1
@@ -68,6 +73,8 @@ class Ask:
     window_releases: int | None = None
     when_spent: str = "hold"
     seed: int = 1
+    secret: int | None = None
+    secret_epsilon: float = 1.0
 
     @classmethod
     def of(cls, given: Any) -> Ask:
@@ -79,16 +86,39 @@ class Ask:
             raise InputError(f"expected no other fields than {', '.join(sorted(known))}")
         if "source" not in given:
             raise InputError("source: expected the name of a stream; check the configuration")
-        return cls(**{name: _checked(name, value) for name, value in given.items() if name in known})
+        made = cls(**{name: _checked(name, value) for name, value in given.items() if name in known})
+        if made.epsilon is None and made.secret is None:
+            raise InputError("epsilon: expected a finite number; check the configuration")
+        return made
+
+    @property
+    def rate(self) -> float:
+        """ε of an event on average; without bound where nobody gave one."""
+        return math.inf if self.epsilon is None else self.epsilon
 
     def setting(self, model: MarkovModel) -> Setting:
         """The setting that a release with this configuration has."""
         budget = Budget(self.budget, None, self.window, self.window_releases, None, self.when_spent)  # type: ignore[arg-type]
-        rate = self.epsilon * self.batch
-        made = Setting.of(model, self.mechanism, rate, self.distortion, Schedule(self.every), budget, self.batch)
+        kept = self.declared(model)
+        if kept and self.mechanism not in mechanisms.for_secrets():
+            raise InputError(UNKEPT)
+        rate = None if self.epsilon is None else self.epsilon * self.batch
+        plain = (self.mechanism, rate, self.distortion, Schedule(self.every), budget, self.batch)
+        made = Setting.of(model, *plain, secrets=kept)
         if made.in_batches and budget.limited and self.when_spent == "stop":
             raise InputError("the page shows what is released as batches with the policy hold alone; choose hold")
         return made
+
+    def declared(self, model: MarkovModel) -> list[Secret]:
+        """The secret that is kept, if there is one."""
+        if self.secret is None:
+            return []
+        if self.secret >= model.n:
+            raise InputError(
+                f"secret: expected the number of a symbol from 0 to {model.n - 1}; check the configuration"
+            )
+        [value] = model.alphabet.decode(np.array([self.secret]))
+        return [ever([value], epsilon=self.secret_epsilon, window=f"first {self.events}")]
 
     def to_json(self, origin: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration as it is exported; `origin` says how the source comes about."""
@@ -108,8 +138,9 @@ _WHOLE = {
     "every": (1, 100),
     "window_releases": (1, MOST_EVENTS),
     "seed": (0, 2**31 - 1),
+    "secret": (0, 2**31 - 1),
 }
-_MAY_LACK = ("budget", "window", "window_releases")
+_MAY_LACK = ("epsilon", "budget", "window", "window_releases", "secret")
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -187,7 +218,7 @@ _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
     "optimal": lambda n, ask: ask.distortion == "hamming" or n <= 120,
     "optimal_ldp": lambda n, ask: ask.distortion == "hamming" or n <= 40,
     "mutual_information": lambda n, ask: ask.distortion == "hamming" and n <= 24,
-    "tree_refined": lambda n, ask: n**ask.batch <= 40 and ask.epsilon * ask.batch * ask.every < 3.6,
+    "tree_refined": lambda n, ask: n**ask.batch <= 40 and ask.rate * ask.batch * ask.every < 3.6,
     "batch_lp": lambda n, ask: n**ask.batch <= 128,
     "batch_descent": lambda n, ask: n**ask.batch <= 32,
 }
@@ -201,8 +232,9 @@ def commands(setting: Setting, ask: Ask, source: Source) -> str:
     kind = source.origin["kind"]
     data = f" {shlex.quote(source.data_file)}" if kind == "data" else ""
     model = f" --model {shlex.quote(source.model_file)}" if "model" in source.origin else ""
-    options = [f"--epsilon {setting.epsilon!r}", f"--mechanism {setting.mechanism.name}"]
-    options += [f"--distortion {ask.distortion}"]
+    options = [] if setting.unbounded else [f"--epsilon {setting.epsilon!r}"]
+    options += [f"--mechanism {setting.mechanism.name}", f"--distortion {ask.distortion}"]
+    options += ["--secrets page/secret.toml"] if setting.guards else []
     options += [f"--batch {ask.batch}"] if ask.batch > 1 else []
     options += [f"--every {ask.every}"] if ask.every > 1 else []
     options += [f"--budget {ask.budget!r}"] if ask.budget is not None else []
@@ -239,11 +271,14 @@ def python(ask: Ask, source: Source) -> str:
             'table = pl.read_csv("page/stream.csv")\n'
             f"raw = list({value})\n"
         )
-    return head + _session(ask)
+    return head + _session(ask, ask.declared(source.model))
 
 
-def _session(ask: Ask) -> str:
-    options = [f'"{ask.mechanism}"', f"epsilon={ask.epsilon * ask.batch!r}", f'distortion="{ask.distortion}"']
+def _session(ask: Ask, kept: list[Secret]) -> str:
+    rate = None if ask.epsilon is None else ask.epsilon * ask.batch
+    options = [f'"{ask.mechanism}"', f"epsilon={rate!r}", f'distortion="{ask.distortion}"']
+    options += [f"secrets=sv.secrets.ever({list(secret.values)!r}, epsilon={secret.epsilon!r}, "
+                f"window={secret.window!r})" for secret in kept]  # fmt: skip
     options += [f"batch={ask.batch}"] if ask.batch > 1 else []
     parts = []
     if ask.budget is not None:
@@ -258,7 +293,10 @@ def _session(ask: Ask) -> str:
         lines += ["released = [y for x in raw for y in session.push(x)] + session.flush()"]
     else:
         lines += ["released = [session.release(x) for x in raw]"]
-    lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.standing().by_composition:.6g}")']
+    if kept:
+        lines += ['print(f"log odds of the secret {session.secrets[0].log_odds:.6g}")']
+    else:
+        lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.standing().by_composition:.6g}")']
     return "\n".join(lines) + "\n"
 
 
@@ -295,7 +333,10 @@ def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovMo
 
 
 def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
-    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows."""
+    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows.
+
+    Where a secret is kept, it is written too (`secret.toml`).
+    """
     import polars as pl
 
     ask = Ask.of(given)
@@ -311,4 +352,8 @@ def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
     )
     files.write_text(folder / "stream.csv", table.write_csv())
     source.model.save(folder / "model.npz")
+    for secret in ask.declared(source.model):
+        values = json.dumps(secret.values, ensure_ascii=False)  # lists, texts and numbers are written alike in TOML
+        text = f'[[secret]]\never = {values}\nepsilon = {secret.epsilon!r}\nwindow = "{secret.window}"\n'
+        files.write_text(folder / "secret.toml", text)
     return ask

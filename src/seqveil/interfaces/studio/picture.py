@@ -21,10 +21,12 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
+from seqveil.core.secrets import Watch, words
 from seqveil.interfaces.studio.ask import Ask, commands, offers, python
 from seqveil.interfaces.studio.sources import Source
 from seqveil.release import batches, stream
 from seqveil.release.accounting import compose
+from seqveil.release.setting import NO_BOUND
 from seqveil.release.stream import NOTHING, Setting, State
 
 # figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
@@ -69,6 +71,7 @@ class Run:
         self._figures = np.zeros((len(SERIES), *self.raw.shape))
         self._columns = np.ones((*self.raw.shape, source.model.n), np.int64)
         self._laws = np.zeros(self._columns.shape)
+        self.watched: list[Watch] = []  # the account of the first stream's secret, where one is kept, after each event
 
     @property
     def complete(self) -> bool:
@@ -98,6 +101,8 @@ class Run:
         weights[ruled_out] = made.columns[ruled_out]
         self._laws[rows, part.start] = weights / weights.sum(1, keepdims=True)
         self._released[rows, part.start], self._columns[rows, part.start] = made.codes, made.columns
+        if after.watches is not None:
+            self.watched.append(after.watches[0].rows[0][0])
         return made.epsilons, made.costs, after
 
     def _batch(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
@@ -165,7 +170,8 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
         "series": series,
         "heat": {"hindsight": heat["online"]} | heat,
         "figures": {name: _finite(value) for name, value in figures.items()},
-        "sentence": sentence(run.setting, figures, source.event),
+        "secret": secret_of(run),
+        "sentence": sentence(run.setting, figures, kept_name(source, ask)),
         "notes": notes(run.setting, figures),
         "mechanisms": [asdict(each) for each in offers(source, ask)],
         "mechanism": run.setting.mechanism.name,
@@ -227,6 +233,39 @@ def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str
     }
 
 
+def kept_name(source: Source, ask: Ask) -> str:
+    """What the page calls the symbol that is kept secret; nothing where none is.
+
+    >>> from seqveil.interfaces.studio.sources import builtin
+    >>> kept_name(builtin("gaze"), Ask("gaze", secret=12))
+    'cell 2, 3'
+    """
+    if ask.secret is None:
+        return ""
+    return ("cell " if source.describe()["grid"] else "") + source.labels[ask.secret]
+
+
+def secret_of(run: Run) -> dict[str, Any] | None:
+    """The secret that is kept and its log odds after each release; None where nothing is declared."""
+    if not run.watched:
+        return None
+    last, bound = run.watched[-1], run.watched[-1].secret.epsilon
+    said = words.example(last.secret)
+    stands, low, high = (
+        words.percent(words.moved(words.SUSPICION, odds)) for odds in (last.log_odds, last.lowest, last.highest)
+    )
+    return {
+        "code": run.ask.secret,
+        "name": kept_name(run.source, run.ask),
+        "epsilon": bound,
+        "odds": [_short(watch.log_odds) for watch in run.watched],
+        "kept": -bound <= last.lowest and last.highest <= bound,
+        "suspicions": [words.percent(words.moved(words.SUSPICION, odds)) for odds in (-bound, 0.0, bound)],
+        "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {stands}, and it was never below "
+        f"{low} or above {high}.",
+    }
+
+
 def _spent_at(run: Run) -> int | None:
     """The first event for which a budget had less than its schedule asked for nothing left, if there is one."""
     setting = run.setting
@@ -247,7 +286,7 @@ def _worst_window(costs: Floats, span: int) -> float:
 def _with_delta(run: Run) -> float | None:
     """ε of the releases so far with failure probability δ, where their ε was fixed."""
     setting = run.setting
-    if setting.budget.limited or not setting.mechanism.sound:
+    if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
         return None
     releases = -(-run.done // setting.batch)
     return compose(setting.epsilon * setting.schedule.period, -(-releases // setting.schedule.period), DELTA).best
@@ -285,8 +324,8 @@ def factor(nats: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def sentence(setting: Setting, figures: Mapping[str, Any], event: str) -> str:
-    """The guarantee in one sentence with the numbers filled in: nothing that does not hold.
+def sentence(setting: Setting, figures: Mapping[str, Any], kept: str = "") -> str:
+    """The guarantee in words with the numbers filled in: nothing that does not hold. `kept` names what is secret.
 
     It speaks of the probability of a sequence and not of its odds: lifts bound the first by e^ε, odds by e^2ε.
     """
@@ -296,7 +335,13 @@ def sentence(setting: Setting, figures: Mapping[str, Any], event: str) -> str:
     total, leaked = figures["composition"], figures["leakage"]
     if not setting.mechanism.sound:
         return _unsound(setting.mechanism.name, what, realised, figures)
-    text = (
+    text = ""
+    if setting.guards:
+        [secret] = setting.secrets
+        text = f"Whether {kept} occurs among the first {secret.length} events is kept secret: {words.promise(secret)}. "
+        if setting.unbounded:
+            return f"{text}About everything else there is {NO_BOUND}."
+    text += (
         "Under the model, no observer who sees every release, however much they compute, changes the probability they "
         f"give to any whole sequence by more than a factor {factor(figures['claimed'])}, up or down, at one {what}"
     )
@@ -332,7 +377,12 @@ def _unsound(name: str, what: str, realised: str, figures: Mapping[str, Any]) ->
 def notes(setting: Setting, figures: Mapping[str, Any]) -> list[str]:
     """What else is true and worth knowing, a sentence each."""
     said = []
-    if setting.mechanism.sound:
+    if setting.guards:
+        said.append(
+            "The promise about the secret is a total for all releases together. It is about streams that follow the "
+            "model, and says nothing about timing, or about other secrets combined with this one."
+        )
+    if setting.mechanism.sound and not setting.unbounded:
         level = setting.mechanism.ldp * setting.epsilon * setting.schedule.period
         what = "batch" if setting.batch > 1 else "release"
         said.append(

@@ -73,7 +73,7 @@ class Curve:
     """
 
     def __init__(self, source: Source, ask: Ask) -> None:
-        without: Any = {"budget": None, "window": None, "window_releases": None, "stream": 0, "seed": 1}
+        without: Any = {"budget": None, "window": None, "window_releases": None, "secret": None, "stream": 0, "seed": 1}
         self.ask, self.source = replace(ask, source=source.name, events=EVENTS, **without), source
         self.points: list[Point] = []
         self.lock = threading.Lock()
@@ -115,7 +115,7 @@ class Curve:
         error, decoded = (float(costs.between(truth, each).mean()) for each in (run.released.ravel(), guesses))
         worst = float(run.series["costs"].max())
         claimed = run.setting.epsilon * run.setting.schedule.period
-        return Point(run.ask.epsilon, error, decoded, worst if math.isfinite(worst) else None, claimed)
+        return Point(run.ask.rate, error, decoded, worst if math.isfinite(worst) else None, claimed)
 
     def to_json(self) -> dict[str, Any]:
         facts = {"mechanism": self.ask.mechanism, "batch": self.ask.batch, "every": self.ask.every}

@@ -3,7 +3,7 @@
 import { FONT } from "./chart.js";
 import { palette, save, svg } from "./dom.js";
 
-const PARTS = ["stage", "heat", "account", "curve"];
+const PARTS = ["odds", "stage", "heat", "account", "curve"];
 
 export function saveConfiguration(picture) {
   save("seqveil-page.json", `${JSON.stringify(picture.configuration, null, 2)}\n`, "application/json");
@@ -16,7 +16,8 @@ function heading(id) {
 // all pictures below one another, with the sentence above them
 export function poster(picture, source) {
   const colours = palette();
-  const charts = PARTS.map((id) => [heading(id), document.querySelector(`#${id} svg`)]).filter(([, chart]) => chart);
+  const shown = PARTS.filter((id) => !document.getElementById(id).closest("section").hidden);
+  const charts = shown.map((id) => [heading(id), document.querySelector(`#${id} svg`)]).filter(([, chart]) => chart);
   const width = Math.max(...charts.map(([, chart]) => chart.width.baseVal.value)) + 48;
   const outer = svg("svg", { xmlns: "http://www.w3.org/2000/svg", "font-family": FONT });
   const ground = svg("rect", { width, fill: colours.surface });
@@ -24,7 +25,8 @@ export function poster(picture, source) {
   let y = 40;
   const text = (content, attributes) => outer.append(svg("text", { x: 24, y, fill: colours.ink, ...attributes }, content));
   const { configuration: asked } = picture;
-  text(`${source.title}: ${picture.mechanism}, ε = ${asked.epsilon} an event`, { "font-size": 18, "font-weight": 650 });
+  const bounds = [picture.secret && `secret ${picture.secret.name} within ε = ${asked.secret_epsilon} in total`, asked.epsilon !== null && `ε = ${asked.epsilon} an event`];
+  text(`${source.title}: ${[picture.mechanism, ...bounds.filter(Boolean)].join(", ")}`, { "font-size": 18, "font-weight": 650 });
   for (const line of wrapped(picture.sentence, Math.floor((width - 48) / 6.7))) {
     y += 20;
     text(line, { "font-size": 13, fill: colours.quiet });

@@ -1,6 +1,6 @@
 // The controls: from what is typed to what is asked for, and back.
 
-import { $, el, replace } from "./dom.js";
+import { $, el, replace, short } from "./dom.js";
 
 const LEAST = 0.05;
 const RATIO = 8 / LEAST;
@@ -10,12 +10,32 @@ const COSTS = {
   hamming: "1 if wrong", absolute: "its size", squared: "its square", euclidean: "its distance",
 };
 
+const TOTALS = [0.1, 0.25, 0.5, 1, 2, 3];
+
 const fromSlider = (at) => Number((LEAST * RATIO ** (at / STEPS)).toPrecision(3));
 const toSlider = (epsilon) => Math.round((STEPS * Math.log(Math.max(epsilon, LEAST) / LEAST)) / Math.log(RATIO));
 
 function options(select, entries, chosen) {
   replace(select, ...entries.map(([value, text]) => el("option", { value: String(value) }, text)));
   if (entries.some(([value]) => String(value) === String(chosen))) select.value = String(chosen);
+}
+
+// the values of the alphabet, one of which may be kept secret
+function offerSecrets(source) {
+  const chip = (value, text) => el("label", {}, el("input", { type: "radio", name: "secret", value, checked: value === "" }), text);
+  replace($("secret"), chip("", "none"), ...source.labels.map((label, k) => chip(String(k), source.grid ? `cell ${label}` : label)));
+  options($("secret-epsilon"), TOTALS.map((total) => [total, `by a factor ${short(Math.exp(total))} (ε = ${total})`]), 1);
+  $("secret-each").value = "";
+}
+
+// the code of the value that is kept secret, or null; what does not go with a secret is put away
+function secret() {
+  const chosen = document.querySelector("#secret input:checked");
+  const kept = chosen !== null && chosen.value !== "";
+  for (const id of ["release-part", "budget-part"]) $(id).hidden = $(id).disabled = kept;
+  $("secret-part").hidden = !kept;
+  $("secret-summary").textContent = kept ? `Kept secret: ${chosen.parentNode.textContent}` : "Keep a value secret";
+  return kept ? Number(chosen.value) : null;
 }
 
 export function offerSources(list, chosen) {
@@ -25,6 +45,7 @@ export function offerSources(list, chosen) {
 // what a source brings with it: its streams, costs and proposal
 export function adopt(source) {
   $("about").textContent = source.about;
+  offerSecrets(source);
   const start = { mechanism: "optimal", epsilon: 1, every: 1, batch: 1, budget: null, window: null, window_releases: null, when_spent: "hold", stream: 0, events: 200, ...source.start };
   options($("stream"), source.lengths.map((_, k) => [k, String(k + 1)]), start.stream);
   offerEvents(source, start.events);
@@ -83,12 +104,17 @@ export function read() {
   $("when-spent").options[1].disabled = batch > 1; // batches are held: the page has no picture of gaps in them
   if (batch > 1) $("when-spent").value = "hold";
   const stops = limited && $("when-spent").value === "stop";
-  return {
+  const stream = {
     source: $("source").value, stream: Number($("stream").value), events: Number($("events").value),
-    mechanism: fitting($("mechanism").value, batch, limited, stops), epsilon: Number($("epsilon").value), distortion: $("distortion").value,
+    distortion: $("distortion").value, seed: Number($("seed").value),
+  };
+  const code = secret();
+  if (code !== null) return { ...stream, mechanism: "guarded", epsilon: optional("secret-each"), secret: code, secret_epsilon: Number($("secret-epsilon").value) };
+  return {
+    ...stream, mechanism: fitting($("mechanism").value, batch, limited, stops), epsilon: Number($("epsilon").value),
     batch, every: Number($("every").value), budget, window,
     window_releases: window === null ? null : Number($("window-releases").value),
-    when_spent: $("when-spent").value, seed: Number($("seed").value),
+    when_spent: $("when-spent").value,
   };
 }
 
@@ -103,8 +129,8 @@ export function listen(changed) {
     $("epsilon-slider").value = String(toSlider(Number($("epsilon").value)));
     changed();
   });
-  for (const id of ["events", "mechanism", "distortion", "when-spent"]) $(id).addEventListener("change", changed);
-  for (const id of ["batch", "every", "budget", "window", "window-releases", "seed"]) $(id).addEventListener("input", changed);
+  for (const id of ["events", "mechanism", "distortion", "when-spent", "secret", "secret-epsilon"]) $(id).addEventListener("change", changed);
+  for (const id of ["batch", "every", "budget", "window", "window-releases", "seed", "secret-each"]) $(id).addEventListener("input", changed);
   $("controls").addEventListener("submit", (event) => event.preventDefault());
 }
 

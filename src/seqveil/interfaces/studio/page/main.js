@@ -9,6 +9,7 @@ import { saveConfiguration, savePng, saveSvg } from "./exporting.js";
 import { adopt, fallback, listen, offerEvents, offerMechanisms, offerSources, read, sensible } from "./form.js";
 import { bytes, drawHeat } from "./heat.js";
 import { loader } from "./loader.js";
+import { drawOdds, times } from "./odds.js";
 import { Player } from "./player.js";
 import { drawStage, tell } from "./stage.js";
 import { tables } from "./tables.js";
@@ -31,6 +32,7 @@ const view = () => $("view").value;
 const decoded = () => picture.series[view() === "online" ? "decoded" : "hindsight"];
 const heat = () => picture.beliefs[view()];
 const unit = () => unitOf(source, asked.distortion);
+const unbounded = () => picture.configuration.epsilon === null; // nothing is promised about the whole sequence
 
 async function start() {
   try {
@@ -87,14 +89,14 @@ async function refresh() {
   } finally {
     if (under === mine) under = null;
   }
-  curves.want(asked, picture);
+  if (!picture?.secret) curves.want(asked, picture);
 }
 
 function take(found, wanted) {
   [picture, asked] = [found, wanted];
   picture.beliefs = { online: bytes(found.heat.online), hindsight: bytes(found.heat.hindsight) };
   complain("");
-  offerMechanisms(found.mechanisms, fallback(found.mechanisms, wanted.mechanism));
+  if (!found.secret) offerMechanisms(found.mechanisms, fallback(found.mechanisms, wanted.mechanism));
   say();
   draw();
 }
@@ -105,11 +107,13 @@ function complain(text) {
 }
 
 function say() {
-  const { figures } = picture;
+  const { figures, secret } = picture;
   const offer = picture.mechanisms.find((each) => each.name === picture.mechanism);
   const sound = offer?.sound ?? true;
   $("verdict").textContent = sound ? "sound" : "not sound";
   $("verdict").className = `verdict ${sound ? "good" : "bad"}`;
+  if (secret) saySecret(secret);
+  $("verdict-whole").hidden = !unbounded();
   $("sentence").textContent = picture.sentence;
   $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events, more to come`;
   replace($("notes"), ...picture.notes.map((text) => el("li", {}, text)));
@@ -119,28 +123,39 @@ function say() {
     ["Error as released", cost(figures.error, unit()), unit() === "wrong" ? "of events are wrong" : unit()],
     ["Error decoded", cost(figures.decoded_error, unit()), figures.hindsight_error === null ? "as it happens" : `${cost(figures.hindsight_error, unit())} in hindsight`],
     ["Without any release", cost(figures.silent_error, unit()), "the best guess from the model"],
-    ["Leakage, exact", short(figures.leakage, 4), `nats ${left}`],
-    ["Worst release", short(figures.worst_release, 4), `nats; ${short(figures.claimed)} claimed`, broken],
   ];
+  if (secret) shown.push(["Odds of the secret", times(secret.odds.at(-1)), `of at most ${times(secret.epsilon)}, in total`]);
+  if (unbounded()) shown.push(["Whole sequence", "no bound", "nothing is promised about it"]);
+  else {
+    shown.push(["Leakage, exact", short(figures.leakage, 4), `nats ${left}`]);
+    shown.push(["Worst release", short(figures.worst_release, 4), `nats; ${short(figures.claimed)} claimed`, broken]);
+  }
   replace($("figures"), ...shown.map(([name, value, more, bad]) => el("div", { class: bad ? "bad" : "" }, el("dt", {}, name), el("dd", {}, value, el("small", {}, more)))));
   $("cli").textContent = picture.snippets.cli;
   $("python").textContent = picture.snippets.python;
 }
 
+function saySecret(secret) {
+  $("verdict").textContent = secret.kept ? "secret kept" : "secret not kept";
+  $("verdict").className = `verdict ${secret.kept ? "good" : "bad"}`;
+  $("odds-sentence").textContent = secret.sentence;
+}
+
 function draw() {
   if (!picture) return;
-  movers = [
-    drawStage($("stage"), source, picture, decoded(), heat()),
-    drawHeat($("heat"), source, picture, heat()),
-    drawAccount($("account"), source, picture),
-  ];
+  $("odds-card").hidden = !picture.secret;
+  $("account-card").hidden = unbounded();
+  $("curve-card").hidden = Boolean(picture.secret); // no ε an event to draw it against
+  movers = [drawStage($("stage"), source, picture, decoded(), heat()), drawHeat($("heat"), source, picture, heat())];
+  if (picture.secret) movers.push(drawOdds($("odds"), source, picture));
+  if (!unbounded()) movers.push(drawAccount($("account"), source, picture));
   player.reach(picture.done);
   drawCurves();
   fillTables();
 }
 
 function drawCurves() {
-  if (!picture) return;
+  if (!picture || picture.secret) return;
   drawCurve($("curve"), picture, curves.found(asked), asked, unit());
   $("curve-progress").textContent = curves.progress;
   $("curve").dataset.complete = String(curves.complete);
@@ -150,17 +165,18 @@ function drawCurves() {
 function fillTables(only) {
   for (const part of document.querySelectorAll("details[data-table]")) {
     const name = part.dataset.table;
-    if (!part.open || !picture || (only && name !== only)) continue;
+    if (!part.open || !picture || part.closest("section").hidden || (only && name !== only)) continue;
     replace(part.querySelector(".table"), tables[name]({ source, picture, decoded: decoded(), heat: heat(), curves: curves.found(asked), unit: unit() }));
   }
 }
 
 function summarise() {
-  const { figures } = picture;
+  const { figures, secret } = picture;
   const spent = figures.spent_at === null ? "" : ` The budget is spent at event ${figures.spent_at + 1}.`;
+  const whole = unbounded() ? "no bound on the whole sequence." : `exact leakage ${short(figures.leakage)} of ${short(figures.composition)} by composition.`;
   $("summary").textContent =
-    `${picture.events} events released with ${picture.mechanism} at ε ${short(asked.epsilon)}: error ${cost(figures.error, unit())}, ` +
-    `exact leakage ${short(figures.leakage)} of ${short(figures.composition)} by composition.${spent}`;
+    `${picture.events} events released with ${picture.mechanism}${unbounded() ? "" : ` at ε ${short(asked.epsilon)}`}: error ${cost(figures.error, unit())}, ` +
+    `${whole}${spent}${secret ? ` ${secret.sentence}` : ""}`;
   document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
 }
 

@@ -150,6 +150,7 @@ function belief(group, source, cell, point) {
 export function tell(source, picture, decoded, event) {
   const { series } = picture;
   const name = (code) => (code < 0 ? "nothing" : source.labels[code]);
-  const used = series.epsilons[event] ? `ε ${short(series.epsilons[event])}` : "ε 0";
-  return `Event ${event + 1} of ${picture.events}: raw ${name(series.raw[event])}, released ${name(series.released[event])} (${used}), decoded ${name(decoded[event])}.`;
+  const bounded = picture.configuration.epsilon !== null;
+  const used = bounded ? ` (ε ${short(series.epsilons[event])})` : "";
+  return `Event ${event + 1} of ${picture.events}: raw ${name(series.raw[event])}, released ${name(series.released[event])}${used}, decoded ${name(decoded[event])}.`;
 }

@@ -3,6 +3,7 @@
 import { cost, el, short } from "./dom.js";
 import { nameOf } from "./curve.js";
 import { probability } from "./heat.js";
+import { suspicion, times } from "./odds.js";
 
 export function table(caption, heads, rows) {
   const head = el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)));
@@ -25,6 +26,11 @@ export const tables = {
       return [k + 1, source.labels[best], probability(law[best]).toFixed(2), source.labels[code], probability(law[code]).toFixed(2)];
     });
     return table("What an observer believes", [source.event, "likeliest", "probability", "truth", "its probability"], rows);
+  },
+
+  odds({ source, picture }) {
+    const rows = picture.secret.odds.map((odds, k) => [k + 1, odds.toFixed(3), times(odds), `${(100 * suspicion(odds)).toFixed(1)} %`]);
+    return table("Odds of the secret after each release", [source.event, "log odds", "odds", "a suspicion of 25 %"], rows);
   },
 
   account({ source, picture }) {

@@ -1,0 +1,92 @@
+"""A secret chosen on the page: the odds that it draws are those of a session, and its words promise nothing more."""
+
+import json
+import tomllib
+
+import pytest
+
+import seqveil as sv
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.studio import Ask, builtin, picture
+from seqveil.interfaces.studio.ask import offers, python, unpack
+from seqveil.interfaces.studio.sandbox import Sandbox
+from studios import finish
+
+KEPT = {"source": "clicks", "events": 30, "mechanism": "guarded", "epsilon": None, "secret": 5}
+
+
+def test_a_chosen_secret_is_kept_and_its_odds_are_those_of_a_session():
+    shown = finish(Sandbox().show, **KEPT)
+    json.dumps(shown, allow_nan=False)
+    source, told = builtin("clicks"), shown["secret"]
+    secret = sv.secrets.ever(source.labels[5], epsilon=1.0, window="first 30")
+    session = sv.Session(source.model, "guarded", epsilon=None, secrets=[secret], seed=1)
+    odds = []
+    for code, released in zip(shown["series"]["raw"], shown["series"]["released"], strict=True):
+        assert session.release(source.labels[code]) == source.labels[released]
+        odds.append(session.secrets[0].log_odds)
+    assert told["odds"] == pytest.approx(odds, rel=1e-5)
+    assert max(map(abs, told["odds"])) <= 1.0
+    assert told["kept"]
+    assert told["suspicions"] == ["11 %", "25 %", "48 %"]
+    assert told["sentence"].startswith(
+        "A suspicion of 25 % stays between 11 % and 48 %; after the releases shown it is "
+    )
+
+
+def test_without_an_epsilon_it_says_that_nothing_is_promised_about_the_whole_sequence():
+    alone, both = (picture(builtin("clicks"), Ask.of({**KEPT, "events": 8, "epsilon": e})) for e in (None, 1.0))
+    assert "a suspicion of 25 % stays between 11 % and 48 %" in alone["sentence"]
+    assert "no bound: nothing is promised about the whole sequence" in alone["sentence"]
+    assert alone["figures"]["composition"] == alone["figures"]["claimed"] == "inf"
+    assert "locally differentially private" not in " ".join(alone["notes"])
+    assert "no bound" not in both["sentence"]
+    assert "to any whole sequence by more than a factor 2.72" in both["sentence"]
+    assert both["figures"]["leakage"] <= both["figures"]["composition"] == 8.0
+    assert max(map(abs, both["secret"]["odds"])) <= 1.0
+    plain = picture(builtin("clicks"), Ask("clicks", events=4))
+    assert plain["secret"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"secret": 17}, {"secret": -1}, {"secret": "x"}, {"secret": 1.5}, {"secret": None}, {"secret_epsilon": 0},
+        {"secret_epsilon": 101}, {"secret_epsilon": None}, {"mechanism": "optimal"}, {"batch": 2}, {"every": 2},
+        {"budget": 3.0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused_in_one_line(wrong):
+    with pytest.raises(InputError) as caught:
+        Sandbox().show({**KEPT, **wrong})
+    assert "\n" not in str(caught.value)
+
+
+def test_only_what_keeps_a_secret_is_offered_with_one():
+    assert [each.name for each in offers(builtin("clicks"), Ask.of(KEPT)) if not each.why_not] == ["guarded"]
+    assert Sandbox().curve({**KEPT, "mechanism": "balanced"})["mechanism"] == "balanced"
+
+
+@pytest.mark.parametrize(("name", "code"), [("clicks", 5), ("gaze", 44), ("heart_rate", 12)])
+def test_the_exported_commands_and_script_reprint_the_odds(name, code, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    source = builtin(name)
+    asked = Ask.of({**KEPT, "source": name, "secret": code, "events": 12})
+    shown = picture(source, asked)
+    unpack(shown["configuration"], source, tmp_path / "page")
+    [written] = tomllib.loads((tmp_path / "page" / "secret.toml").read_text())["secret"]
+    assert (written["epsilon"], written["window"]) == (1.0, "first 12")
+    _, release, audit, _ = shown["snippets"]["cli"].replace("\\\n", " ").strip().splitlines()
+    assert "--epsilon" not in release
+    assert main([*release.split()[1:], "--seed", "1"]) == 0
+    capfd.readouterr()
+    assert main([*audit.split()[1:], "--json"]) == 1  # a seeded release is not private
+    [told] = json.loads(capfd.readouterr().out)["secrets"]
+    assert told["log_odds_last"] == pytest.approx(abs(shown["secret"]["odds"][-1]), rel=1e-5)
+    script = python(asked, source).replace(
+        "session = sv.Session(model, ", "session = sv.Session(model, seed=1, mechanism="
+    )
+    exec(compile(script, "snippet", "exec"), {})
+    assert float(capfd.readouterr().out.split()[-1]) == pytest.approx(shown["secret"]["odds"][-1], rel=1e-4)
