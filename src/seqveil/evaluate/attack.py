@@ -242,14 +242,23 @@ def _pick(
         for name, score in {**trained, **scores}.items():
             seen, labels = score[learned_on], truth[learned_on]
             for up in (True,) if sides == "up" else (True, False):
-                for share in SHARES:
-                    threshold = float(np.quantile(seen, 1 - share if up else share))
+                for threshold in _thresholds(seen, up):
                     rule = _Rule(name, target, up, threshold, score, learned_on)
                     low = rule.scored(seen, labels, false_alarm)[1]
                     if best is None or low > best[0]:
                         best = (low, rule)
     assert best is not None
     return best[1]
+
+
+def _thresholds(seen: Floats, up: bool) -> list[float]:
+    """Where a guess may begin: at the score that singles out each share of the people, and half-way towards it.
+
+    The surest scores of other people are often a little less sure, so a threshold among them may single out nobody;
+    half-way it still separates those whom the classifier is sure of.
+    """
+    edges = np.quantile(seen, [1 - share if up else share for share in SHARES])
+    return [*edges.tolist(), *((edges + np.median(seen)) / 2).tolist()]
 
 
 def _half(truth: Flags, seed: int) -> Flags:

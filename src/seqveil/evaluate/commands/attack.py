@@ -14,7 +14,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
-    from seqveil.evaluate.attack import Finding
+    from seqveil.evaluate.attack import Finding, Guess
 
 
 @o.option_groups
@@ -85,19 +85,23 @@ def _emit(findings: list[Finding]) -> None:
     emit_json({**_facts(worst(findings)), "attacks": [_facts(one) for one in findings]})
 
 
+def _guessed(guess: Guess) -> str:
+    """How the guess did on the people who had no part in picking it."""
+    if guess.target.startswith("who"):
+        return f"{guess.attacker}: right of {guess.right} of {guess.of_true} people"
+    has, not_ = ("have", "do not have") if guess.says == "has it" else ("do not have", "have")
+    return (
+        f"{guess.attacker} singles out {guess.right} of the {guess.of_true} people who {has} {guess.target} and "
+        f"{guess.wrong} of the {guess.of_false} who {not_}: {guess.likelihood_ratio:.3g} times as likely"
+    )
+
+
 def _say(findings: list[Finding]) -> None:
     said = []
     for one in findings:
         said += [("attacked", one.about), ("verdict", one.sentence)]
         if one.guess is not None:
-            g = one.guess
-            said.append(
-                (
-                    "guess",
-                    f"{g.attacker} says {g.target} {g.says} of {g.right} of {g.of_true} people of whom it is true and "
-                    f"{g.wrong} of {g.of_false} others: {g.likelihood_ratio:.3g} times as likely",
-                )
-            )
+            said.append(("guess", _guessed(one.guess)))
     lines(said)
 
 
