@@ -7,6 +7,7 @@ A setting is written down as plain values in side files, state files, checkpoint
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
+from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Schedule
@@ -133,6 +135,9 @@ class Setting:
             )
         if made.watches is not None:  # a secret that cannot be kept is refused here, before anything is drawn
             made.watches.check_room()
+        if made.guards:
+            for each, secret in itertools.product((model, *others), declared):
+                ahead(each, secret, longest).check_countable()
         return made
 
     @property

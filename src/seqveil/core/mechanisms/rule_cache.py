@@ -19,7 +19,7 @@ import numpy as np
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms.base import Batch
 
-MEMORY = 128 << 20  # bytes of all rules that a cache keeps
+MEMORY = 128 << 20  # bytes of all large rules that a cache keeps
 MOST = 1024  # rules that it keeps
 SEEN = 1 << 16  # contexts remembered as seen once
 
@@ -37,7 +37,8 @@ Kept = TypeVar("Kept", bound=Sized | None)
 class RuleCache(Generic[Kept]):
     """`build(batch, keep)` for each public context, where `keep` says whether what it gives stays; latest used longest.
 
-    `small` says which contexts are kept when they first come; all others are from the second time on.
+    `small` says which contexts are kept when they first come, whatever memory they take; all others are kept from the
+    second time on, and while they fit `memory` together.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class RuleCache(Generic[Kept]):
         memory: int = MEMORY,
     ) -> None:
         self._build, self._small, self._memory = build, small, memory
-        self._kept: OrderedDict[Hashable, tuple[Floats, Kept]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[Floats, Kept, bool]] = OrderedDict()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._lock = Lock()
         update_wrapper(self, build)
@@ -59,7 +60,8 @@ class RuleCache(Generic[Kept]):
             if known is not None and np.array_equal(known[0], batch.states):
                 self._kept.move_to_end(key)
                 return known[1]
-            keep = key in self._seen or self._small(batch)
+            small = self._small(batch)
+            keep = key in self._seen or small
             self._seen[key] = None
             if len(self._seen) > SEEN:
                 self._seen.popitem(last=False)
@@ -68,10 +70,11 @@ class RuleCache(Generic[Kept]):
         states = batch.states.copy()
         made = self._build(replace(batch, states=states), True)
         with self._lock:
-            self._kept[key] = states, made
-            total = sum(_memory(each) for _, each in self._kept.values())
+            self._kept[key] = states, made, small
+            total = sum(0 if light else _memory(each) for _, each, light in self._kept.values())
             while len(self._kept) > 1 and (total > self._memory or len(self._kept) > MOST):
-                total -= _memory(self._kept.popitem(last=False)[1][1])
+                _, gone, light = self._kept.popitem(last=False)[1]
+                total -= 0 if light else _memory(gone)
         return made
 
     def __len__(self) -> int:

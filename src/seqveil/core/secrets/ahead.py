@@ -103,7 +103,6 @@ class Ahead:
         first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
         self.inside = Sweep(first, self._back, self.length)
         self._check_uncertain()
-        self._check_countable()
 
     def target(self, position: int) -> Ints:
         """State of the automaton after reading each state's symbol at this event of a window: (A, S)."""
@@ -241,24 +240,13 @@ class Ahead:
                 "check its values, its window and the model"
             )
 
-    def _check_countable(self) -> None:
-        """Refuse a secret that becomes so unlikely, or so certain, that its odds would be rounded away unnoticed."""
-        priors = [self.family_priors] if self.family else self._priors_of_windows()
-        if any(((part > 0) & (part < FAINTEST)).any() for part in priors):
+    def check_countable(self) -> None:
+        """Refuse a secret about the whole stream that becomes so unlikely, or so certain, that its odds round away."""
+        if self.family and ((self.family_priors > 0) & (self.family_priors < FAINTEST)).any():
             raise InputError(
                 f"within {self.longest} events the model makes the secret, or its opposite, less likely than "
                 f"{FAINTEST:g}, so its odds cannot be counted; pass a smaller `longest`, or smooth the model"
             )
-
-    def _priors_of_windows(self) -> Iterator[Floats]:
-        """Pr(v) of each window, until the law of the state that it begins in has settled, or for `longest` events."""
-        law = self.model.initial
-        for _ in range(self.longest if self.repeats else 1):
-            yield (self.at_start * law).sum(1)
-            after = self.model.advance(law)
-            if np.allclose(after, law, rtol=1e-9, atol=0.0):
-                return
-            law = after
 
     def _some_window_is_open(self) -> bool:
         law = self.model.initial
