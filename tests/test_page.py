@@ -233,7 +233,7 @@ def test_two_clicks_keep_a_value_secret(browser, page_server, scheme, width):
         assert "they stay between ÷ 2.72 and × 2.72" in page.locator("#odds svg title").first.text_content()
         assert "A suspicion of 25 % stays between" in page.text_content("#summary")
         page.locator("details[data-table=odds] summary").click()
-        assert page.locator("details[data-table=odds] tbody tr").count() == 50
+        until(page, "document.querySelectorAll('details[data-table=odds] tbody tr').length === 50")
         assert serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         after(page, lambda: page.select_option("#secret-epsilon", "0.5"))
