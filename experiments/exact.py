@@ -106,8 +106,8 @@ def _outcomes(batch: Batch, mechanism: BatchMechanism) -> list[_Outcome]:
     """Everything one batch can release, from the table of its codebook."""
     walk = np.full(batch.length, int(batch.states.argmax()), np.int64)
     book = mechanism.draw(batch, walk, SeededCoins(0)).book  # type: ignore[attr-defined]
-    joint = book.mass[:, None] * book.table
-    costs, ones, found = book.costs(), np.ones(batch.model.size), []
+    joint = book.rows.mass[:, None] * book.table
+    costs, ones, found = book.rows.costs(book.labels), np.ones(batch.model.size), []
     for index in np.flatnonzero(joint.sum(0) > RARE):
         sent = book.read((int(index),))
         chance = float(joint[:, index].sum())

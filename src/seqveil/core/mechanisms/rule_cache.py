@@ -48,10 +48,21 @@ class RuleCache(Generic[Kept]):
         memory: int = MEMORY,
     ) -> None:
         self._build, self._small, self._memory = build, small, memory
+        self._start()
+        update_wrapper(self, build)
+
+    def _start(self) -> None:
         self._kept: OrderedDict[Hashable, tuple[Floats, Kept, bool]] = OrderedDict()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._lock = Lock()
-        update_wrapper(self, build)
+
+    def __getstate__(self) -> dict[str, object]:
+        """How rules are built, for another process (Spark's): what is kept stays here."""
+        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_seen", "_lock")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._start()
 
     def __call__(self, batch: Batch) -> Kept:
         key = _key(batch)
