@@ -75,12 +75,18 @@ guarded = Mechanism(
     ldp=2.0,
     build=responses.guarded,
 )
+
+
+def _auto(batch: Batch) -> Rule:
+    return choose(batch)[0].rule(batch)
+
+
 auto = _sound_batches(
     name="auto",
     summary="the best of batch_lp, tree_refined and tree that runs at this size",
     cost="that of its choice",
     reference="docs/theory.md, sections 13 to 17",
-    rule=lambda batch: choose(batch)[0].rule(batch),
+    rule=_auto,
     largest=trees.LARGEST_BATCH,
 )
 tree = _sound_batches(

@@ -203,5 +203,13 @@ def descended(batch: Batch, step: float = STEP) -> Codebook:
     return Codebook(found, found.batches, _kernels(table, found.mass))
 
 
-batch_lp = RuleCache(lambda batch, kept: exact(batch))
-batch_descent = RuleCache(lambda batch, kept: descended(batch))
+def _exact(batch: Batch, kept: bool) -> Codebook:
+    return exact(batch)
+
+
+def _descended(batch: Batch, kept: bool) -> Codebook:
+    return descended(batch)
+
+
+batch_lp = RuleCache(_exact)
+batch_descent = RuleCache(_descended)

@@ -193,7 +193,7 @@ def refine(fine: Leaves) -> Codebook:
     return best_codebook(fine, fine.batch.epsilon - fine.drift, labels)
 
 
-def _better(batch: Batch) -> Codebook | None:
+def _better(batch: Batch, kept: bool) -> Codebook | None:
     """What the program on the leaves gives; None where the tree alone is cheaper, or the leaves are too many.
 
     The choice rests on the expected cost under the public belief, so reading a release makes the same one.
@@ -206,7 +206,7 @@ def _better(batch: Batch) -> Codebook | None:
     return refined if alone is None or refined.expected <= alone else None
 
 
-better = RuleCache(lambda batch, kept: _better(batch))
+better = RuleCache(_better)
 
 
 def tree_refined(batch: Batch) -> Rule:

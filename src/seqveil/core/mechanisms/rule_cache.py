@@ -37,14 +37,14 @@ Kept = TypeVar("Kept", bound=Sized | None)
 class RuleCache(Generic[Kept]):
     """`build(batch, keep)` for each public context, where `keep` says whether what it gives stays; latest used longest.
 
-    `small` says which contexts are kept when they first come, whatever memory they take; all others are kept from the
-    second time on, and while they fit `memory` together.
+    `small` says which contexts (none given: all) are kept when they first come, whatever memory they take; others from
+    the second time on, while they fit `memory` together.
     """
 
     def __init__(
         self,
         build: Callable[[Batch, bool], Kept],
-        small: Callable[[Batch], bool] = lambda batch: True,
+        small: Callable[[Batch], bool] | None = None,
         memory: int = MEMORY,
     ) -> None:
         self._build, self._small, self._memory = build, small, memory
@@ -71,7 +71,7 @@ class RuleCache(Generic[Kept]):
             if known is not None and np.array_equal(known[0], batch.states):
                 self._kept.move_to_end(key)
                 return known[1]
-            small = self._small(batch)
+            small = self._small is None or self._small(batch)
             keep = key in self._seen or small
             self._seen[key] = None
             if len(self._seen) > SEEN:

@@ -209,8 +209,16 @@ def _small(batch: Batch) -> bool:
     return batch.length * batch.model.size <= KEPT
 
 
-tree = RuleCache(lambda batch, kept: plant(batch, kept=kept), _small)
-tree_ldp = RuleCache(lambda batch, kept: plant(batch, ldp=True, kept=kept), _small)
+def _grown(batch: Batch, kept: bool) -> Tree:
+    return plant(batch, kept=kept)
+
+
+def _grown_ldp(batch: Batch, kept: bool) -> Tree:
+    return plant(batch, ldp=True, kept=kept)
+
+
+tree = RuleCache(_grown, _small)
+tree_ldp = RuleCache(_grown_ldp, _small)
 
 
 @dataclass(frozen=True, eq=False)
