@@ -48,10 +48,11 @@ class RuleCache(Generic[Kept]):
         memory: int = MEMORY,
     ) -> None:
         self._build, self._small, self._memory = build, small, memory
-        self._start()
+        self.clear()
         update_wrapper(self, build)
 
-    def _start(self) -> None:
+    def clear(self) -> None:
+        """Forget every rule."""
         self._kept: OrderedDict[Hashable, tuple[Floats, Kept, bool]] = OrderedDict()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._lock = Lock()
@@ -62,7 +63,7 @@ class RuleCache(Generic[Kept]):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        self._start()
+        self.clear()
 
     def __call__(self, batch: Batch) -> Kept:
         key = _key(batch)
