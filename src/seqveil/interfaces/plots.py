@@ -232,17 +232,17 @@ def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None =
 
 def _told(axes: Axes, rows: Sequence[Raced], place: int, distortion: str) -> None:
     """One secret: filtered error against the most that was told about it, each row by name, beside the ε declared."""
-    points = [(row, row.secrets[place]) for row in rows if len(row.secrets) > place and row.filtered is not None]
+    points = [(row, row.secrets[place]) for row in rows if len(row.secrets) > place]
     named = set[str]()
     for row, told in points:
-        if told.log_odds_worst is None or (row.limit and row.label in named):
+        if row.filtered is None or told.log_odds_worst is None or (row.limit and row.label in named):
             continue
         named.add(row.label)
         most = min(max(told.log_odds_worst, NOTHING_TOLD), BEYOND)
         kept = told.log_odds_worst <= told.epsilon
         axes.plot(most, row.filtered, "o" if kept else "x", color=DECODED if kept else RELEASED, ms=6)
         own = "" if row.epsilon is None or row.limit else f" {row.epsilon:g}"
-        axes.annotate(row.label + own, (most, row.filtered), (4, 3), textcoords="offset points", fontsize=6)  # type: ignore[arg-type]
+        axes.annotate(row.label + own, (most, row.filtered), (4, 3), textcoords="offset points", fontsize=6)
     promised = points[0][1]
     axes.axvline(promised.epsilon, color=LIMIT, lw=1)
     beyond = f"most told, log of the odds' factor ({BEYOND:g}: unbounded)"

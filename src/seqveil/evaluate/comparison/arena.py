@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -162,8 +163,9 @@ class Arena:
 
     @property
     def longest(self) -> int:
-        """The most events that a promise about secrets is made for."""
-        return max([self.longest_stream, *(secret.length or 1 for secret in self.secrets)])
+        """The most events that a promise about secrets is made for: whole windows, which hold every stream."""
+        sizes = [secret.length or 1 for secret in self.secrets]
+        return max([self.longest_stream, *(size * math.ceil(self.longest_stream / size) for size in sizes)])
 
     def setting(self, contestant: Contestant, epsilon: float) -> Setting:
         """What the contestant releases with when an event may cost ε on average."""

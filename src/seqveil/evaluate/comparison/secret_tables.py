@@ -98,8 +98,8 @@ def _most(told: Told) -> str:
 def _attack(told: Told) -> tuple[str, str]:
     if told.epsilon_at_least is None:
         return "", ""
-    needed = "" if told.people_needed is None else f", about {told.people_needed} people would"
-    return f"≥ {number_cell(told.epsilon_at_least)}", f"{told.verdict} on {told.people} people{needed}"
+    needed = "" if told.people_needed is None else f", about {told.people_needed} needed"
+    return f"≥ {number_cell(told.epsilon_at_least)}", f"{told.verdict} ({told.people} people{needed})"
 
 
 def _attacked(shown: Sequence[Shown]) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.secrets import Secret, Watches, words
 from seqveil.evaluate import attack
@@ -91,16 +92,14 @@ def attacked(found: Sequence[Told], arena: Arena, releases: Sequence[Ints], trut
     for one, secret in zip(found, arena.secrets, strict=True):
         over = secret.over(arena.model.alphabet)
         seen = attack.attack_secret(releases, truth, over, secret.epsilon, **shared)
-        figures = (seen.epsilon_at_least, seen.verdict, seen.people, seen.people_needed)
-        names = ("epsilon_at_least", "verdict", "people", "people_needed")
-        after.append(replace(one, **dict(zip(names, figures, strict=True))))
+        needed = seen.people_needed
+        one = replace(one, epsilon_at_least=seen.epsilon_at_least, verdict=seen.verdict)
+        after.append(replace(one, people=seen.people, people_needed=needed))
     return tuple(after)
 
 
 def check_attack(secrets: Sequence[Secret], streams: Sequence[Ints]) -> None:
     """Refuse an attack that cannot be made, before anything is released."""
-    from seqveil.core.errors import InputError
-
     if not secrets:
         raise InputError("an attack is on declared secrets, and there is none; add --secret ever:VALUE")
     attack.classifiers(0)  # says which extra is missing
