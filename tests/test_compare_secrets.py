@@ -100,7 +100,7 @@ RACERS = [
 @pytest.mark.parametrize("model", MODELS, ids=["chain", "types"])
 def test_what_was_told_equals_enumeration(model, secret, racer, epsilon):
     if racer.mechanism in ("suppression", "utility_optimised") and secret.kind == "visit" and model.n == 2:
-        pytest.skip("the secret names every symbol")
+        return  # the secret names every symbol, so there is no other one: see the test of who is refused
     streams = list(model.sample(LENGTH, 12, seed=8))
     arena = Arena.of(model, streams, seed=2, secrets=secret)
     row = race(arena, racer, epsilon)
