@@ -94,6 +94,7 @@ class Account:
 
     @classmethod
     def start(cls, chain: MarkovModel, users: int) -> Account:
+        """The account of users of whom nothing was released yet."""
         most, least = np.zeros(users), np.zeros(users)
         if chain.full_support:
             return cls(most, least, np.zeros((users, 1)), np.zeros((users, 1)))
@@ -169,6 +170,7 @@ class Account:
         return larger_side(self.most, self.least)
 
     def take(self, users: NDArray[np.intp] | slice) -> Account:
+        """The accounts of some of the users."""
         return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
 
 

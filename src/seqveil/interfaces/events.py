@@ -67,6 +67,7 @@ class Job:
 
     @property
     def size(self) -> int:
+        """How many events it has."""
         return len(self.seqs)
 
 

@@ -57,6 +57,7 @@ class Version:
     why: Mapping[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
+        """The version as a side file or a ledger holds it."""
         return {"version": self.number, "after": self.after, "setting": self.setting.to_dict(), "why": dict(self.why)}
 
     def __repr__(self) -> str:
@@ -128,13 +129,16 @@ class Versions:
 
     @property
     def last(self) -> Version:
+        """The version in use."""
         return self._all[-1]
 
     @property
     def alphabet(self) -> Symbols:
+        """The alphabet, which all versions share."""
         return self._all[0].setting.model.alphabet
 
     def add(self, version: Version) -> None:
+        """Add a version after the last; a number or a start that is out of order is refused."""
         self._all = Versions([*self._all, version])._all  # checked as a whole
 
     def at(self, event: int) -> Version:
@@ -142,6 +146,7 @@ class Versions:
         return next(v for v in reversed(self._all) if v.after <= event)
 
     def describe(self) -> list[dict[str, Any]]:
+        """All versions as a side file or a ledger holds them."""
         return [version.describe() for version in self._all]
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -169,6 +169,7 @@ class Live:
         return made
 
     def next_seqs(self, slots: Slots) -> Ints:
+        """The sequence number that each of these users' next event has."""
         return self.state.steps[slots]
 
     def watches(self, name: User) -> Watches | None:
@@ -183,6 +184,7 @@ class Live:
         return self._store.keeps_releases
 
     def ids(self, slots: Slots) -> Ints:
+        """The ids under which the store keeps the users in these slots."""
         return self._ids[slots]
 
     def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:

@@ -91,6 +91,7 @@ class Session:
 
     @property
     def setting(self) -> stream.Setting:
+        """Model, mechanism, budget and all else that is fixed for the stream."""
         return self._setting
 
     @property

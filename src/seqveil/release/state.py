@@ -49,6 +49,7 @@ class State:
 
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
+        """The state of users of whom nothing was released yet."""
         model = setting.model
         states = filtering.start(model, users)
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)

@@ -132,6 +132,7 @@ class Writer:
         return self
 
     def write(self, frame: pl.DataFrame) -> None:
+        """Write the next rows, which have the columns of the first ones."""
         first, self._schema = self._schema is None, self._schema or frame.schema
         if frame.columns != list(self._schema) or (self._format == "parquet" and frame.schema != self._schema):
             raise InputError(
@@ -240,6 +241,7 @@ class Digest:
     def add(
         self, users: pl.Series, codes: Ints, epsilons: Floats, batches: Iterable[tuple[int, str]] | None = None
     ) -> None:
+        """Take in the next rows: the users, what was released and the ε, and the paths where they were batches."""
         content = (*text_bytes(users), _bytes(codes, "<i8"), _bytes(epsilons, "<f8"))
         for part, data in zip(self._parts, content, strict=True):
             part.update(data)
@@ -248,6 +250,7 @@ class Digest:
             self._paths.update("".join(f"{number} {path}\n" for number, path in batches).encode())
 
     def hex(self) -> str:
+        """The digest of all rows so far; it does not depend on how they were cut into parts."""
         parts = self._parts if self._paths is None else [*self._parts, self._paths]
         return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
 

@@ -69,10 +69,14 @@ class BatchEvent(_Strict):
 
 
 class OneSymbol(SymbolEvent):
+    """A single event, and the model that the sender believes is in use."""
+
     model: Fingerprint = None
 
 
 class OneBatch(BatchEvent):
+    """A single batch, and the model that the sender believes is in use."""
+
     model: Fingerprint = None
 
 
@@ -121,6 +125,8 @@ Rate = Annotated[
 
 
 class SymbolRelease(BaseModel):
+    """What was released of one event."""
+
     user: str
     seq: int
     status: StatusField
@@ -130,6 +136,8 @@ class SymbolRelease(BaseModel):
 
 
 class BatchRelease(BaseModel):
+    """What was released of one batch."""
+
     user: str
     seq: int
     status: StatusField
@@ -216,6 +224,8 @@ class ModelFacts(BaseModel):
 
 
 class Health(BaseModel):
+    """The service is up."""
+
     status: Literal["ok"]
 
 
@@ -341,6 +351,7 @@ class Problem(HTTPException):
         self.reason, self.members = reason, members
 
     def answer(self) -> Response:
+        """The refusal as a response, in the form of RFC 9457."""
         status, title = REASONS[self.reason]
         content = {"type": TYPE + self.reason, "title": title, "status": status, "detail": self.detail} | self.members
         return Response(json.dumps(content), status, self.headers, MEDIA_TYPE)

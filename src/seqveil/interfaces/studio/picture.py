@@ -75,6 +75,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
+        """Whether every event was released."""
         return self.done == self.raw.shape[1]
 
     def go(self, seconds: float = math.inf, stop: Callable[[], bool] = lambda: False) -> None:
@@ -115,6 +116,7 @@ class Run:
 
     @property
     def released(self) -> Ints:
+        """(users, done) the codes released so far."""
         return self._released[:, : self.done]
 
     @property
