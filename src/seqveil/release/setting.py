@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -41,6 +41,23 @@ class _Unsaid(float):
 
 
 UNSAID = _Unsaid(0.5)
+
+
+class SecretTerms(TypedDict, total=False):
+    """What `Setting.of` takes about declared secrets, by name; whatever makes a setting takes these."""
+
+    secrets: Secret | Sequence[Secret]
+    observers: MarkovModel | Sequence[MarkovModel]
+    withhold: bool
+    blank: float | None
+    longest: int
+    floor: float | None
+    opening: str | Opening | None
+
+
+def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> str | Mechanism | BatchMechanism:
+    """`auto` in place of "optimal", which is the default for single symbols, where symbols go in batches."""
+    return "auto" if batch != 1 and mechanism == "optimal" else mechanism
 
 
 @dataclass(frozen=True, eq=False)
