@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import os
-import secrets
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
+from seqveil.core.replacing import replacing
 from seqveil.receive.follow import Followed, charged
 from seqveil.receive.learn import Evidence, Learned
 from seqveil.receive.learn.evidence import Log
@@ -151,13 +151,8 @@ class Versions:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all versions with their models to one file, all or nothing; nothing in it is executable."""
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            beside.write_bytes(self._packed())
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(path) as part:
+            part.write_bytes(self._packed())
 
     def _packed(self) -> bytes:
         content = io.BytesIO()

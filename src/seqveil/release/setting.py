@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from seqveil.core import mechanisms
+from seqveil.core.alphabet import Symbols
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
@@ -177,8 +178,7 @@ class Setting:
     @cached_property
     def sensitive(self) -> Ints:
         """Codes of the symbols that the declared secrets name."""
-        named = [secret.named(self.model.alphabet) for secret in self.secrets]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
+        return symbols_named(self.model.alphabet, self.secrets)
 
     @property
     def in_batches(self) -> bool:
@@ -243,6 +243,11 @@ class Setting:
     def ldp_cost(self, epsilons: Floats) -> Floats:
         """What releases at these ε add to the LDP level of a stream, whatever model is true."""
         return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
+
+
+def symbols_named(alphabet: Symbols, secrets: Sequence[Secret]) -> Ints:
+    """Codes of the symbols that secrets name, each once, in order: the sensitive ones."""
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(secret.named(alphabet) for secret in secrets)]))
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:

@@ -24,6 +24,7 @@ from seqveil.core.alphabet import OnUnknown, Symbols
 from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Ints
+from seqveil.core.replacing import settle
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, format_of, read
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Released, Run, Target
@@ -303,14 +304,10 @@ class Appended:
         return self.append(text)
 
     def append(self, text: bytes) -> None:
-        """Write at the end, on disk before this returns."""
+        """Write at the end; `sync` waits for the disk."""
         if self._file is None:
             self._file = self._opened("ab")
-            folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
-            try:
-                os.fsync(folder)  # or a power cut could take the file's name away
-            finally:
-                os.close(folder)
+            settle(os.path.dirname(os.path.abspath(self.path)))  # or a power cut could take the file's name away
         self._file.write(text)
         self._file.flush()
         self._digest.update(text)
