@@ -53,7 +53,7 @@ class State:
         model = setting.model
         states = filtering.start(model, users)
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
-        account, window = Account.start(model, users), Window.start(users)
+        account, window = Account.start(model, users, setting.in_batches), Window.start(users)
         watches = None if setting.watches is None else np.full(users, setting.watches, object)
         return cls(states, steps, spent, saved, account, window, np.zeros(users), watches)
 

@@ -516,9 +516,9 @@ class _Clock:
 
 def _model_check(setting: Setting) -> str:
     """Whether the model that a promise about secrets rests on was checked, in a sentence; empty without secrets."""
-    found = held_out_check(setting.model)
     if not setting.secrets:
         return ""
+    found = held_out_check(setting.model)
     if found is None:
         return (
             "never checked on people held out, and the promise is about people who follow it; "

@@ -32,7 +32,7 @@ class Memory:
     name, largest, durable = "memory", float("inf"), False
 
     def __init__(self, setting: Setting, releases: bool = True) -> None:
-        self._codec, self.keeps_releases = codec_of(setting), releases
+        self._setting, self.keeps_releases = setting, releases
         self._index: dict[User, int] = {}
         self._added: list[User] = []  # users of the present call
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
@@ -123,10 +123,10 @@ class Memory:
     def _settle(self) -> None:
         """Sort the releases of the latest calls by user."""
         for pieces, records in self._log:
-            at = 0
+            at, codec = 0, codec_of(self._setting)
             for user, size, _ in pieces.tolist():
                 told = self._told.setdefault(user, [])
-                told.extend(self._codec.unpack(records[at : at + size], len(told)))
+                told.extend(codec.unpack(records[at : at + size], len(told)))
                 at += size
         self._log = []
 
