@@ -31,7 +31,6 @@ from seqveil.evaluate.comparison import (
 from seqveil.evaluate.comparison.files import RowBook, jobs
 from seqveil.evaluate.comparison.race import _measure
 from seqveil.evaluate.rivals.declared import Halving
-from seqveil.interfaces.cli import main
 from seqveil.release import stream
 
 NAMES = ["news", "sports", "health"]
@@ -184,6 +183,23 @@ def test_streams_of_several_lengths_and_secrets():
         Arena.of(MODEL, streams, secrets=everything)
 
 
+def test_a_joint_secret_and_a_stream_that_is_too_long():
+    both = sv.secrets.joint(EVER, sv.secrets.ever("sports", epsilon=0.5, window="first 6"))
+    arena = Arena.of(MODEL, list(MODEL.sample(6, 8, seed=3)), secrets=both)
+    told = race(arena, Keeper("guarded"), None).secrets[0]
+    assert 0 < told.log_odds_worst <= 0.5
+    assert told.secret == "joint(ever:health, ever:sports)"
+    with pytest.raises(InputError, match="for at most 1000 events, got a stream of 1001"):
+        Arena.of(MODEL, list(MODEL.sample(1001, 1, seed=3)), secrets=sv.secrets.ever("health"))
+
+
+def test_an_attack_on_few_whom_batches_were_tried_on_is_not_decided():
+    streams = [MODEL.sample(2, 1, seed=1)[0], *MODEL.sample(6, 90, seed=1)]
+    arena = Arena.of(MODEL, streams, secrets=EVER, attack=True, batched_users=1)
+    told = race(arena, Contestant("tree", batch=2), 1.0).secrets[0]
+    assert (told.verdict, told.people, told.log_odds_worst) == ("not decided", 0, None)
+
+
 def test_who_has_no_secret_or_no_epsilon_says_so():
     plain = Arena.of(MODEL, list(MODEL.sample(4, 3, seed=1)))
     row = race(plain, Keeper("suppression"), None)
@@ -252,17 +268,6 @@ def data(tmp_path_factory):
     users = [f"u{user}" for user in np.repeat(np.arange(200), 6)]
     pl.DataFrame({"user": users, "value": [NAMES[x] for x in codes.ravel()]}).write_csv(folder / "d.csv")
     return folder / "d.csv"
-
-
-@pytest.fixture
-def seqveil(capfd):
-    def run(*args):
-        capfd.readouterr()
-        code = main([str(arg) for arg in args])
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 ASKED = ("--secret", "ever:health", "--secret-epsilon", "0.5", "--secret-window", "first 6")

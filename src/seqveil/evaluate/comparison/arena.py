@@ -19,6 +19,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.evaluate.comparison.told import check_attack
 from seqveil.evaluate.rivals.topl import MECHANISM as TOPL
 from seqveil.evaluate.rivals.topl import threshold, with_threshold
@@ -57,6 +58,7 @@ class Contestant:
 
     @property
     def label(self) -> str:
+        """Its name in tables and figures: the mechanism and what is special about how it is run."""
         parts = [self.mechanism if self.factor == 1 else f"{self.mechanism} at {self.factor:g}ε"]
         if self.batch > 1:
             parts.append(f"{self.batch} at a time")
@@ -145,6 +147,11 @@ class Arena:
             raise InputError(f"expected at least 1 user for batches, got {batched_users}")
         costs, wanted = resolve(distortion, model.alphabet), (secrets,) if isinstance(secrets, Secret) else secrets
         made = cls(model, streams, costs, seed, batched_users, fitted, tuple(wanted), attack)
+        if made.longest_stream > LONGEST and any(secret.length is None for secret in made.secrets):
+            raise InputError(
+                f"a secret about whole streams is for at most {LONGEST} events, got a stream of {made.longest_stream}; "
+                f"release the --first {LONGEST}, or give a --secret-window"
+            )
         if made.watches is not None:
             made.watches.check_room()
         if attack:

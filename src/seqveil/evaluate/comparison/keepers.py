@@ -38,14 +38,17 @@ class Keeper(Contestant):
 
     @property
     def in_batches(self) -> bool:
+        """Never: all of them release symbol by symbol."""
         return False
 
     @property
     def by_event(self) -> bool:
+        """Whether it has an ε an event."""
         return self.mechanism == "utility_optimised"
 
     @property
     def label(self) -> str:
+        """What the row is called."""
         if self.mechanism == "total":
             return f"optimal, total ε, {'spread' if self.spread else 'at once'}"
         return _LABELS.get(self.mechanism, self.mechanism)

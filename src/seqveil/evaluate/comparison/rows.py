@@ -131,10 +131,12 @@ class Tally:
 
     @property
     def users(self) -> int:
+        """How many streams were counted."""
         return sum(part.size for part in self._events)
 
     @property
     def events(self) -> int:
+        """How many events they had together."""
         return int(sum(part.sum() for part in self._events))
 
     def means(self) -> dict[str, float]:
@@ -315,6 +317,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def markdown_line(cells: Sequence[str]) -> str:
+    """One line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 

@@ -72,6 +72,7 @@ def winner(shown: Sequence[Shown]) -> Row | None:
 
 
 def headings(shown: Sequence[Shown]) -> tuple[str, ...]:
+    """The columns of one secret's table; those of the attack where there was one."""
     return HEADINGS + (ATTACK if _attacked(shown) else ())
 
 

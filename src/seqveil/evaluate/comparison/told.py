@@ -90,6 +90,9 @@ def attacked(found: Sequence[Told], arena: Arena, releases: Sequence[Ints], trut
     shared: dict[str, Any] = {"seed": arena.seed, "false_alarm": attack.FALSE_ALARM / len(found)}
     after = []
     for one, secret in zip(found, arena.secrets, strict=True):
+        if max(len(codes) for codes in truth) < (secret.length or 1):  # none of the few whom batches were tried on
+            after.append(replace(one, epsilon_at_least=0.0, verdict="not decided"))
+            continue
         over = secret.over(arena.model.alphabet)
         seen = attack.attack_secret(releases, truth, over, secret.epsilon, **shared)
         needed = seen.people_needed
