@@ -284,6 +284,7 @@ def test_the_command_says_what_every_row_promises_and_told(seqveil, data, tmp_pa
         assert label in out
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
     told = json.loads(seqveil("compare", data, *QUICK, *ASKED, "--json")[1])
+    assert (told["attack"], [sv.secrets.from_dict(one) for one in told["secrets"]]) == (False, [EVER])
     rows = {row["label"]: row for row in told["rows"]}
     assert rows["guarded"]["epsilon"] is None
     assert rows["guarded"]["secrets"][0]["promised"] == 0.5

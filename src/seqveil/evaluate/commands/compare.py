@@ -108,6 +108,8 @@ def compare(
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
     if context is not None:
         chain |= {"order": arena.model.order, "context": context, "types": arena.model.types}
+    if secrets:
+        chain |= {"secrets": [secret.to_dict() for secret in secrets], "attack": attack}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
     about = chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)}
     if json:
