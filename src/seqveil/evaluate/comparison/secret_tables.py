@@ -17,11 +17,11 @@ ATTACK = ("attack shows", "verdict")
 LEGEND = """\
 promises, told: logs of the factor by which the odds of the secret move, in total for a whole stream. promises: the
 most that the mechanism allows under the model; told at most: what it came to for the person whom most was told about,
-exact under the model; ✗ more than the ε declared; unbounded: told for certain. ★ least filtered error of those that
-promise the ε declared."""
+exact under the model; ✗ more than the ε declared; unbounded: told for certain; no account: released in batches.
+★ least filtered error of those that promise the ε declared."""
 ATTACK_LEGEND = """\
-attack shows: a lower bound on the ε of real people, 95% sure in each row, from classifiers that learned from half of
-the people and know no model; verdict: whether the ε declared holds for people, whatever the row promises."""
+attack shows: a lower bound on the ε of real people, at least 95% sure in each row, from classifiers that learned from
+half of the people and know no model; verdict: whether the ε declared holds for people, whatever the row promises."""
 
 
 def tables(rows: Sequence[Row]) -> None:
