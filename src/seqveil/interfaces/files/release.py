@@ -11,7 +11,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -165,15 +165,8 @@ def release_file(
         memory: bounds what the states of users may take, in bytes.
         progress: called with the number of rows done.
     """
-    if state is None and key is not None:
-        raise InputError("a key is for a release that can be gone on with; name its state file")
-    if state is not None and force:
-        raise InputError("force does not go with a state file, which goes on with its own output; name another one")
-    if state is not None and not isinstance(setting, Setting):
-        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
-    if how.withhold or how.blank is not None:  # a row that is not there would look like no event, which it is not
-        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+    _check_together(setting, how, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
     source = Source(data, columns_for(how, columns), format, sort, min(chunk, most))
     target = Target(out, out_format, meta, (data, *inputs), force)
@@ -188,16 +181,35 @@ def release_file(
         opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
     else:
         opened = _whole(Learning(source, ColdStreams(setting), versions_file(out, versions), seed), target)
+    return _run_to_the_end(opened, target, progress)
+
+
+def _check_together(
+    setting: Setting | ColdStart, how: Setting, state: FilePath | None, key: bytes | None, force: bool
+) -> None:
+    """Refuse what does not go together, before anything is read."""
+    if state is None and key is not None:
+        raise InputError("a key is for a release that can be gone on with; name its state file")
+    if state is not None and force:
+        raise InputError("force does not go with a state file, which goes on with its own output; name another one")
+    if state is not None and not isinstance(setting, Setting):
+        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
+    if how.withhold or how.blank is not None:  # a row that is not there would look like no event, which it is not
+        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+
+
+def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:
+    """Release all rows and write the side file; then raise what ended the run early, or the rows that were left out."""
     with opened as run:
         run.go(progress)
         account = run.account()
-        side.save_meta(out, run.facts(account), meta)
+        side.save_meta(target.out, run.facts(account), target.meta)
     if run.failure is not None:
         raise run.failure
     if account.refused:
         raise BudgetSpent(
-            f"the budget is spent ({how.budget.describe()}): {account.refused} of {account.events} rows are left out, "
-            "all others are released for good",
+            f"the budget is spent ({run.setting.budget.describe()}): {account.refused} of {account.events} rows are "
+            "left out, all others are released for good",
             account,
         )
     return account
