@@ -175,7 +175,8 @@ def _release_cold(
 ) -> None:
     """Release a file without a model, and learn one on the way."""
     from seqveil.interfaces.files.fit import named_alphabet, values_of
-    from seqveil.interfaces.files.release import release_file, versions_file
+    from seqveil.interfaces.files.learning import versions_file
+    from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import Source
     from seqveil.interfaces.files.writing import refuse_second
 
