@@ -220,7 +220,9 @@ def choose(
 class People(Protocol):
     """The people whom contexts are compared on, numbered 0, 1, …: in memory, or counted elsewhere."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """How many there are."""
 
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""

@@ -294,20 +294,23 @@ def learn_file(
     order: int = 1,
     strength: float | None = None,
     confidence: float = 0.95,
+    types: int = 1,
     progress: Progress | None = None,
     **where: Unpack[Where],
 ) -> LearnedFile:
-    """The chain behind a released file; `model` is what the release was made with, a chain or versions.
+    """The chain behind a released file, or a mixture of so many types; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
     from seqveil.receive.learn import learn, region
+    from seqveil.receive.learn.learner import check_types
     from seqveil.receive.learn.model_error import LARGEST
 
+    check_types(types, order)
     evidence, _ = _evidence(receive(released, model, setting, **where), progress)
-    learned = learn(evidence, model.alphabet, order, strength=strength)
-    small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
+    learned = learn(evidence, model.alphabet, order, strength=strength, types=types)
+    small = learned.types is None and learned.chain.rows.size + learned.chain.first.size <= LARGEST
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
 
 
