@@ -314,6 +314,11 @@ def learn_file(
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
 
 
+def evidence_of(received: Received, progress: Progress | None = None) -> Evidence:
+    """What each release of a file tells of the truth; users numbered as they come, each one's events in order."""
+    return _evidence(received, progress)[0]
+
+
 def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, int]:
     """The releases as evidence, event by event in the file's order, users numbered as they come, and how many."""
     from seqveil.receive.coldstart import Receiver

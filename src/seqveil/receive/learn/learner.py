@@ -192,7 +192,7 @@ def _with_types(
         return learned
     end = _types(evidence, learned.chain, count, learned.strength, public)
     model, told = end.types.model(names), held_out(others, [tried], rival)
-    how = {"rounds": end.rounds, "change": end.change, "converged": end.converged, "held_out": told}
+    how: dict[str, Any] = {"rounds": end.rounds, "change": end.change, "converged": end.converged, "held_out": told}
     return replace(learned, model=model, types=end.types, **how)
 
 
