@@ -10,6 +10,8 @@ import pytest
 
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.studio.sources import Cut, loaded, rows_of_text, sampled
+from seqveil.receive.contexts import choose, said_of_check
 from seqveil.receive.planning import plan
 from seqveil.receive.realised import realised
 
@@ -123,3 +125,21 @@ def test_decoding_says_how_many_estimates_are_right(
         assert "the same events of the same users" in error
         assert "\n" not in error
     assert (tmp_path / "decoded.csv").read_bytes() == before
+
+
+def test_the_page_says_whether_its_model_was_checked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    people = np.where(rng.random((60, 1)) < 0.5, CALM.sample(12, 60, seed=1), LIVELY.sample(12, 60, seed=2))
+    users, codes = np.repeat(np.arange(60), 12), people.ravel()
+    checked = choose(users, codes, CALM.alphabet, "order:2").model
+    source = sampled(checked)
+    assert source.about.endswith(said_of_check(checked))
+    assert "checked on 12 held-out people" in source.about
+    assert source.describe()["held_out_check"]["people"] == 12
+    plain = sampled(CALM)
+    assert plain.about.endswith("It was never checked on people held out")
+    assert plain.describe()["held_out_check"] is None
+    rows = rows_of_text("value\na\nb\na\nb\n", Cut(""))
+    assert loaded(rows, Cut(""), "own").about.endswith("never checked on people held out")
+    raw = rows_of_text("value\na\nb\na\nb\n", Cut(""))
+    assert "checked on 12 held-out people" in loaded(raw, Cut(""), "own", checked).about

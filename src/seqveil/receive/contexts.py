@@ -332,6 +332,21 @@ def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
     return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
 
 
+def said_of_check(model: MarkovModel) -> str:
+    """Whether the model was checked on people held out, in words that follow "the model was".
+
+    >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    'never checked on people held out'
+    """
+    found = held_out_check(model)
+    if found is None:
+        return "never checked on people held out"
+    return (
+        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
+        f"± {found['standard_error']:.4f}"
+    )
+
+
 def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
     """How well a model foretells the streams of people whom it was not fitted to.
 
