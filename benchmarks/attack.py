@@ -33,7 +33,7 @@ RARE = "weather"
 
 @dataclass(frozen=True)
 class Attacked:
-    """What is released, of how many people and of how many of their clicks, and what was promised about which secret."""
+    """What is released, of how many people and clicks, and what was promised about which secret."""
 
     name: str
     people: int
@@ -77,7 +77,7 @@ def run(
 
 
 def attacked(each: Attacked, raw: np.ndarray, chain: MarkovModel, types: MarkovModel) -> Finding:
-    """The finding of all attackers; of a Bayes attacker with the types too, where a setting says how to weigh releases."""
+    """The finding of all attackers; of a Bayes attacker with the types too, where a setting tells how to weigh."""
     told, secret = each.release(raw), each.secret.compile(chain)
     more: dict[str, Any] = {}
     if each.setting is not None:

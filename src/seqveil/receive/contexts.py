@@ -241,14 +241,17 @@ class Events:
 
     @classmethod
     def of(cls, users: Ints, codes: Ints) -> Events:
+        """People numbered in the order of their names."""
         names, rows = np.unique(users, return_inverse=True)
         return cls(rows, codes, int(names.size))
 
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
         kept = ~np.isin(self.rows, without)
         return context.fit(self.rows[kept], self.codes[kept], alphabet, **law)
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people."""
         kept = np.flatnonzero(np.isin(self.rows, chosen))
         kept = kept[np.argsort(self.rows[kept], kind="stable")]
         rows = self.rows[kept]

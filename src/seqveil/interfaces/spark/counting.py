@@ -203,10 +203,12 @@ class CountedPeople:
 
     @property
     def events(self) -> int:
+        """Events of all people."""
         return int(self._counted(1, 0).counts.sum())
 
     @property
     def count(self) -> int:
+        """How many people there are."""
         return len(self._counted(1, 0).users)
 
     def _counted(self, order: int, piece: int) -> _RunTable:
