@@ -144,6 +144,11 @@ def test_the_command_attacks_with_other_models(tmp_path: Path, capsys: pytest.Ca
         said = capsys.readouterr().err.strip()
         assert message in said
         assert "\n" not in said
+    batched = tmp_path / "batched.csv"
+    call_batches = ["release", raw, "-m", tmp_path / "chain.model", "-e", 1, "--batch", 5, "--out", batched]
+    assert main(list(map(str, call_batches))) == 0
+    assert main(list(map(str, ["attack", batched, *call[2:], *others]))) != 0
+    assert "one by one" in capsys.readouterr().err
     digits = sv.MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
     digits.save(tmp_path / "digits.model")
     assert main([*map(str, call), "--with-model", str(tmp_path / "digits.model")]) != 0

@@ -117,6 +117,9 @@ def test_decoding_says_how_many_estimates_are_right(
     assert asked(capsys, *decode)["right"] is None
     assert main([*map(str, decode), "--truth", str(raw)]) == 0
     assert "of the estimates are right" in capsys.readouterr().err
+    assert main([*map(str, decode[:-1]), str(raw), "--truth", str(raw)]) != 0  # never over what it reads
+    assert "u0" in raw.read_text()
+    capsys.readouterr()
     before = (tmp_path / "decoded.csv").read_bytes()
     short = write(tmp_path / "short.csv", truth[:, :10])
     for wrong in (short, write(tmp_path / "fewer.csv", truth[:30]), write(tmp_path / "other.csv", truth[:, :1])):

@@ -12,13 +12,16 @@ from reference_streams import Rows
 from seqveil import MarkovModel, Setting
 from seqveil.coldstart import ColdStart, Points, Receiver, Version, VersionedStreams, Versions, first_version
 from seqveil.core.alphabet import Alphabet
-from seqveil.core.coins import SeededCoins
+from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.receive.drift import Drift, mean_chain, rivals_of
 from seqveil.receive.learn import Chain, Evidence, learn, likelihoods, region
 from seqveil.receive.learn.types import Types, _round, climb_types
+from seqveil.receive.upgrade import evidence_of as evidence_in
+from seqveil.receive.upgrade import upgrade
 from seqveil.release import stream
+from seqveil.release.streams import Streams
 
 CALM = MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3)
 LIVELY = MarkovModel([0.4, 0.3, 0.3], 0.1 * np.eye(3) + 0.9 / 3)
@@ -254,3 +257,31 @@ def test_a_chain_drifts_on_people_of_two_types_and_the_mixture_does_not():
 def test_that_other_types_have_become_common_is_seen(shares):
     changed = MarkovModel.mixture([CALM, LIVELY], shares, 1e-4)
     assert bet(BOTH, changed.sample(30, 300, seed=4)).alarm
+
+
+@pytest.mark.slow
+def test_a_state_file_moves_on_to_types(tmp_path):
+    """Released without a model, moved on to a mixture, released under it: accounts are those of all columns."""
+    names, users = [f"u{k}" for k in range(300)], np.arange(300)
+    none = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3))
+    first = Setting.of(none, "randomized_response", 3.0)
+    truth, path = BOTH.sample(24, 300, seed=8), tmp_path / "state.db"
+    coins = KeyedCoins.seeded(3, b"test")
+    with Streams.open(path, first, coins=coins) as store:
+        told = [store.release(names, step, [t] * 300).codes for t, step in enumerate(truth.T[:20])]
+    learned = learn(evidence_in(path, [first]), types=2)
+    assert learned.model.types == 2
+    second = Setting.of(learned.model, "optimal", 3.0)
+    assert upgrade(path, [first], second).users == 300
+    with Streams.open(path, second, coins=coins) as store:
+        told += [store.release(names, step, [20 + t] * 300).codes for t, step in enumerate(truth.T[20:])]
+        kept = np.array([store.standing(name).leakage for name in names])
+    streams = VersionedStreams(Version(1, first, 0))
+    streams.grow(300)
+    for t, step in enumerate(told):
+        if t == 20:
+            streams.switch(Version(2, second, 0))
+        streams.observe(users, step)
+    np.testing.assert_allclose(kept, streams.state.account.worst, atol=2.0**-31)
+    again = learn(evidence_in(path, [first, second]), types=2, rival=learned.model)
+    assert again.held_out is not None

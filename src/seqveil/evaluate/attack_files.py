@@ -106,7 +106,12 @@ def _evidence(
             raise ModelError(
                 f"{name} is about other values than the release; fit it with --alphabet and the release's model"
             )
-    return evidence_of(receive(released, model, **where))
+    received = receive(released, model, **where)
+    if received.setting.in_batches or received.setting.budget.seconds is not None:
+        raise InputError(
+            "a Bayes attacker weighs releases one by one, without a budget per seconds; leave --with-model out"
+        )
+    return evidence_of(received)
 
 
 def _promised(secret: Secret, people: People, claimed: float | None) -> float | None:

@@ -120,8 +120,8 @@ def release(
         return
     if model is None or cold != ColdStartOptions():
         raise InputError(
-            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
-            "with it)"
+            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after, --types and "
+            "--versions go with it)"
         )
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.release import release_file
