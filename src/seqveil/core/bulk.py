@@ -81,21 +81,34 @@ class Layout:
 
     def steps(self) -> Iterator[Ints]:
         """Positions of the t-th events of all streams that have one, longest first, for t = 0, 1, …"""
-        for t in range(int(self.lengths.max(initial=0))):
-            yield self.order[self.begins[: int((self.lengths > t).sum())] + t]
+        going = np.searchsorted(-self.lengths, -np.arange(int(self.lengths.max(initial=0))))
+        for t, count in enumerate(going.tolist()):
+            yield self.order[self.begins[:count] + t]
 
-    def blocks(self, numbers: int = ANY, most: int = ANY, alike: bool = False) -> Iterator[tuple[Ints, Ints]]:
+    def parts(self, events: int = ANY, most: int = ANY) -> Iterator[Layout]:
+        """The streams in parts of so many events and streams at most, longest first; one stream is never cut.
+
+        >>> [part.lengths.tolist() for part in Layout.of(np.array([0, 1, 1, 0, 1, 2])).parts(events=4)]
+        [[3], [2, 1]]
+        """
+        at, upto = 0, np.cumsum(self.lengths)
+        while at < self.lengths.size:
+            before = int(upto[at - 1]) if at else 0
+            end = min(max(at + 1, int(np.searchsorted(upto, before + events, side="right"))), at + most)
+            yield Layout(self.order, self.begins[at:end], self.lengths[at:end])
+            at = end
+
+    def blocks(self, numbers: int = ANY, most: int = ANY) -> Iterator[tuple[Ints, Ints]]:
         """Streams that go together: positions of their events (U, T), any past a stream's end, and lengths (U,).
 
         numbers: positions that a block may have.
-        most: streams that a block may have.
-        alike: whether all streams of a block must have one length; else the shortest has at least half of the longest.
+        most: streams that a block may have; the shortest has at least half of the longest's events.
         """
         at = 0
         while at < self.lengths.size:
             longest = int(self.lengths[at])
             part = self.lengths[at : at + max(1, min(most, numbers // longest))]
-            part = part[part == longest] if alike else part[part * 2 >= longest]
+            part = part[part * 2 >= longest]
             steps = np.arange(longest)
             inside = steps < part[:, None]
             yield self.order[np.where(inside, self.begins[at : at + part.size, None] + steps, 0)], part

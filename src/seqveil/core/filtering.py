@@ -10,7 +10,7 @@ another, hundreds of nats later, and no float would remember it. Zero is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,17 +184,48 @@ def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]
     return before, after
 
 
-def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints) -> None:
-    """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later."""
-    later = np.ones(filtered.shape[1:])
+def smooth(
+    model: MarkovModel, filtered: Floats | Sequence[Floats], columns: Floats | Ints | Sequence[Floats | Ints]
+) -> None:
+    """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
+
+    Streams of several lengths go together, longest first: both may hold, step by step, the rows of those that have got
+    so far.
+    """
+    if not len(filtered):
+        return
+    later = np.ones(filtered[-1].shape)
     for t in range(len(filtered) - 2, -1, -1):
-        ahead = later * columns[t + 1][:, model.newest]
-        later = pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
-        law = filtered[t] * later
+        ahead = later * (columns[t + 1] if model.size == model.n else columns[t + 1][:, model.newest])
+        ahead /= np.maximum(ahead.max(1, keepdims=True), TINY)
+        later, own = pull(model, ahead), filtered[t][: len(ahead)]
+        law = own * later
         total = law.sum(1, keepdims=True)
-        # a release the model rules out (an unsound mechanism's) says nothing about what came before it
-        later = np.where(total > 0, later, 1.0)
-        filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
+        if not total.all():
+            # a release the model rules out (an unsound mechanism's) says nothing about what came before it
+            later = np.where(total > 0, later, 1.0)
+            law, total = np.where(total > 0, law, own), np.where(total > 0, total, 1.0)
+        np.divide(law, total, out=own)
+        if len(own) < len(filtered[t]):  # the others end here, so nothing later speaks of them
+            later = np.concatenate([later, np.ones((len(filtered[t]) - len(own), model.size))])
+
+
+def ragged_laws(
+    model: MarkovModel, columns: Sequence[Floats | Ints], smoothed: bool = True
+) -> Iterator[tuple[int, Floats]]:
+    """Laws (B, n) of the symbols at each step t, with t, for streams of several lengths side by side, longest first.
+
+    `columns` holds at step t the columns Q(y_t | ·) of the streams that have a t-th release.
+    """
+    states, found = start(model, len(columns[0]) if columns else 0), list[Floats]()
+    for column in columns:
+        after, marginal = condition(model, states[: len(column)], column)
+        found.append(after)
+        states = _onward(model, states[: len(column)], after, column, marginal)
+    if smoothed:
+        smooth(model, found, columns)
+    for t, law in enumerate(found):
+        yield t, symbols(model, law)
 
 
 def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:

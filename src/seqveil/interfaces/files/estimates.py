@@ -25,7 +25,7 @@ from seqveil.interfaces.files.reading import Columns, FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress, Source, Table, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
-from seqveil.receive.decode import decode_codes, filter_codes, observe_paths
+from seqveil.receive.decode import decode_steps, observe_paths
 from seqveil.receive.statistics import Summary, summarise
 from seqveil.release import batches
 from seqveil.release.stream import Setting
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from seqveil.receive.versions import Versions
 
 UNMATCHED = -2  # a row that the raw file has no event for
-TOGETHER = 1 << 24  # numbers that the laws of one batch of streams may take
+TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the laws of one stream may take
 
 
@@ -74,8 +74,8 @@ def decode_file(
 
     `online` uses the releases up to each row only, else all of its user's; `distortion` is the loss the estimate
     minimises (by default the release's); `histogram` names a file for how often each symbol is expected to have
-    occurred. Users of equal length are decoded together, releases in batches user by user, where `online` uses the
-    releases up to each row's batch. The releases are asked, too, whether they fit the model that all of this rests on.
+    occurred. Users are decoded side by side, releases in batches user by user, where `online` uses the releases up to
+    each row's batch. The releases are asked, too, whether they fit the model that all of this rests on.
 
     Of a cold start `model` are its versions, and all rows are decoded under the last chain, which knows most. The
     columns Q(y|·) of early rows are those of the version that made them.
@@ -139,8 +139,10 @@ class _Sheet:
         """Enter the laws of the rows `at`; -1 is no row."""
         best = self._loss.best_guess(laws)
         sure = np.take_along_axis(laws, best[..., None], -1)[..., 0]
-        self.estimates[at[at >= 0]], self.confidence[at[at >= 0]] = best[at >= 0], sure[at >= 0]
-        self.expected += laws[at >= 0].sum(0)
+        if at.size and at.min() < 0:
+            at, best, sure, laws = at[at >= 0], best[at >= 0], sure[at >= 0], laws[at >= 0]
+        self.estimates[at], self.confidence[at] = best, sure
+        self.expected += laws.sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +170,8 @@ class _Log:
         return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
 
 
-def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
-    """Positions of the events of users with streams of one length, (users, length), as many as fit together.
+def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
+    """Streams that are decoded together, as many as fit: the positions of their t-th events for t = 0, 1, …
 
     `ids` are the users event by event, `width` the numbers that one event takes.
     """
@@ -177,8 +179,8 @@ def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
     longest = int(layout.lengths.max(initial=0))
     if not online and longest * width > LONGEST:
         raise InputError(f"a stream of {longest} rows over {width} numbers is too long to smooth; pass --online")
-    blocks = layout.blocks(most=room, alike=True) if online else layout.blocks(numbers=room, alike=True)
-    return (places for places, _ in blocks)
+    parts = layout.parts(most=room) if online else layout.parts(events=room)
+    return (list(part.steps()) for part in parts)
 
 
 def _decode_symbols(
@@ -186,11 +188,12 @@ def _decode_symbols(
 ) -> tuple[int, _Sheet]:
     setting, log = received.setting, _Log.of(received, progress)
     sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
-    for places in groups(log.ids, 2 * setting.model.size + 2 * setting.model.n, online):
-        codes, times = log.codes[places].astype(np.int64), None if log.times is None else log.times[places]
+    for steps in groups(log.ids, setting.model.size + setting.model.n, online):
+        codes = [log.codes[places].astype(np.int64) for places in steps]
+        times = None if log.times is None else [log.times[places] for places in steps]
         with received.naming():
-            for steps, laws in (_filtered if online else _smoothed)(setting, codes, times):
-                sheet.fill(log.rows[places[:, steps]], laws)
+            for t, laws in decode_steps(setting, codes, times, smooth=not online):
+                sheet.fill(log.rows[steps[t]], laws)
     return log.users, sheet
 
 
@@ -198,9 +201,10 @@ def _decode_cold(received: Received, loss: Distortion, online: bool, progress: P
     evidence, users = _evidence(received, progress)
     model = received.setting.model
     sheet = _Sheet(evidence.events, loss, evidence.n)
-    for places in groups(evidence.users, 2 * model.size + 2 * evidence.n, online=False):
-        said = evidence.table[evidence.index[places.T]]
-        sheet.fill(places, filtering.laws(model, said, smoothed=not online))
+    for steps in groups(evidence.users, model.size + evidence.n, online=False):
+        said = [evidence.table[evidence.index[places]] for places in steps]
+        for t, laws in filtering.ragged_laws(model, said, smoothed=not online):
+            sheet.fill(steps[t], laws)
     return users, sheet
 
 
@@ -243,16 +247,6 @@ def _batch_laws(setting: Setting, log: _Paths, length: int, online: bool) -> Ite
         return
     for k, sent in enumerate(observed):
         yield k * setting.batch, batches.filtered(setting, [sent])
-
-
-def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
-    yield slice(None), decode_codes(setting, codes, times)
-
-
-def _filtered(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
-    """Laws step by step, each given the releases up to it: only one step is held at a time."""
-    for t, (law, _) in enumerate(filter_codes(setting, codes, times)):
-        yield slice(t, t + 1), filtering.symbols(setting.model, law)[:, None]
 
 
 def _write_histogram(
