@@ -155,7 +155,7 @@ def _likeliest(belief, labels, top, left):
 
 
 @compiled
-def _timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):
+def timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):
     """`optimum.timetable`: `lane` holds, a row each, whether a last label follows (1 or 0), its time, and the tail."""
     a, gain, kappa = numbers
     wide, lanes = top.shape
@@ -224,10 +224,8 @@ def _last_slot(belief, labels, place, lane, count, kappa, holds):
 def _presence(x, place, count, lane, kept, share, filling, marginal, borders, final, inside, presence):
     """Time symbol x spends under each label; `inside` holds where its filling starts and ends, and its last slot's."""
     wide, lanes = borders.shape
-    has_last, time = lane[0], lane[1]
-    start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
-    left = inside[6]
-    first[:], past[:], across[:] = 0.0, 0.0, 0.0
+    start, end, first, past = inside[0], inside[1], inside[3], inside[4]
+    first[:], past[:] = 0.0, 0.0
     for k in range(wide):
         for u in range(lanes):
             first[u] += 1.0 if borders[k, u] <= start[u] else 0.0
@@ -235,6 +233,17 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
     for u in range(lanes):
         first[u] = min(first[u], final[u])
         past[u] = max(min(past[u], final[u]), first[u])
+    spend(x, place, count, lane, kept, share, filling, marginal, borders, inside, presence)
+
+
+@compiled
+def spend(x, place, count, lane, kept, share, filling, marginal, borders, inside, presence):
+    """Time symbol x spends under each label, once `inside` also says which slots its filling begins and ends in."""
+    wide, lanes = borders.shape
+    has_last, time = lane[0], lane[1]
+    start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
+    left = inside[6]
+    across[:] = 0.0
     for k in range(wide):
         for u in range(lanes):
             overlap = min(end[u], borders[k, u]) - max(start[u], borders[k, u] - filling[k, u])
@@ -254,7 +263,7 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
 
 
 @compiled
-def _weigh(x, presence, marginal, a, table, lane, count, doubtful):
+def weigh(x, presence, marginal, a, table, lane, count, doubtful):
     """Rows of the tables as integers: `Kernels.from_tables` and `to_weights` of a·p + (1-a)·presence."""
     lanes, norm, most = lane.shape[1], lane[3], lane[4]
     norm[:], most[:] = 0.0, -1.0
@@ -310,7 +319,7 @@ def _plan(belief, labels, wide, lane, count, spare, numbers):
             running[u] += top[k, u]
     for u in range(lanes):
         final[u] = max(0.0, rest[u] - running[u]) if width < n else 0.0
-    _timetable(top, final, numbers, after, share, filling, kept, marginal, lane, count)
+    timetable(top, final, numbers, after, share, filling, kept, marginal, lane, count)
     running[:], final[:] = 0.0, 0.0
     for k in range(width):
         for u in range(lanes):
@@ -342,11 +351,11 @@ def _tables(belief, labels, wide, lane, inside, count, place, holds, numbers, ta
             end[u] += mass
             start[u] = end[u] - mass
         _presence(x, place, count[0], lane, kept, share, filling, marginal, borders, final, inside, presence)
-        _weigh(x, presence, marginal, a, table, lane, count, doubtful)
+        weigh(x, presence, marginal, a, table, lane, count, doubtful)
 
 
 @compiled
-def _pick(table, labels, u, truth, coin, given):
+def pick(table, labels, u, truth, coin, given):
     """Which label of a user's table the coin picks for the truth, or is the one given (-1: none)."""
     width, drawn = labels.shape[0], -1
     if given >= 0:
@@ -389,9 +398,9 @@ def optimal(beliefs, width, numbers, bounds, truths, coins, given, codes, column
                 state[user] = LEFT
                 continue
             if given.size:
-                drawn = _pick(table, labels, u, 0, 0, given[user])
+                drawn = pick(table, labels, u, 0, 0, given[user])
             else:
-                drawn = _pick(table, labels, u, truths[user], coins[user], -1)
+                drawn = pick(table, labels, u, truths[user], coins[user], -1)
             state[user] = IMPOSSIBLE
             if drawn >= 0:
                 codes[user] = labels[drawn, u]

@@ -25,6 +25,7 @@ FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 th
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose laws stay in the processor's own memory
+LARGE = 1024  # states from which laws are led back one by one
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
 
@@ -165,8 +166,13 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
 def pull(model: MarkovModel, values: Floats) -> Floats:
     """Σ_s' P(s'|s) values(s') for every state s: the way back that `predict` is the way forward of. (B, S) → (B, S)."""
     jump = (values[:, model.base_state] * model.base).sum(1)
-    onward: Floats = (model.chain @ values.T).T
-    return onward + model.backoff * jump[:, None]
+    if model.size < LARGE:
+        onward: Floats = (model.chain @ values.T).T
+        return onward + model.backoff * jump[:, None]
+    out = np.empty(values.shape)  # turning such laws round takes longer than the product
+    for k, row in enumerate(values):
+        out[k] = model.chain @ row + model.backoff * jump[k]
+    return out
 
 
 def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
