@@ -259,6 +259,11 @@ def _check_guarded(
     name = mechanisms.guarded.name
     if not secrets:
         raise InputError(f'"{name}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
+    if not all(secret.has_total for secret in secrets):
+        raise InputError(
+            "a declared secret has no total, and nothing is released without one; give its epsilon, for instance the "
+            "line epsilon = 0.5 in its table in TOML"
+        )
     if budget.limited or schedule != Schedule():
         raise InputError(_ALONE)
     if withhold and epsilon is not None and not isinstance(epsilon, _Unsaid):

@@ -150,7 +150,7 @@ class SecretOptions:
         object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
 
     def declared(self) -> list[Secret]:
-        """The secrets that the options name; without --secret-epsilon one of --secret has the usual ε."""
+        """The secrets that the options name; one without an ε can be asked about, and not be kept."""
         from seqveil.core.secrets import from_toml, parse
 
         window = _window(self.secret_window)

@@ -72,11 +72,7 @@ def audit(
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
     where = rows.where | {"observers": chosen.observers()}
-    asked: dict[str, Any] = {
-        "secrets": secrets,
-        "promised": chosen.secret_epsilon is not None or not chosen.secret,
-        "longest": chosen.longest,
-    }
+    asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
     with progress(released, "auditing", passes=1 + len(others)) as advance:
         report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **where)
         departures = {
