@@ -133,11 +133,11 @@ class Setting:
             raise InputError(
                 "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
             )
-        if made.watches is not None:  # a secret that cannot be kept is refused here, before anything is drawn
-            made.watches.check_room()
-        if made.guards:
+        if made.guards:  # a secret that cannot be kept is refused here, before anything is drawn
             for each, secret in itertools.product((model, *others), declared):
                 ahead(each, secret, longest).check_countable()
+        if made.watches is not None:
+            made.watches.check_room()
         return made
 
     @property
