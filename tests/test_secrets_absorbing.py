@@ -130,7 +130,9 @@ def test_one_event_more_is_refused_before_anything_is_drawn(window):
             session.release("b")
     assert session.belief.tolist() == before.tolist()
     streams = Streams(session.setting)
-    with pytest.raises(sv.errors.InputError, match="give the secret a window" if window is None else "smooth the model"):
+    with pytest.raises(
+        sv.errors.InputError, match="give the secret a window" if window is None else "smooth the model"
+    ):
         streams.release(["u"] * (limit + 1), [1] * (limit + 1))
     assert streams.release(["u"] * limit, [1] * limit).codes.size == limit
     assert streams.secrets()[0].kept

@@ -111,7 +111,8 @@ def release(
             "--state": kept.state,
             "--key": kept.key,
         }
-        refused |= {"--secret": chosen.secret, "--secrets": chosen.secrets, "--observer": chosen.observer}
+        about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
+        refused |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
         _refuse_with_cold_start(data, cold, refused | {"--on-unknown": on_unknown})
         _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
