@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -102,3 +103,18 @@ def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
     code, printed, err = seqveil("attack", out, "--truth", files / "d.csv", "--secrets", files / "without.toml")
     assert code == 0, err
     assert "whether health occurs" in printed
+
+
+def test_where_nothing_is_promised_there_is_one_wording_and_the_attack_is_named_last(seqveil, files):
+    model, out = files / "m.model", files / "r.csv"
+    _, _, released = seqveil("release", files / "d.csv", "-m", model, "--secrets", files / "with.toml", "--out", out)
+    _, audited, _ = seqveil("audit", out, "-m", model, "--against", model)
+    _, several, _ = seqveil("audit", out, "-m", model, "--against", model, "--against", files / "m.model")
+    for said in (released, audited, several):
+        assert "no bound" in said
+        assert not re.search(r"\binf\b", said)
+        assert "seqveil attack" in said.strip().splitlines()[-1]
+    _, _, plain = seqveil("release", files / "d.csv", "-m", model, "-e", 1, "--out", files / "p.csv")
+    assert "seqveil attack" not in plain
+    _, audited, _ = seqveil("audit", files / "p.csv", "-m", model, "--secret", "ever:health", "--secret-window", 4)
+    assert "seqveil attack" in audited.strip().splitlines()[-1]

@@ -133,11 +133,12 @@ class Setting:
             raise InputError(
                 "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
             )
-        if made.guards:  # a secret that cannot be kept is refused here, before anything is drawn
+        watches = made.watches  # a secret that cannot be kept is refused here, before anything is drawn
+        if made.guards:
             for each, secret in itertools.product((model, *others), declared):
                 ahead(each, secret, longest).check_countable()
-        if made.watches is not None:
-            made.watches.check_room()
+        if watches is not None:
+            watches.check_room()
         return made
 
     @property

@@ -123,6 +123,9 @@ SecretOption = Annotated[
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
 
+CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` checks on real people whether the promise holds"
+
+
 @dataclass(frozen=True)
 class SecretOptions:
     """What must stay secret."""
