@@ -230,8 +230,9 @@ class Watch:
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was told about, live or not."""
-        live = [one for one in (self.gone, self.latest, *self.accounts) if one is not None]
-        return max(live, key=lambda one: one.worst(self.secret.sides))
+        known = [one for one in (self.gone, self.latest) if one is not None]
+        most = max(known, key=lambda one: one.worst(self.secret.sides))
+        return worse(self.ahead, most, self.records, self.step) or most
 
     @property
     def epsilon(self) -> float:

@@ -60,9 +60,9 @@ def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
 class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
     """The secrets to plan for, with one total or several to compare."""
 
-    secret_epsilon: Annotated[  # type: ignore[assignment]
+    secret_epsilon: Annotated[
         str | None, o.option("E,E,…", "Totals to compare for each --secret, one row for each.")
-    ] = None
+    ] = None  # type: ignore[assignment]
 
     def each(self) -> Iterator[list[Secret]]:
         """The secrets with each of the totals; none where there are none."""
