@@ -203,7 +203,8 @@ class Ahead:
     def beyond(self) -> str:
         """Why there is no promise about longer streams, and what to do: the end of a message."""
         if self.limit == self.foreseen:
-            return "start a new stream, or start with a larger `longest`, or with a window"
+            longer = "start a new stream, or start with a larger `longest`"
+            return f"{longer}, or with a window" if self.family else longer
         remedy = "give the secret a window" if self.family else "smooth the model"
         return (
             f"beyond that the model makes the secret, or its opposite, less likely than {FAINTEST:g}, and such odds "
