@@ -137,7 +137,9 @@ class SecretOptions:
     ] = None
     secret_window: Annotated[
         str | None,
-        typer.Option(metavar="N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"),
+        typer.Option(
+            metavar="N|first N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"
+        ),
     ] = None
     secret_sides: Annotated[
         str | None, typer.Option(metavar="both|up", help="up: only growing suspicion is bounded  [default: both]")
