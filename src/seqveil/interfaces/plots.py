@@ -293,7 +293,12 @@ def _told(axes: Axes, rows: Sequence[Raced], place: int, distortion: str) -> Non
         axes.plot(most, row.filtered, "o" if kept else "x", color=DECODED if kept else RELEASED, ms=6)
         own = "" if row.epsilon is None or row.limit else f", ε = {row.epsilon:g}"
         side, lower = ("right", -5) if most > 100 else ("left", 5), -9 if len(named) % 2 else 3  # apart from each other
-        place_of = {"xytext": (side[1], lower), "textcoords": "offset points", "ha": side[0], "fontsize": 6}
+        place_of: dict[str, Any] = {
+            "xytext": (side[1], lower),
+            "textcoords": "offset points",
+            "ha": side[0],
+            "fontsize": 6,
+        }
         axes.annotate(row.label + own, (most, row.filtered), **place_of)
     promised = points[0][1]
     axes.axvline(promised.epsilon, color=LIMIT, lw=1)
