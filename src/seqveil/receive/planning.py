@@ -251,8 +251,8 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
         seed: of the simulation; the same seed gives the same figures.
 
     >>> from seqveil.core.secrets import ever
-    >>> model = MarkovModel([0.9, 0.1], [[0.9, 0.1], [0.5, 0.5]])
-    >>> setting = Setting.of(model, "guarded", secrets=ever(1, epsilon=0.5, window=5))
+    >>> model = MarkovModel([0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
+    >>> setting = Setting.of(model, "guarded", secrets=ever(2, epsilon=0.5, window=5))
     >>> row = simulate_secrets(setting, length=10, users=5)
     >>> row.error < row.constant_error, row.told <= 0.5
     (True, True)
