@@ -192,7 +192,7 @@ def test_numbers_and_places_may_be_empty_too(seqveil, tmp_path, alphabet, points
     if kind == "csv":  # a field that cannot be read is not an empty one
         lines = out.read_text().splitlines()
         place = next(k for k, line in enumerate(lines) if k and "." in line)
-        lines[place] = lines[place].replace(lines[place].split(",")[1], bad)
+        lines[place] = lines[place].replace(lines[place].split(",")[1], bad, 1)
         out.write_text("\n".join(lines) + "\n")
         code, _, err = seqveil("audit", out, "-m", tmp_path / "m.model")
         assert code == 2
