@@ -29,7 +29,7 @@ def model(shown: Any) -> str:
         ("order", str(shown.order)),
         *([("types", str(shown.types))] if shown.types > 1 else []),
         ("symbols", str(shown.n)),
-        ("transitions", str(int(shown.chain.nnz))),
+        ("transitions", str(shown.transitions)),
         ("fingerprint", shown.fingerprint[:12]),
     ]
     kept = _likeliest(shown.prior)

@@ -144,7 +144,7 @@ def ledger(origin: Mapping[str, Any]) -> str:
 
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
-    model, edges, choice = fitted.model, int(fitted.model.chain.nnz), fitted.choice
+    model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin
     if as_json:
         size = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
