@@ -191,6 +191,7 @@ def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]
 
     A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
     """
+    model.refuse_hours("this reading of whole streams")
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))
     states = start(model, users)
@@ -232,9 +233,7 @@ def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
     return np.stack([symbols(model, law) for law in laws], axis=1)
 
 
-def foresee(
-    model: MarkovModel, codes: Ints, lengths: Ints, bands: Ints | None = None
-) -> Iterator[tuple[Floats, Ints]]:
+def foresee(model: MarkovModel, codes: Ints, lengths: Ints, bands: Ints | None = None) -> Iterator[tuple[Floats, Ints]]:
     """For each step, laws (B, n) of the next symbols from the true ones before them, and these symbols (B,).
 
     Parameters:
@@ -242,6 +241,8 @@ def foresee(
       lengths: events of each (U,).
       bands: their bands of hours (U, T), for a model that goes by them.
     """
+    if bands is None:
+        model.refuse_hours("foretelling without times")
     states, known = start(model, len(codes)), _Known(model)
     for t in range(codes.shape[1]):
         now = int((lengths > t).sum())

@@ -252,7 +252,9 @@ class MarkovModel:
         slots = Hours.equal(per_day)
         here = np.array(slots.begins)
         if not np.isin(self.hours.begins, here).all():
-            raise ModelError(f"the bands of hours ({self.hours}) do not begin where one of {per_day} parts of a day does")
+            raise ModelError(
+                f"the bands of hours ({self.hours}) do not begin where one of {per_day} parts of a day does"
+            )
         if starts not in slots.begins:
             raise ModelError(f"expected starts as the hour at which one of {per_day} parts of a day begins, as 0")
         bands = self.hours.of(here * HOUR)
@@ -269,6 +271,11 @@ class MarkovModel:
         first = np.flatnonzero(self.initial.reshape(self.bands, self.n).any(1))
         onward = bool((self.chain.indices // self.n == (source + 1) % self.bands).all())
         return self.hours.begins[first[0]] if onward and len(first) == 1 else None
+
+    def refuse_hours(self, what: str) -> None:
+        """Refuse a model by the hour of the day where nobody asks for times; `what` cannot take it."""
+        if self.hours is not None:
+            raise ModelError(f"{what} cannot take a model by the hour of the day; use one without hours")
 
     def bands_of(self, times: Sequence[Time] | Floats) -> Codes:
         """The band of hours of each time, for a model that goes by them."""

@@ -141,7 +141,7 @@ class Hours:
 
     def __post_init__(self) -> None:
         begins = np.array(self.begins, np.float64)
-        rising = begins.size > 0 and bool((np.diff(begins) > 0).all()) and 0 <= begins[0] and begins[-1] < 24
+        rising = begins.size > 0 and bool((np.diff(begins) > 0).all()) and begins[0] >= 0 and begins[-1] < 24
         if not rising or len(self.bands) != begins.size or sorted(set(self.bands)) != list(range(len(self.names))):
             raise InputError(f"hours of the day are written {_BANDS}; got something else")
 
@@ -164,7 +164,9 @@ class Hours:
         if max(hour for piece in pieces for hour in piece[3:]) > 24:
             raise InputError(f"hours of the day run from 0 to 24, written {_BANDS}; got a later one")
         if any(one[1] != two[0] for one, two in zip(pieces, following, strict=True)):
-            raise InputError("bands of hours must cover the day once, as night=22-6,day=6-22 does; these leave a gap or overlap")
+            raise InputError(
+                "bands of hours must cover the day once, as night=22-6,day=6-22 does; these leave a gap or overlap"
+            )
         return cls(tuple(piece[0] for piece in pieces), tuple(piece[2] for piece in pieces), tuple(names))
 
     @classmethod

@@ -22,9 +22,9 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.fitting import MOST_STATES
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
-from seqveil.core.fitting import MOST_STATES
 from seqveil.core.model import Counts, HourCounts, MarkovModel, fit_mixture
 from seqveil.core.times import Hours
 from seqveil.release import stream
@@ -50,8 +50,8 @@ Progress = Callable[[float], None]
 class Context:
     """What the next symbol may depend on: the last `order` symbols, and a type of person or the hour of the day.
 
-    `hours` are bands of the day as `core.times.Hours` reads them; with `per_day` events come evenly, so many a day, from
-    the hour `starts` on.
+    `hours` are bands of the day as `core.times.Hours` reads them; with `per_day` events come evenly, so many a day,
+    from the hour `starts` on.
 
     >>> Context.parse("types:16")
     Context(order=1, types=16, switch=0.0001, hours=None, per_day=None, starts=0.0)
@@ -250,7 +250,8 @@ def candidates(
         each
         for each in found
         if (each.hours is None or _tells_hours(times, n, each.hours))
-        and (each.types == 1 or each.types * least_people <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
+        and (each.types == 1 or each.types * least_people <= people)
+        and (each.order == 1 or n**3 <= MOST_CONTEXTS)
     ]
 
 

@@ -126,7 +126,7 @@ class Setting:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
-        _check_hours(model, chosen, declared, others)
+        _check_hours(model, chosen, others)
         price = None if blank is None else float(blank)
         kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
@@ -276,22 +276,14 @@ def _check_guarded(
         raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
 
 
-def _check_hours(
-    model: MarkovModel,
-    mechanism: Mechanism | BatchMechanism,
-    secrets: tuple[Secret, ...],
-    observers: tuple[MarkovModel, ...],
-) -> None:
-    """Refuse what does not go together with a model by the hour of the day.
-
-    A promise about a secret looks ahead, so the hours of coming events must be known. If they were not, the time of an
-    event could move the odds of a secret all by itself, after something was released that tells more in one case than
-    in the other; no kernel could prevent that.
-    """
+def _check_hours(model: MarkovModel, mechanism: Mechanism | BatchMechanism, observers: tuple[MarkovModel, ...]) -> None:
+    """Refuse what does not go together with a model by the hour of the day; secrets see to themselves."""
     if any(each.hours is not None and each.hours != model.hours for each in observers):
         raise InputError("an observer's model by the hour of the day needs the hours of the model itself; fit both so")
     if any(each.hours is not None and each.starts != model.starts for each in observers):
-        raise InputError("observers' models by the hour of the day need the schedule of the model itself; give both one")
+        raise InputError(
+            "observers' models by the hour of the day need the schedule of the model itself; give both one"
+        )
     if model.hours is None:
         return
     if isinstance(mechanism, BatchMechanism) or mechanism.for_model is not None:
@@ -299,22 +291,6 @@ def _check_hours(
             f'"{mechanism.name}" does not go with a model by the hour of the day; use "optimal" without a batch, or '
             "types that change"
         )
-    if secrets and model.starts is None:
-        raise InputError(
-            "a secret looks ahead, so with hours of the day events must come evenly; give the model a schedule: "
-            "model.scheduled(per_day=…), or --context hours:24,per_day:96"
-        )
-    for secret in _parts(secrets):
-        if secret.kind == "during" and (secret.per_day, secret.starts) != (model.bands, model.starts):
-            raise InputError(
-                f"the model has {model.bands} events a day from {model.starts:g} o'clock; a secret during hours needs "
-                "the same per_day and starts"
-            )
-
-
-def _parts(secrets: Sequence[Secret]) -> list[Secret]:
-    """These secrets, joint ones by their parts."""
-    return [part for secret in secrets for part in (_parts(secret.parts) if secret.parts else [secret])]
 
 
 def _floor(floor: float | None, rate: float) -> float | None:

@@ -97,7 +97,9 @@ def step(
 
 
 _HOURLESS = "a model by the hour of the day needs the time of each event; pass time=…"
-_OFF_TURN = "event {}: expected the times of {} events a day, evenly spread, from the hour at which streams begin; check it"
+_OFF_TURN = (
+    "event {}: expected the times of {} events a day, evenly spread, from the hour at which streams begin; check it"
+)
 _TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 
 

@@ -378,7 +378,9 @@ class Streams:
         if self.setting.timed and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
-                wanted = "a budget per seconds" if self.setting.model.hours is None else "a model by the hour of the day"
+                wanted = (
+                    "a budget per seconds" if self.setting.model.hours is None else "a model by the hour of the day"
+                )
                 raise InputError(f"{wanted} needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)

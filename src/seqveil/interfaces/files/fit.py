@@ -70,7 +70,8 @@ def fit_file(
     of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
     model carries for later values.
     Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
-    "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is done.
+    "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is
+    done.
     """
     named = columns or Columns()
     if context is not None and context.partition(":")[0] == "hours":

@@ -148,7 +148,9 @@ def seconds(chunk: Chunk, name: str) -> Floats:
 
     order = chunk.order
     if order is None or chunk.counts:
-        raise DataError(f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name it with --time-column")
+        raise DataError(
+            f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name --time-column"
+        )
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():

@@ -4,8 +4,8 @@ Three of them are there: memory, an SQLite file, and Spark's state store. One su
 (`tests/test_state_stores.py`).
 
 A release is kept in a few bytes, from which it can be given back and the user's state computed again. One of a single
-symbol is its code, its ε and, where events have them (`Setting.timed`), its time: 9 bytes for up to 126 symbols. A batch is its ε,
-its path and its reproduction. Nothing here knows the raw symbol.
+symbol is its code, its ε and, where events have them (`Setting.timed`), its time: 9 bytes for up to 126 symbols. A
+batch is its ε, its path and its reproduction. Nothing here knows the raw symbol.
 """
 
 from __future__ import annotations
