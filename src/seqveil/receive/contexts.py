@@ -58,7 +58,7 @@ class Context:
     >>> Context.parse("order:2,types:4").title
     '4 types, order 2'
     >>> Context.parse("hours:night=22-6,day=6-22").title
-    'order 1, 2 bands of hours'
+    'order 1, 2 hour bands'
     """
 
     order: int = 1
@@ -108,7 +108,7 @@ class Context:
         """The context in words."""
         if self.hours is not None:
             evenly = "" if self.per_day is None else f", {self.per_day} a day"
-            return f"order 1, {Hours.parse(self.hours).count} bands of hours{evenly}"
+            return f"order 1, {Hours.parse(self.hours).count} hour bands{evenly}"
         if self.types == 1:
             return f"order {self.order}"
         switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
@@ -161,7 +161,7 @@ class Context:
         return even
 
     def _check_hours(self) -> None:
-        if self.hours is None and (self.per_day is not None or self.starts):
+        if (self.hours is None and self.per_day is not None) or (self.per_day is None and self.starts):
             raise InputError("per_day and starts go with hours of the day, as in hours:24,per_day:96")
         if self.hours is not None and (self.order, self.types, self.switch) != (1, 1, SWITCH):
             raise InputError("hours of the day go with order 1 and without types; name hours alone, or leave them out")

@@ -74,7 +74,7 @@ def fit_file(
     done.
     """
     named = columns or Columns()
-    if context is not None and context.partition(":")[0] == "hours":
+    if context is not None and _by_hour(context):
         named = replace(named, clock=True)
     source = Source(data, named, format, sort, chunk)
     if alphabet is None:
@@ -118,12 +118,19 @@ def _with_context(
         listed = part.users.to_list()
         ids.append(np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed)))
         codes.append(np.asarray(encode(part, alphabet.strict, file), np.int64))
-        stamps = _noted(stamps, part, file, needed=context != "auto" and "hours" in context)
+        stamps = _noted(stamps, part, file, needed=_by_hour(context))
     times = np.concatenate(stamps) if stamps else None
     users, events = np.concatenate(ids), np.concatenate(codes)
     choice = choose(users, events, alphabet, context, smoothing=smoothing or SMOOTHING, prior=prior, progress=working,
                     times=times)  # fmt: skip
     return Fitted(choice.model, events.size, len(slots), choice)
+
+
+def _by_hour(context: str) -> bool:
+    """Whether a context goes by the hour of the day, and so needs times; auto takes them where they are."""
+    from seqveil.receive.contexts import Context
+
+    return context != "auto" and Context.parse(context).hours is not None
 
 
 def _noted(stamps: list[Floats] | None, part: Chunk, file: str, needed: bool) -> list[Floats] | None:
