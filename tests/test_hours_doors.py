@@ -196,6 +196,7 @@ SETTING = sv.Setting.of(MODEL, epsilon=1.0)
         lambda: Streams(SETTING, gaps="skip"),
         lambda: sv.Setting.of(MODEL, "tree", 1.0, batch=2),
         lambda: sv.Setting.of(MODEL, "tree", 1.0),
+        lambda: sv.Setting.of(MODEL, epsilon=1.0, budget=sv.Budget(total=2.0, when_spent="stop")),
         lambda: check(MODEL, np.array([0]), np.array([0])),
         lambda: choose(np.arange(20), np.zeros(20, np.int64), sv.Alphabet.codes(2), "hours"),
         lambda: Context.parse("hours").fit(np.arange(2), np.arange(2), sv.Alphabet.codes(2)),

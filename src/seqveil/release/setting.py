@@ -126,7 +126,7 @@ class Setting:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
-        _check_hours(model, chosen, others)
+        _check_hours(model, chosen, purse, others)
         price = None if blank is None else float(blank)
         kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
@@ -276,7 +276,9 @@ def _check_guarded(
         raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
 
 
-def _check_hours(model: MarkovModel, mechanism: Mechanism | BatchMechanism, observers: tuple[MarkovModel, ...]) -> None:
+def _check_hours(
+    model: MarkovModel, mechanism: Mechanism | BatchMechanism, budget: Budget, observers: tuple[MarkovModel, ...]
+) -> None:
     """Refuse what does not go together with a model by the hour of the day; secrets see to themselves."""
     if any(each.hours is not None and each.hours != model.hours for each in observers):
         raise InputError("an observer's model by the hour of the day needs the hours of the model itself; fit both so")
@@ -290,6 +292,11 @@ def _check_hours(model: MarkovModel, mechanism: Mechanism | BatchMechanism, obse
         raise InputError(
             f'"{mechanism.name}" does not go with a model by the hour of the day; use "optimal" without a batch, or '
             "types that change"
+        )
+    if budget.limited and budget.when_spent == "stop":  # whoever gets the releases would not know when the others came
+        raise InputError(
+            'with hours of the day a spent budget cannot say nothing (when_spent="stop"), for the time of an event '
+            'left out would not be known; use "hold" or "error"'
         )
 
 
