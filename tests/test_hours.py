@@ -20,6 +20,8 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
 from seqveil.core.model import HourCounts
 from seqveil.core.times import Hours, seconds
+from seqveil.release.state import State
+from seqveil.release.stream import observe, step
 from seqveil.release.streams import Streams
 
 HOUR = 3600.0
@@ -345,3 +347,21 @@ def test_models_by_the_hour_are_written_and_read(tmp_path: Path) -> None:
     assert "bands of hours" in by_hour._repr_html_()
     with pytest.raises(ModelError, match="another number"):
         sv.MarkovModel._of(by_hour.states, by_hour.alphabet)
+
+
+@pytest.mark.parametrize("bands", [2, 24])
+def test_many_at_once_are_as_one_by_one_to_the_last_bit(bands: int) -> None:
+    rng = np.random.default_rng(bands)
+    model = sv.MarkovModel.by_hour(
+        bands, rng.dirichlet(np.ones(5)), [rng.dirichlet(np.ones(5), 5) for _ in range(bands)]
+    )
+    setting, users = sv.Setting.of(model, epsilon=1.0), 70
+    state, alone = State.start(setting, users), [State.start(setting) for _ in range(users)]
+    for _ in range(3):
+        times = rng.uniform(0, 86_400, users)
+        made, state = step(setting, state, rng.integers(0, 5, users), SeededCoins(1), times)
+        for k in range(users):
+            seen, alone[k] = observe(setting, alone[k], made.codes[k : k + 1], times[k : k + 1])
+            assert seen.costs[0] == made.costs[k]
+    np.testing.assert_array_equal(state.states, np.concatenate([each.states for each in alone]))
+    np.testing.assert_array_equal(state.account.worst, np.concatenate([each.account.worst for each in alone]))

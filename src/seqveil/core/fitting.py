@@ -207,6 +207,7 @@ class BandCounts:
 
     @property
     def events(self) -> int:
+        """Events counted so far."""
         return self._plain.events
 
     def add(self, users: Any, codes: ArrayLike, times: Floats) -> None:
