@@ -167,6 +167,8 @@ def test_stats_and_drift_refuse_in_a_line(folder: Path, tmp_path: Path, capsys: 
     assert main(["fit", str(folder / "data.csv"), "-o", plain]) == 0
     capsys.readouterr()
     assert main(["audit", out, "-m", model, "--against", plain]) == 0  # a model without hours may be held against it
+    assert main(["learn", out, "-m", model, "-o", str(tmp_path / "learned")]) == 0
+    assert sv.MarkovModel.load(tmp_path / "learned").hours is None
     for command in (
         ["stats", out, "-m", model],
         ["drift", out, "-m", model],

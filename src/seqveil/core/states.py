@@ -254,13 +254,13 @@ def by_hour(tables: list[Floats], following: Floats, initial: Floats) -> States:
     from scipy import sparse
 
     bands, n = initial.shape
-    into = [sparse.csr_array(table) for table in tables]
-    blocks = [
-        [into[there] * following[here, there] if following[here, there] > 0 else None for there in range(bands)]
-        for here in range(bands)
+    into = [sparse.coo_array(table) for table in tables]
+    steps = [
+        (here * n + into[there].row, there * n + into[there].col, into[there].data * following[here, there])
+        for here, there in zip(*(places.tolist() for places in np.nonzero(following)), strict=True)
     ]
-    chain = sparse.csr_array(sparse.block_array(blocks, format="csr"))
-    chain.sum_duplicates()
+    source, target, weight = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+    chain = sparse.csr_array(sparse.coo_array((weight, (source, target)), shape=(bands * n, bands * n)))
     chain.sort_indices()
     first, places = initial.ravel(), np.arange(bands * n)
     return States(1, n, first, chain, np.zeros(bands * n), first, places, places % n, bands=bands)

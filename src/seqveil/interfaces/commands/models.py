@@ -149,7 +149,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin
     if as_json:
-        size = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
+        size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
         size |= {} if model.hours is None else {"hours": str(model.hours)}
         counts = {"events": fitted.events, "users": fitted.users}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
