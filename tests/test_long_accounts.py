@@ -22,6 +22,8 @@ from seqveil.receive.audit import Audit
 from seqveil.release import batches, stream
 from seqveil.release.live import skipped
 
+pytestmark = pytest.mark.slow
+
 
 def dense(model: MarkovModel) -> np.ndarray:
     return np.stack([model.advance(row) for row in np.eye(model.size)])
