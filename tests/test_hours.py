@@ -132,6 +132,24 @@ def test_likelihoods_are_given_the_times() -> None:
         filtering.log_likelihoods(model, users, np.ravel(streams))
 
 
+def test_samples_follow_the_hours() -> None:
+    """Shares of all sequences among 40,000 samples; a deviation of six standard errors comes by chance once in 10⁸."""
+    priors, tables = laws(2, 5, sparse=True)
+    model, twin = sv.MarkovModel.by_hour(NIGHT, priors, tables), Twin(priors, tables, BANDS)
+    codes = model.sample(6, 40_000, seed=1, times=TIMES)
+    shares = np.bincount(codes @ (2 ** np.arange(5, -1, -1)), minlength=64) / 40_000
+    assert (shares[twin.chances == 0] == 0).all()
+    assert (np.abs(shares - twin.chances) <= 6 * np.sqrt(twin.chances / 40_000) + 1e-12).all()
+    even = model.scheduled(24, starts=7.0)
+    assert even.sample(30, 5, seed=1, times=[HOUR * (7 + k) for k in range(30)]).shape == (5, 30)
+    for act, words in (
+        (lambda: model.sample(6, 2), "every event needs its time"),
+        (lambda: even.sample(1, times=[0.0]), "no stream of this model has an event then"),
+    ):
+        with pytest.raises(InputError, match=words):
+            act()
+
+
 def test_many_streams_are_as_each_alone(tmp_path: Path) -> None:
     """Whatever hours the others have, in memory, on the disk, and after users were put aside and read again."""
     priors, tables = laws(3, 9, sparse=True)

@@ -439,11 +439,19 @@ class MarkovModel:
             raise InputError(_TIMELESS.replace("time=…", f"{length} times"))
         return self.bands_of(times)
 
-    def sample(self, length: int, users: int = 1, seed: int | None = None) -> Codes:
-        """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator."""
+    def sample(
+        self, length: int, users: int = 1, seed: int | None = None, times: Sequence[Time] | None = None
+    ) -> Codes:
+        """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator.
+
+        A model by the hour needs the `times` of the events, which all of the streams share.
+        """
         if length < 1 or users < 1:
             raise InputError(f"length and users must be >= 1; got {length} and {users}")
         generator = np.random.default_rng(seed)
+        bands = self._bands_of_stream(length, times)
+        if bands is not None:
+            return self._sample_at(bands, generator.random((length, users)))
         state = _draw(self.initial, generator.random(users))
         out = np.empty((users, length), np.int64)
         out[:, 0] = self.newest[state]
@@ -451,6 +459,20 @@ class MarkovModel:
             state = self._step(state, generator)
             out[:, step] = self.newest[state]
         return out
+
+    def _sample_at(self, bands: Codes, coins: Floats) -> Codes:
+        """Streams whose events come in these bands of hours (T,), by coins (T, users)."""
+        out = np.empty(coins.shape, np.int64)
+        state: Codes | None = None
+        for step, band in enumerate(bands.tolist()):
+            part = slice(band * self.n, (band + 1) * self.n)
+            law = self.initial[None, part] if state is None else self.chain[state][:, part].toarray()
+            reached = np.cumsum(law, axis=1)
+            if (reached[:, -1] == 0).any():
+                raise InputError(f"event {step}: no stream of this model has an event then; check the times")
+            out[step] = (reached <= coins[step][:, None] * reached[:, -1:]).sum(1)
+            state = band * self.n + out[step]
+        return np.ascontiguousarray(out.T)
 
     @cached_property
     def _row_cumulative(self) -> Floats:
