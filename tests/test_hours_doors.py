@@ -238,6 +238,14 @@ def test_a_service_takes_times(tmp_path: Path) -> None:
     assert account["leakage"] == pytest.approx(twin.standing("ann").leakage, abs=1e-8)
 
 
+def test_a_service_says_that_it_is_not_an_events_turn(tmp_path: Path) -> None:
+    with running(tmp_path, sv.Setting.of(MODEL.scheduled(24), epsilon=1.0)) as service:
+        answer = service.release(*events_of("ann", 2))  # seven hours apart
+        assert (answer.status, answer.reason) == (400, "malformed")
+        assert "24 events a day, evenly spread" in answer.json["detail"]
+        assert service.release(*events_of("ann", 1)).status == 200
+
+
 def test_a_message_needs_its_time() -> None:
     payloads = Payloads(SETTING)
     read = payloads.read("ann", json.dumps({"seq": 3, "value": "home", "time": "2024-03-04T23:00"}).encode())

@@ -10,9 +10,10 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
+from seqveil.core.filtering import as_logs
 from seqveil.release.secrets import guarded_table
 from seqveil.release.state import State
-from seqveil.release.stream import observe
+from seqveil.release.stream import located, observe
 from seqveil.release.streams import Streams
 from test_hours import HOUR, NIGHT, Twin, laws
 
@@ -110,3 +111,18 @@ def test_schedules_and_secrets_that_cannot_be(act: Any, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         act(sv.MarkovModel.by_hour(NIGHT, *laws(2, 1)))
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_all_but_ruled_out_may_come_back() -> None:
+    """On a chain that never moves the log odds are a sum, however faint one side gets, with hours as without."""
+    still = np.eye(2)
+    bands = sv.MarkovModel.by_hour(NIGHT, [0.5, 0.5], [still, still])
+    for model in (bands, bands.scheduled(24)):
+        setting = sv.Setting.of(model, "randomized_response", epsilon=2.0)
+        state, odds = State.start(setting), 0.0
+        for k, told in enumerate([0] * 200 + [1] * 199):
+            seen, state = observe(setting, state, np.array([told]), np.array([HOUR * k]))
+            odds += float(np.log(seen.columns[0, 0] / seen.columns[0, 1]))
+            law = as_logs(located(setting, state, np.array([HOUR * (k + 1)])).states[0])
+            sides = [law[model.newest == symbol].max() for symbol in (0, 1)]
+            assert sides[0] - sides[1] == pytest.approx(odds, rel=1e-9, abs=1e-9)
