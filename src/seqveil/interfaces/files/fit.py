@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -120,9 +120,11 @@ def _with_context(
         codes.append(np.asarray(encode(part, alphabet.strict, file), np.int64))
         stamps = _noted(stamps, part, file, needed=_by_hour(context))
     times = np.concatenate(stamps) if stamps else None
-    users, events = np.concatenate(ids), np.concatenate(codes)
-    choice = choose(users, events, alphabet, context, smoothing=smoothing or SMOOTHING, prior=prior, progress=working,
-                    times=times)  # fmt: skip
+    place = {user: at for at, user in enumerate(sorted(slots))}  # type: ignore[type-var]  # whatever the rows' order
+    number = np.array([place[user] for user in slots], np.int64)
+    users, events = number[np.concatenate(ids)], np.concatenate(codes)
+    law: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
+    choice = choose(users, events, alphabet, context, times=times, **law)
     return Fitted(choice.model, events.size, len(slots), choice)
 
 
