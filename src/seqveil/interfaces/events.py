@@ -121,7 +121,7 @@ def _released(store: Streams, jobs: Sequence[Job], noted: Noted | None) -> Relea
     users = [user for job in jobs for user in job.users]
     seqs = [seq for job in jobs for seq in job.seqs]
     raw = [codes for job in jobs for codes in job.raw]
-    timed = store.setting.budget.seconds is not None
+    timed = store.setting.timed
     times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
     return taken(lambda: store.release(users, raw, seqs, times, noted))
 

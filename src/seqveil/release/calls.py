@@ -265,10 +265,11 @@ class Call:
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""
-        if self.setting.budget.seconds is None:
+        if not self.setting.timed:
             return None
         who, at = slots[plan.fresh], group[plan.fresh]
         try:
+            stream.check_turns(self.setting, self.made.seqs[at], None if self.times is None else self.times[at])
             latest = live.state.window.take(who).latest
             stream.check_times(self.setting, who, None if self.times is None else self.times[at], latest)
         except InputError as error:

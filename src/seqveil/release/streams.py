@@ -101,6 +101,10 @@ class Streams:
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
+        if gaps == "skip" and setting.model.hours is not None:
+            raise InputError(
+                'with hours of the day no event may be left out, for its time would be unknown; use gaps="refuse"'
+            )
         self.setting, self._coins, self._gaps = setting, coins or SystemCoins(), gaps
         self._watch, self._seen = watch, seen
         self._store: StateStore = Memory(setting) if store is None else store
@@ -317,7 +321,7 @@ class Streams:
             upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
             users = np.array([everyone[name] for name in call.names], np.intp)
             plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        limited = self.setting.budget.seconds is not None or self.setting.watches is not None
+        limited = self.setting.timed or self.setting.watches is not None
         for group in groups if len(groups) > 1 and limited else ():
             call.check(group, self._live, self._gaps)
         drawn = False
@@ -373,10 +377,13 @@ class Streams:
         if seqs is not None and count and (int(numbers.min()) < 0 or int(numbers.max()) >= 2**62):
             raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
         stamps = None
-        if self.setting.budget.seconds is not None and count:
+        if self.setting.timed and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
-                raise InputError("a budget per seconds needs the time of each event; pass times=…")
+                wanted = (
+                    "a budget per seconds" if self.setting.model.hours is None else "a model by the hour of the day"
+                )
+                raise InputError(f"{wanted} needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 

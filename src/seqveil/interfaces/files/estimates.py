@@ -373,6 +373,6 @@ def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, 
         everyone = followed.rows(batch.users)
         whose.append(everyone)
         with received.naming(batch.where):
-            for _, some, codes, _ in turns(everyone, batch.codes):
-                log.add(some, followed.observe(some, codes), received.setting)
+            for _, some, codes, stamps in turns(everyone, batch.codes, batch.times):
+                log.add(some, followed.observe(some, codes, stamps), received.setting)
     return log.evidence().arranged(np.concatenate(whose)), len(followed.users)

@@ -160,8 +160,8 @@ def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
 
 
 def columns_for(setting: Setting, columns: Columns | None) -> Columns:
-    """The columns to read for this setting: with a budget per seconds the order must be times."""
-    return replace(columns or Columns(), clock=setting.budget.seconds is not None)
+    """The columns to read for this setting: where events need times, the order must be times."""
+    return replace(columns or Columns(), clock=setting.timed)
 
 
 def seconds(chunk: Chunk, name: str) -> Floats:
@@ -170,7 +170,9 @@ def seconds(chunk: Chunk, name: str) -> Floats:
 
     order = chunk.order
     if order is None or chunk.counts:
-        raise DataError(f"{name}: a budget per seconds needs a time column; add time, or name it with --time-column")
+        raise DataError(
+            f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name --time-column"
+        )
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():

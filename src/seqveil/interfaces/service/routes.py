@@ -136,20 +136,27 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
         raise Problem("wrong-model", "the service releases with another model; get it from /v1/model")
     service.guard.charge(token, len(events) - 1)
     covered(token, (event.user for event in events))
-    if service.setting.budget.seconds is not None:
+    if service.setting.timed:
         place = next((k for k, event in enumerate(events) if event.time is None), None)
         if place is not None:
-            raise Problem("malformed", f"event {place}: expected a time, the budget being per seconds", position=place)
+            raise Problem("malformed", f"event {place}: expected a time, {_why(service)}", position=place)
         _check_times(events, service.setting.budget.seconds)
     return service, events
 
 
-def _check_times(events: list[Any], window: float) -> None:
+def _why(service: Service) -> str:
+    """Why every event needs its time."""
+    per_seconds = service.setting.budget.seconds is not None
+    return "the budget being per seconds" if per_seconds else "the model going by the hour of the day"
+
+
+def _check_times(events: list[Any], window: float | None) -> None:
     """Refuse what is no time, and what no honest clock of now shows."""
     try:
         stamps = seconds([event.time for event in events])
         check_clock(stamps)
-        check(stamps, window)
+        if window is not None:
+            check(stamps, window)
     except InputError as error:
         place = vars(error).get("position")
         raise Problem("malformed", str(error), **({} if place is None else {"position": place})) from None

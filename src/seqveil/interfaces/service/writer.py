@@ -167,9 +167,12 @@ class Service:
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
             detail = "the state file cannot be written now; nothing was released, try again"
             raise Problem("store", detail, wait=5) from None
-        except InputError:
+        except InputError as error:
             if self.setting.budget.seconds is None:
-                raise Problem("malformed", "the events cannot be released as they are") from None
+                # of what is told here, only that an event came at another hour than is its turn can be news to a sender
+                by_hour = self.setting.model.hours is not None
+                detail = str(error) if by_hour else "the events cannot be released as they are"
+                raise Problem("malformed", detail) from None
             detail = "the times of a user's events may not go back; nothing was released"
             raise Problem("time-went-back", detail) from None
 
