@@ -12,6 +12,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
+from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import budget_spent
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
 
@@ -91,20 +92,33 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
             culprit, place = _owner(left, error.position)
             culprit.outcome = OutOfOrder(place, str(error), error.upcoming)
             left = [job for job in left if job is not culprit]
+        except Damaged as error:  # of some users: whoever sends events of theirs is out, all others go on
+            users = set(error.users)
+            culprits = [job for job in left if users.intersection(job.users)]
+            for job in culprits:
+                job.outcome = error
+            left = [job for job in left if job.outcome is None]
+            if not culprits:  # it is not known whose they are
+                return _halves(store, left, noted, error)
         except StoreError as error:  # the disk's trouble is everyone's
             for job in left:
                 job.outcome = error
             return 0
         except Exception as error:
-            if len(left) == 1:
-                left[0].outcome = error
-                return 0
-            half = len(left) // 2
-            return sum(release_together(store, part, noted) for part in (left[:half], left[half:]))
+            return _halves(store, left, noted, error)
         else:
             _share(store, left, made)
             return 1
     return 0
+
+
+def _halves(store: Streams, jobs: Sequence[Job], noted: Noted | None, error: Exception) -> int:
+    """Go on with either half by itself, down to the one job that has the trouble."""
+    if len(jobs) == 1:
+        jobs[0].outcome = error
+        return 0
+    half = len(jobs) // 2
+    return sum(release_together(store, part, noted) for part in (jobs[:half], jobs[half:]))
 
 
 def _released(store: Streams, jobs: Sequence[Job], noted: Noted | None) -> Releases:

@@ -7,6 +7,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -168,11 +169,10 @@ class Streams:
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the state file as it is now. Going on from an older copy draws the events since then again: see the
         docs."""
-        with self._lock:
-            copy = getattr(self._store, "backup", None)
-            if copy is None:
-                raise InputError("only streams with a state file can be copied; begin with Streams.open")
-            copy(path)
+        copy = getattr(self._store, "backup", None)
+        if copy is None:
+            raise InputError("only streams with a state file can be copied; begin with Streams.open")
+        copy(path)
 
     def release(
         self,
@@ -243,12 +243,17 @@ class Streams:
 
     def standing(self, user: User) -> Standing | None:
         """Where a user stands; None for one who never came."""
-        name = self._named(user)
-        with self._lock, self._store.transaction():
-            row = self._store.find([name])[0]
-            if row is None:
-                return None
-            watches = None if self.setting.watches is None else self._live.watches(name)
+        name, watches = self._named(user), None
+        snapshot = getattr(self._store, "snapshot", None)
+        if snapshot is not None and self.setting.watches is None:
+            with snapshot() as records:
+                row = records.find(name)
+        else:
+            with self._lock, self._store.transaction():
+                row = self._store.find([name])[0]
+                watches = None if row is None or self.setting.watches is None else self._live.watches(name)
+        if row is None:
+            return None
         leakage = max(row.most, -row.least, 0.0)
         ldp = float(ldp_before(np.array([row.spent]), self._level)[0]) if math.isnan(row.ldp) else row.ldp
         left = left_of(self.setting.budget.total, leakage)
@@ -270,11 +275,27 @@ class Streams:
             names = [] if self.setting.watches is None else self._store.everyone()[0]
             return totals(self.setting.secrets, (self._live.watches(name) for name in names))
 
-    def releases(self, user: User, since: int = 0) -> list[Stored]:
-        """What was released of a user, from sequence number `since` on."""
+    def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
+        """What was released of a user, from sequence number `since` on, at most `limit` of them.
+
+        A state file is read as it is committed, and nobody who releases waits for it.
+        """
+        name, snapshot = self._named(user), getattr(self._store, "snapshot", None)
+        if snapshot is not None:
+            with snapshot() as records:
+                row = records.find(name)
+                return [] if row is None else list(records.releases(row.id, since, limit))
         with self._lock, self._store.transaction():
-            row = self._store.find([self._named(user)])[0]
-            return [] if row is None else list(self._store.releases(row.id, row.events, since))
+            row = self._store.find([name])[0]
+            return [] if row is None else list(islice(self._store.releases(row.id, row.events, since), limit))
+
+    def leakages(self) -> tuple[Floats, int]:
+        """What every user's stream has told, in the order they came, and how many users are damaged and left out."""
+        look = getattr(self._store, "everyones_leakage", None)
+        if look is None:
+            return self.standings().leakage, 0
+        found: tuple[Floats, int] = look()
+        return found
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""

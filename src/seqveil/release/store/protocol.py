@@ -179,6 +179,17 @@ class StoreBusy(StoreError):
     """Another process has the state file open."""
 
 
+class Damaged(StoreError):
+    """Records of some users in the state file are not what was written; nothing of these users is released.
+
+    `users` are their names, as far as the call named them.
+    """
+
+    def __init__(self, message: str, users: Sequence[User] = ()) -> None:
+        super().__init__(message)
+        self.users = tuple(users)
+
+
 class Row(NamedTuple):
     """Where a user stands, in nats, and the exact state where the store keeps it."""
 
