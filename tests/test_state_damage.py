@@ -16,7 +16,7 @@ from seqveil.interfaces.events import Job, release_together
 from seqveil.release.store.backup import verify
 from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.release.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 USERS = [f"user {k}" for k in range(8)]
