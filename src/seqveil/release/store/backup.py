@@ -49,8 +49,8 @@ def verify(path: FilePath) -> Verified:
         try:
             sql.execute("BEGIN")
             return _Look(sql).all()
-        except sqlite3.Error as error:
-            if not is_damage(error):
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if not isinstance(error, UnicodeDecodeError) and not is_damage(error):
                 raise translated(name, error) from None
             found = Verified()
             found.found("the file cannot be read through; restore it from a backup")

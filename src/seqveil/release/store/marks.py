@@ -13,6 +13,8 @@ from zlib import crc32
 
 BROKEN = -1  # the mark of a record that was found damaged: no checksum is negative
 
+NONE = -2  # of what cannot have been written, because damage made another kind of it
+
 Blob = bytes | memoryview
 
 
@@ -22,20 +24,25 @@ def place_mark(*numbers: int) -> int:
     >>> place_mark(7) == place_mark(8)
     False
     """
-    return crc32(struct.pack(f"<{len(numbers)}q", *numbers))
+    try:
+        return crc32(struct.pack(f"<{len(numbers)}q", *numbers))
+    except struct.error:
+        return NONE
 
 
 def blob_mark(place: int, *blobs: Blob) -> int:
     """Of blobs one after another, at a place."""
     mark = place
     for blob in blobs:
+        if not isinstance(blob, (bytes, memoryview)):
+            return NONE
         mark = crc32(blob, mark)
     return mark
 
 
 def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
     """Of a user's ledger (events, releases, spent, most, least, LDP level) and state."""
-    return crc32(state, place_mark(user, *ledger))
+    return blob_mark(place_mark(user, *ledger), state)
 
 
 def name_mark(name: str) -> int:
@@ -49,6 +56,8 @@ def name_mark(name: str) -> int:
 
 def value_mark(name: str, value: str | bytes | int) -> int:
     """Of a named value, whatever kind it is of."""
+    if not isinstance(name, str):
+        return NONE
     kind = type(value).__name__.encode()
     content = value if isinstance(value, bytes) else str(value).encode()
     return blob_mark(place_mark(len(name), len(content)), name.encode(), kind, content)
@@ -57,8 +66,3 @@ def value_mark(name: str, value: str | bytes | int) -> int:
 def grown_mark(mark: int, more: Blob) -> int:
     """Of a blob with more at its end; one that was found damaged stays so."""
     return BROKEN if mark == BROKEN else crc32(more, mark)
-
-
-def wrong_name(name: str, named: int) -> bool:
-    """Whether a name is not the one that was marked."""
-    return not isinstance(name, str) or name_mark(name) != named

@@ -77,7 +77,7 @@ class Records:
         ask = f"SELECT {', '.join(LEDGER)}, state, mark, named FROM users WHERE {column} = ?"
         try:
             found = self._sql.execute(ask, (name if column == "name" else named,)).fetchone()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
             raise self.damaged(None, [name]) from None
@@ -152,7 +152,7 @@ class Records:
         ask = f"SELECT {', '.join(LEDGER)}, state, mark, recent, recent_mark FROM users WHERE id = ?"
         try:
             found = self._sql.execute(ask, (user,)).fetchone()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
             found = None
@@ -172,7 +172,7 @@ class Records:
         ask = "SELECT number, mark, releases FROM chunks WHERE user = ? AND number >= ? AND number < ? ORDER BY number"
         try:
             rows = self._sql.execute(ask, (user, first, end)).fetchall()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
             rows = []
@@ -281,12 +281,12 @@ DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 # the last one is said of statements that do not fit the tables, and all of ours do
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
-    return _code(error) in DAMAGE or "could not decode" in str(error).lower()
+    return isinstance(error, UnicodeDecodeError) or _code(error) in DAMAGE or "could not decode" in str(error).lower()
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
@@ -301,6 +301,8 @@ def told(name: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translated(name, error) from None
+    except UnicodeDecodeError:  # of text in the file, or of what SQLite says about it
+        raise damaged_file(name) from None
 
 
 def translated(name: str, error: sqlite3.Error) -> StoreError:
