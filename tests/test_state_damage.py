@@ -85,9 +85,10 @@ def flips(folder, count, log):
     shutil.copy(folder / "s.db", folder / "true.db")
     truth = [look(folder / "true.db", more) | {"all": ""} for more in (True, False)]
     content, rng, silent, found = (folder / "s.db").read_bytes(), random.Random(1), [], 0
-    path = folder / "flip.db"
-    for _ in range(count):
-        bit = rng.randrange(8 * len(content))
+    path, used = folder / "flip.db", [k for k, byte in enumerate(content) if byte]
+    for k in range(count):
+        # every other one where something stands: much of a small file is room
+        bit = 8 * rng.choice(used) + rng.randrange(8) if k % 2 else rng.randrange(8 * len(content))
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)

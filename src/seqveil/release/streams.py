@@ -6,7 +6,9 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
 from typing import Any
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
 from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, user_name
-from seqveil.core.errors import InputError, SeqveilError
+from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
 from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, plan_of
@@ -26,6 +28,7 @@ from seqveil.release.secrets import SecretTotal, totals
 from seqveil.release.setting import NO_BOUND, refuse_other
 from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.release.store.packing import ldp_before
+from seqveil.release.store.schema import SPENDS
 from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
 
 __all__ = [
@@ -109,6 +112,9 @@ class Streams:
         self.private = self._coins.private if private is None else private == "yes"
         # settings before and now, where the store moved on to another model
         self.versions: list[dict[str, object]] | None = None if listed is None else json.loads(listed)
+        # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
+        self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
+        self.began = None if began is None else float(began)
         self._level = _level(setting, self.versions or [])
         self._live = Live(setting, self._store, memory, self._level)
         self._lock = threading.RLock()
@@ -124,8 +130,9 @@ class Streams:
         coins: Coins | KeyedCoins | None = None,
         gaps: Gaps = "refuse",
         memory: int = 1 << 28,
+        must_exist: bool = False,
     ) -> Streams:
-        """Open a state file, or make it; refuses a file of another model or setting, or one that is in use.
+        """Open a state file, or make it; refuses a file of another model, setting or key, or one that is in use.
 
         Parameters:
             path: the file.
@@ -134,6 +141,7 @@ class Streams:
             coins: of another kind; a key or coins, not both.
             gaps: as for `Streams`.
             memory: as for `Streams`.
+            must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
         from seqveil.release.store.database import Database
         from seqveil.release.store.protocol import codec_of
@@ -142,10 +150,10 @@ class Streams:
             raise InputError("pass a key or coins, not both")
         described = setting.signature
         chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
-        database = Database(path, codec_of(setting))
+        database = Database(path, codec_of(setting), must_exist)
         try:
             with database.transaction():
-                _agree(database, described, chosen.private)
+                _agree(database, described, chosen.private, None if key is None else key_mark(key))
             return cls(setting, database, chosen, gaps=gaps, memory=memory)
         except BaseException:
             database.close()
@@ -424,13 +432,36 @@ def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
     return max(levels.values())
 
 
-def _agree(database: Any, described: str, private: bool) -> None:
-    """Write down what the file is for, or refuse to use it for something else."""
-    known, was_private = database.fact("setting"), database.fact("private")
+def _agree(database: Any, described: str, private: bool, key: str | None) -> None:
+    """Write down what the file is for, or refuse to use it for something else; `key` is the mark of the key."""
+    known, was_private, marked = (database.fact(name) for name in ("setting", "private", KEY_MARK))
     if known is None:
+        if not database.begun:
+            raise DataError(f"{database.name}: does not say what it is for; it is damaged, restore it from a backup")
         database.set_fact("setting", described)
         database.set_fact("private", "yes" if private else "no")
-        return
-    refuse_other(json.loads(known), json.loads(described), f"{database.name}:", "a new file")
-    if was_private == "yes" and not private:
-        raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")
+        database.set_fact("begun", repr(time.time()))
+    else:
+        refuse_other(json.loads(known), json.loads(described), f"{database.name}:", SPENDS)
+        if was_private == "yes" and not private:
+            raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")
+    if marked is not None and private and marked != key:
+        given = "no key is given" if key is None else "this is another one"
+        raise InputError(
+            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key, or change "
+            "it for good with `seqveil state rotate-key`"
+        )
+    if marked is None and key is not None:
+        database.set_fact(KEY_MARK, key)
+
+
+KEY_MARK = "key"
+
+
+def key_mark(key: bytes) -> str:
+    """What tells one key from another and nothing about either: 16 hexadecimal digits.
+
+    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
+    (True, False)
+    """
+    return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()

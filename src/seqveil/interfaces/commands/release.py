@@ -37,6 +37,9 @@ class StateOptions:
             "drawn again comes out the same. Who has the key can undo the release.",
         ),
     ] = None
+    must_exist: Annotated[
+        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def release(
         if kept.state is not None and force:
             raise InputError("--force does not go with --state, which goes on with its own output; name another one")
         if kept.state is not None:
-            account = _release_with_state(data, setting, out, kept.state, kept.key, shared)
+            account = _release_with_state(data, setting, out, kept.state, kept, shared)
         elif kept.key is not None:
             raise InputError("--key is for a release that can be gone on with; name its state file by --state")
         else:
@@ -144,12 +147,20 @@ def release(
 
 
 def _release_with_state(
-    data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
+    data: str, setting: Setting, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
 ) -> Released:
-    from seqveil.core.coins import key_file
     from seqveil.interfaces.files.release import release_file
+    from seqveil.release.store.backup import key_for
 
-    secret = None if key is None else key_file(key, create=True)
+    if not state.is_file() or not state.stat().st_size:
+        if kept.must_exist:
+            raise InputError(
+                f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
+                "leave --must-exist out to begin one whose ledger starts at zero"
+            )
+        lines([("state", f"{state.name} is new: its ledger begins at zero")], to_stderr=True)
+    key = kept.key
+    secret = key_for(state, key)
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
         return release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)

@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 from seqveil import __version__
 from seqveil.core import fast
-from seqveil.core.coins import key_file
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import invalid, refused
@@ -25,8 +24,11 @@ from seqveil.interfaces.service.monitoring import Observed, Pseudonyms, begin_lo
 from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
 from seqveil.interfaces.service.routes import describe, routers
 from seqveil.interfaces.service.writer import Service
+from seqveil.release.store.backup import key_for
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams, taken
+
+BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
 def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
@@ -74,8 +76,10 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     if config.state is None:
         raise InputError("expected --state FILE, where releases are kept")
     begin_log(config.log_level)
-    secret = None if config.key is None else key_file(config.key, create=True)
-    with Streams.open(config.state, setting, key=secret, gaps=config.gaps) as store:
+    secret = key_for(config.state, config.key)
+    with Streams.open(config.state, setting, key=secret, gaps=config.gaps, must_exist=config.must_exist) as store:
+        if store.begun:
+            log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
         app = create_app(store, setting, config)
         _warm(setting)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms

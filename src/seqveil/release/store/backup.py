@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
+from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError
 from seqveil.release.store import schema
 from seqveil.release.store.lock import make_private
@@ -83,6 +84,22 @@ def _opened(path: FilePath) -> sqlite3.Connection:
         sql.close()
         raise
     return sql
+
+
+def facts_of(path: FilePath) -> dict[str, str]:
+    """What a state file says of itself: its setting, the mark of its key; nothing where there is no such file."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return {}
+    try:
+        with closing(_opened(path)) as sql, told(os.path.basename(path)):
+            return {name: value for name, value, mark in sql.execute("SELECT * FROM facts")}
+    except (StoreError, DataError):  # an older file, or none of ours, about which opening it will say more
+        return {}
+
+
+def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
+    """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
+    return None if key is None else key_file(key, create="key" not in facts_of(state))
 
 
 class _Look:
