@@ -448,8 +448,8 @@ def _agree(database: Any, described: str, private: bool, key: str | None) -> Non
     if marked is not None and private and marked != key:
         given = "no key is given" if key is None else "this is another one"
         raise InputError(
-            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key, or change "
-            "it for good with `seqveil state rotate-key`"
+            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key, or "
+            "change it for good with `seqveil state rotate-key`"
         )
     if marked is None and key is not None:
         database.set_fact(KEY_MARK, key)

@@ -90,6 +90,10 @@ class Guard:
         if not secret:
             raise Problem("unauthorised", "expected the header Authorization: Bearer TOKEN")
         token = self._ring.find(secret)
+        if token is None and self._ring.trouble is not None:
+            raise Problem(
+                "tokens", "the file of tokens cannot be read, so no token is good; ask whoever runs it", wait=5
+            )
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")
         return token

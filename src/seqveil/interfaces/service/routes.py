@@ -19,7 +19,7 @@ from seqveil.interfaces.service.access import covered, guarded
 from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
 from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Service
+from seqveil.interfaces.service.writer import Service, damage_told
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import Releases
 
@@ -27,7 +27,7 @@ UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PR
 Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 JSON = "application/json"
-ENTRY = ("unauthorised", "forbidden", "too-many")
+ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
 
@@ -38,13 +38,13 @@ def routers(service: Service) -> list[APIRouter]:
     unchanged: dict[int | str, Any] = {304: {"description": "The caller has this model (If-None-Match)."}}
     binary = {200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    reading = refusals(*ENTRY, "malformed", "not-found")
+    reading = refusals(*ENTRY, "malformed", "not-found", "damaged", "store")
     everyone = APIRouter()
     everyone.add_api_route(
         "/healthz",
         healthz,
         response_model=messages.Health,
-        responses=refusals("store", "busy", "stopping", "timeout"),
+        responses=refusals("store", "tokens", "busy", "stopping", "timeout"),
     )
     return [
         _endpoint(
@@ -53,7 +53,7 @@ def routers(service: Service) -> list[APIRouter]:
             release_batches if batches else release_symbols,
             methods=["POST"],
             response_model=messages.BatchReleases if batches else messages.SymbolReleases,
-            responses=refusals(*ENTRY, *WRITES, "wrong-type", "busy", "store", "stopping", "timeout"),
+            responses=refusals(*ENTRY, *WRITES, "wrong-type", "damaged", "busy", "store", "stopping", "timeout"),
             openapi_extra=examples,
         ),
         _endpoint(
@@ -185,7 +185,8 @@ def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -
 def account(request: Request, user: UserPath) -> Response:
     """A user's ledger: releases, leakage so far on both sides, what composition charges, budget left."""
     service = _of(request, user)
-    found = service.store.standing(user)
+    with damage_told():
+        found = service.store.standing(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
     return Response(messages.account_of(found), media_type=JSON)
@@ -194,9 +195,10 @@ def account(request: Request, user: UserPath) -> Response:
 def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
     """What was released of a user, for a receiver."""
     service = _of(request, user)
-    stored = service.store.releases(user, since)
-    if not stored and service.store.standing(user) is None:
-        raise Problem("not-found", "nothing was released of this user")
+    with damage_told():
+        stored = service.store.releases(user, since, limit + 1)
+        if not stored and service.store.standing(user) is None:
+            raise Problem("not-found", "nothing was released of this user")
     content = messages.page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
     return Response(content, media_type=JSON)
 

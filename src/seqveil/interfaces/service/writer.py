@@ -11,6 +11,8 @@ import queue
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
 from seqveil.interfaces.service.tokens import Keyring
+from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
@@ -125,6 +128,34 @@ class Writer:
                 promise.exception()  # whoever asked may have gone; then nobody looks at it
 
 
+def damaged_problem(error: Damaged) -> Problem:
+    """The refusal for users whose records are damaged; which ones stands in no answer, and by number in the log."""
+    log.error("a user is damaged", extra={"facts": {"detail": str(error)}})
+    detail = (
+        "the records of this user are damaged, so nothing of it was released; whoever runs the service must see to it"
+    )
+    return Problem("damaged", detail)
+
+
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """Reading what may be damaged, or not to be read at all."""
+    try:
+        yield
+    except Damaged as error:
+        raise damaged_problem(error) from None
+    except StoreError as error:
+        log.error("the store cannot be read", extra={"facts": {"detail": str(error)}})
+        raise Problem("store", "the state file cannot be read now; try again", wait=5) from None
+
+
+def _tokens_told(trouble: str | None) -> None:
+    if trouble is None:
+        log.warning("the tokens can be read again")
+    else:
+        log.error("no token is good", extra={"facts": {"detail": trouble}})
+
+
 class Service:
     """Everything behind the endpoints."""
 
@@ -133,8 +164,8 @@ class Service:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
         self.wording = Wording(setting.model.alphabet, config.on_unknown)
-        ring = None if config.tokens is None else Keyring(config.tokens)
-        self.guard = Guard(ring, config.rate, config.max_body, config.timeout)
+        self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
+        self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
         self.metrics = Metrics(store, config.metrics_refresh)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
@@ -161,6 +192,8 @@ class Service:
             raise Problem("timeout", detail, wait=1) from None
         except OutOfOrder as error:
             raise await self._gap(job, error.position) from None
+        except Damaged as error:
+            raise damaged_problem(error) from None
         except StoreError as error:
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
             detail = "the state file cannot be written now; nothing was released, try again"
@@ -177,7 +210,9 @@ class Service:
         return Problem("out-of-order", detail, position=place, next=int(upcoming[0]))
 
     async def probe(self) -> None:
-        """Write something and see it on the disk, or refuse."""
+        """Write something and see it on the disk, and that the tokens can be read; or refuse."""
+        if self.ring is not None and self.ring.look() is not None:
+            raise Problem("tokens", "the file of tokens cannot be read, so no token is good", wait=5)
         if time.monotonic() - self._probed > PROBE_EVERY:
             await self.write(Job([], [], [], None))
             self._probed = time.monotonic()

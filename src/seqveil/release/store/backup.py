@@ -46,7 +46,7 @@ class Verified:
 def verify(path: FilePath) -> Verified:
     """Look at every record of a state file, in a snapshot of what is committed; nobody who writes waits for it."""
     name = os.path.basename(path)
-    with closing(_opened(path)) as sql:
+    with closing(opened(path)) as sql:
         try:
             sql.execute("BEGIN")
             return _Look(sql).all()
@@ -58,7 +58,7 @@ def verify(path: FilePath) -> Verified:
             return found
 
 
-def _opened(path: FilePath) -> sqlite3.Connection:
+def opened(path: FilePath) -> sqlite3.Connection:
     """A connection for reading a state file of this version that is there."""
     name = os.path.basename(path)
     if not os.path.isfile(path):
@@ -91,7 +91,7 @@ def facts_of(path: FilePath) -> dict[str, str]:
     if not os.path.isfile(path) or not os.path.getsize(path):
         return {}
     try:
-        with closing(_opened(path)) as sql, told(os.path.basename(path)):
+        with closing(opened(path)) as sql, told(os.path.basename(path)):
             return {name: value for name, value, mark in sql.execute("SELECT * FROM facts")}
     except (StoreError, DataError):  # an older file, or none of ours, about which opening it will say more
         return {}
@@ -194,7 +194,7 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     if os.path.exists(f"{target}-lock"):
         raise StoreError(f"{os.path.basename(target)}: may be in use as a state file; name another file for the copy")
     part = f"{target}.{secrets.token_hex(4)}.part"
-    with closing(_opened(path)) as sql:
+    with closing(opened(path)) as sql:
         try:
             _copy(sql, name, part)
             found = verify(part)
