@@ -19,6 +19,7 @@ from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.messages import invalid, refused
 from seqveil.interfaces.service.monitoring import Observed, Pseudonyms, begin_log, log
 from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
@@ -90,11 +91,13 @@ def serve(setting: Setting, config: ServeConfig) -> None:
 
 def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:
     """The HTTP server of an application: quiet, and patient at the end."""
+    gate = Gate(config.max_connections, config.max_per_address, config.timeout)
     options = quiet(
         app,
         proxy_headers=False,
         lifespan="on",
-        limit_concurrency=config.max_connections,
+        http=gate.protocol(),
+        limit_concurrency=config.max_connections + 1,  # beyond that all of them have requests in progress
         timeout_graceful_shutdown=math.ceil(config.grace),
         ssl_certfile=None if config.tls_cert is None else os.fspath(config.tls_cert),
         ssl_keyfile=None if config.tls_key is None else os.fspath(config.tls_key),
