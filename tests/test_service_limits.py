@@ -218,8 +218,8 @@ def test_a_pattern_is_matched_in_linear_time():
     took, found = seconds(lambda: token.covers("-" * 100_000))
     assert (found, took < PATIENCE / 4) == (False, True)
     assert token.covers("a-b-c-d-prod")
-    assert token.covers("----prod") is False
-    assert token.covers("-----prod") is True
+    assert token.covers("---prod") is False
+    assert token.covers("----prod") is True
 
 
 @pytest.mark.parametrize("pattern", ["", "*", "**", "a*", "*a", "a*b*a", "*ab*ba*", "a*a", "ab"])

@@ -21,7 +21,7 @@ from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, u
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
-from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, plan_of
+from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
 from seqveil.release.live import Live
 from seqveil.release.releases import EARLIER, Path, Releases, Standing, Standings, left_of, taken
 from seqveil.release.secrets import SecretTotal, totals
@@ -307,9 +307,29 @@ class Streams:
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
-        with self._lock, self._store.transaction():
-            rows = self._store.find([self._named(user) for user in users])
+        names, snapshot = [self._named(user) for user in users], getattr(self._store, "snapshot", None)
+        if snapshot is not None:
+            with snapshot() as records:
+                rows = [records.find(name) for name in names]
+        else:
+            with self._lock, self._store.transaction():
+                rows = self._store.find(names)
         return np.array([0 if row is None else row.events for row in rows], np.int64)
+
+    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
+        """Which of several calls, each of users and sequence numbers, would be refused for their order.
+
+        Each is looked at after those before it that would not be. Nothing is changed.
+        """
+        users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
+        with self._lock:
+            upcoming = self._live.known_seqs(users)
+            unknown = [user for user in users if user not in upcoming]
+            if unknown:
+                with self._store.transaction():
+                    rows = self._store.find(unknown)
+                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
+        return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
 
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""

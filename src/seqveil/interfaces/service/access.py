@@ -71,10 +71,18 @@ class Guard:
         return token
 
     def charge(self, token: Token, events: int) -> None:
-        """Charge a token for so many events, or refuse with the time to wait."""
+        """Charge a token for so many events, or refuse with the time to wait; more than it may ever send at once is
+        refused with how many that is."""
         if events <= 0:
             return
         now, rate = time.monotonic(), token.rate or self._rate
+        most = int(max(1.0, rate * BURST))
+        if events > most:
+            detail = (
+                f"this token may send {rate:g} events a second, so at most {most} at once, numbers left out counted; "
+                "send them in parts"
+            )
+            raise Problem("too-large", detail, most=most)
         bucket = self._buckets.get(token.id)
         if bucket is None or bucket.rate != rate:
             bucket = self._buckets[token.id] = Bucket(rate, max(1.0, rate * BURST), now)

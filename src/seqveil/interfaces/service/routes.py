@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.concurrency import run_in_threadpool
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, InputError
@@ -131,10 +132,10 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
     service: Service = request.app.state.service
     token: Token = request.state.token
     if len(events) > service.config.max_events:
-        raise Problem("too-large", f"expected at most {service.config.max_events} events at once; send fewer")
+        most = service.config.max_events
+        raise Problem("too-large", f"expected at most {most} events at once; send them in parts", most=most)
     if body.model is not None and body.model != service.setting.model.fingerprint:
         raise Problem("wrong-model", "the service releases with another model; get it from /v1/model")
-    service.guard.charge(token, len(events) - 1)
     covered(token, (event.user for event in events))
     if service.setting.budget.seconds is not None:
         place = next((k for k, event in enumerate(events) if event.time is None), None)
@@ -160,7 +161,10 @@ async def _finish(
 ) -> Response:
     users, facts = [event.user for event in events], request.scope["seqveil"]
     facts.events, facts.users = len(events), users
-    job = Job(users, [event.seq for event in events], coded, [event.time for event in events])
+    seqs = [event.seq for event in events]
+    left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
+    service.guard.charge(request.state.token, len(events) - 1 + left_out)
+    job = Job(users, seqs, coded, [event.time for event in events])
     refusal: BudgetSpent | None = None
     try:
         made = await service.write(job)

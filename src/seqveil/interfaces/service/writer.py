@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from seqveil.core.errors import InputError
@@ -30,6 +32,7 @@ from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
+PART, PART_BATCHES = 200, 20  # events of one user that a part of a large request has
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -128,6 +131,42 @@ class Writer:
                 promise.exception()  # whoever asked may have gone; then nobody looks at it
 
 
+def _parts(job: Job, most: int, setting: Setting) -> Iterator[Job]:
+    """A large job in parts that each take the writer for a moment.
+
+    Not where a later event may be refused for what an earlier one did (times, a budget that ends a stream with an
+    error, the length of a stream): such a job stays whole.
+    """
+    budget = setting.budget
+    if budget.seconds is not None or setting.watches is not None or (budget.limited and budget.when_spent == "error"):
+        yield job
+        return
+    rounds = PART_BATCHES if setting.in_batches else PART
+    begin, counts = 0, dict[str, int]()
+    for k, user in enumerate(job.users):
+        if k - begin >= most or counts.get(user, 0) >= rounds:
+            yield _cut(job, begin, k)
+            begin, counts = k, {}
+        counts[user] = counts.get(user, 0) + 1
+    yield _cut(job, begin, job.size)
+
+
+def _cut(job: Job, begin: int, end: int) -> Job:
+    times = None if job.times is None else job.times[begin:end]
+    return Job(job.users[begin:end], job.seqs[begin:end], job.raw[begin:end], times)
+
+
+def _joined(made: list[Releases]) -> Releases:
+    """The releases of the parts of a job, as those of the whole."""
+    columns = [[getattr(part, each.name) for part in made] for each in fields(Releases)]
+    return Releases(
+        *(
+            None if parts[0] is None else sum(parts, []) if isinstance(parts[0], list) else np.concatenate(parts)
+            for parts in columns
+        )
+    )
+
+
 def damaged_problem(error: Damaged) -> Problem:
     """The refusal for users whose records are damaged; which ones stands in no answer, and by number in the log."""
     log.error("a user is damaged", extra={"facts": {"detail": str(error)}})
@@ -186,7 +225,7 @@ class Service:
             raise Problem("busy", "too many events are waiting; nothing was released, try again", wait=1)
         try:
             async with asyncio.timeout(self.config.timeout):
-                return await self.writer.submit(job)
+                return await self._in_parts(job)
         except TimeoutError:
             detail = "the release may yet be made: send the same events again to get it"
             raise Problem("timeout", detail, wait=1) from None
@@ -203,6 +242,32 @@ class Service:
                 raise Problem("malformed", "the events cannot be released as they are") from None
             detail = "the times of a user's events may not go back; nothing was released"
             raise Problem("time-went-back", detail) from None
+
+    async def _in_parts(self, job: Job) -> Releases:
+        """Have a job released, a large one in parts between which others go."""
+        parts = list(_parts(job, self.config.group, self.setting)) if job.size > PART else [job]
+        if len(parts) == 1:
+            return await self.writer.submit(job)
+        # a gap in a later part must not be found when an earlier one is out
+        wrong = (await run_in_threadpool(self.store.misplaced, [(job.users, job.seqs)]))[0]
+        if wrong is not None:
+            raise wrong
+        made = [await self.writer.submit(part) for part in parts]
+        job.raw = []
+        return _joined(made)
+
+    def left_out(self, users: list[str], seqs: list[int]) -> int:
+        """How many numbers these events leave out, as far as is known: each counts as an event for the rate."""
+        names = list(dict.fromkeys(users))
+        try:
+            ahead = dict(zip(names, self.store.next_seqs(names).tolist(), strict=True))
+        except StoreError:  # whoever releases them hears of it
+            return 0
+        total = 0
+        for user, seq in zip(users, seqs, strict=True):
+            total += max(0, seq - ahead[user])
+            ahead[user] = max(ahead[user], seq + 1)
+        return total
 
     async def _gap(self, job: Job, place: int) -> Problem:
         upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])
