@@ -270,8 +270,8 @@ class Call:
         """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
         if self.setting.watches is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
             return InputError(
-                f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
-                "given up at once; send the missing events, or check the numbers"
+                f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
+                "be given up at once; send the missing events, or check the numbers"
             )
         limit = None if self.setting.watches is None else self.setting.watches.limit
         if limit is None or not plan.fresh.size:

@@ -70,10 +70,10 @@ class Guard:
         self.charge(token, 1)
         return token
 
-    def charge(self, token: Token, events: int) -> None:
-        """Charge a token for so many events, or refuse with the time to wait; more than it may ever send at once is
-        refused with how many that is."""
-        if events <= 0:
+    def charge(self, token: Token, events: int, paid: int = 0) -> None:
+        """Charge a token for so many events, of which some are paid for, or refuse with the time to wait; more than it
+        may ever send at once is refused with how many that is."""
+        if events <= paid:
             return
         now, rate = time.monotonic(), token.rate or self._rate
         most = int(max(1.0, rate * BURST))
@@ -86,7 +86,7 @@ class Guard:
         bucket = self._buckets.get(token.id)
         if bucket is None or bucket.rate != rate:
             bucket = self._buckets[token.id] = Bucket(rate, max(1.0, rate * BURST), now)
-        wait = bucket.take(events, now)
+        wait = bucket.take(events - paid, now)
         if wait:
             raise Problem("too-many", f"this token may send {rate:g} events a second; wait", wait=wait)
 
@@ -159,7 +159,7 @@ class KeyGuard(Guard):
             raise Problem("unauthorised", "expected the key that is in the address that `seqveil studio` printed")
         return ANYBODY
 
-    def charge(self, token: Token, events: int) -> None:
+    def charge(self, token: Token, events: int, paid: int = 0) -> None:
         """One person may ask for as much as there is."""
 
 

@@ -163,7 +163,7 @@ async def _finish(
     facts.events, facts.users = len(events), users
     seqs = [event.seq for event in events]
     left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
-    service.guard.charge(request.state.token, len(events) - 1 + left_out)
+    service.guard.charge(request.state.token, len(events) + left_out, paid=1)
     job = Job(users, seqs, coded, [event.time for event in events])
     refusal: BudgetSpent | None = None
     try:

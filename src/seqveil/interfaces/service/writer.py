@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -158,13 +159,14 @@ def _cut(job: Job, begin: int, end: int) -> Job:
 
 def _joined(made: list[Releases]) -> Releases:
     """The releases of the parts of a job, as those of the whole."""
-    columns = [[getattr(part, each.name) for part in made] for each in fields(Releases)]
-    return Releases(
-        *(
-            None if parts[0] is None else sum(parts, []) if isinstance(parts[0], list) else np.concatenate(parts)
-            for parts in columns
-        )
-    )
+    columns: list[Any] = []
+    for each in fields(Releases):
+        parts = [getattr(part, each.name) for part in made]
+        if isinstance(parts[0], list):
+            columns.append([sent for part in parts for sent in part])
+        else:
+            columns.append(None if parts[0] is None else np.concatenate(parts))
+    return Releases(*columns)
 
 
 def damaged_problem(error: Damaged) -> Problem:

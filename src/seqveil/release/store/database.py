@@ -382,13 +382,14 @@ class Database:
         if blob_mark(place_mark(user), recent) != mark:
             self.sql.execute("UPDATE users SET recent_mark = ? WHERE id = ?", (BROKEN, user))
             return
+        left = memoryview(recent)
         for number in range(first, last):
-            end = self._codec.cut(recent, self._chunk)
-            row = (user, number, blob_mark(place_mark(user, number), recent[:end]), recent[:end])
+            end = self._codec.cut(left, self._chunk)
+            row = (user, number, blob_mark(place_mark(user, number), left[:end]), left[:end])
             self.sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?)", row)
-            recent = recent[end:]
-        mark = blob_mark(place_mark(user), recent)
-        self.sql.execute("UPDATE users SET recent = ?, recent_mark = ? WHERE id = ?", (recent, mark, user))
+            left = left[end:]
+        mark = blob_mark(place_mark(user), left)
+        self.sql.execute("UPDATE users SET recent = ?, recent_mark = ? WHERE id = ?", (left, mark, user))
 
     # users
 

@@ -63,7 +63,7 @@ class Codec(Protocol):
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         """The releases in a blob, whose first one has this sequence number."""
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end."""
 
     def gaps(self, count: int) -> bytes:
@@ -113,7 +113,7 @@ class SymbolCodec:
             path = (code,) if code >= 0 else ()
             yield Stored(first + k, code, epsilon, times[k], path or None, path)
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         return count * self.size
 
     def gaps(self, count: int) -> bytes:
@@ -160,7 +160,7 @@ class BatchCodec:
                 yield Stored(seq, 0, epsilon, time, path, tuple(codes), events)
             at, seq = end, seq + 1
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         at = 0
         for _ in range(count):
             _, _, length, events = self._head.unpack_from(blob, at)
