@@ -28,6 +28,7 @@ UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PR
 Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 JSON = "application/json"
+MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
 ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
@@ -163,7 +164,10 @@ async def _finish(
     facts.events, facts.users = len(events), users
     seqs = [event.seq for event in events]
     left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
-    service.guard.charge(request.state.token, len(events) + left_out, paid=1)
+    if left_out > MOST_LEFT_OUT:
+        detail = f"the events leave {left_out} numbers out, of at most {MOST_LEFT_OUT} at once; check the numbers"
+        raise Problem("too-large", detail)
+    service.guard.charge(request.state.token, len(events), paid=1, left_out=left_out)
     job = Job(users, seqs, coded, [event.time for event in events])
     refusal: BudgetSpent | None = None
     try:
