@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, 
 from seqveil.release.store.packing import ldp_before
 from seqveil.release.store.schema import SPENDS
 from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
+
+if TYPE_CHECKING:
+    from seqveil.release.store.backup import Verified
 
 __all__ = [
     "EARLIER",
@@ -174,13 +177,16 @@ class Streams:
                 self._open = False
                 self._store.close()
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the state file as it is now. Going on from an older copy draws the events since then again: see the
-        docs."""
+    def backup(self, path: str | os.PathLike[str]) -> Verified:
+        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
+
+        Going on from an older copy draws the events since then again: see the docs.
+        """
         copy = getattr(self._store, "backup", None)
         if copy is None:
             raise InputError("only streams with a state file can be copied; begin with Streams.open")
-        copy(path)
+        found: Verified = copy(path)
+        return found
 
     def release(
         self,

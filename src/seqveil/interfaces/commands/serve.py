@@ -36,6 +36,7 @@ class ServiceOptions:
     insecure: Annotated[
         bool | None, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
     ] = None
+    backups: Annotated[Path | None, o.option("FOLDER", "Where POST /v1/backup puts copies  [default: nowhere]")] = None
     max_body: Annotated[int | None, o.option("BYTES", "Largest body  [default: 4 MiB]")] = None
     max_events: Annotated[int | None, o.option("N", "Events of a request  [default: 10000]")] = None
     rate: Annotated[float | None, o.option("N", "Events a second of one token  [default: 100000]")] = None

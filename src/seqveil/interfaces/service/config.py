@@ -49,6 +49,8 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     tokens: Path | None = None
     no_auth: bool = False
 
+    backups: Path | None = Field(None, description="the folder of copies that POST /v1/backup makes")
+
     max_body: int = Field(4 << 20, ge=1024, description="bytes of one request")
     max_events: int = Field(10_000, ge=1, description="events of one request")
     max_waiting: int = Field(100_000, ge=1, description="events accepted and not yet on the disk")

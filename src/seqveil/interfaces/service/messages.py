@@ -215,6 +215,14 @@ class ModelFacts(BaseModel):
     seqveil: str
 
 
+class Copied(BaseModel):
+    """A copy of the state file."""
+
+    file: str = Field(description="Its name in the folder of --backups.")
+    users: int
+    releases: int = Field(description="In the users' own records; those of the latest transactions come on top.")
+
+
 class Health(BaseModel):
     status: Literal["ok"]
 

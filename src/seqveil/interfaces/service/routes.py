@@ -86,6 +86,14 @@ def routers(service: Service) -> list[APIRouter]:
             response_class=Response,
             responses=refusals(*ENTRY) | unchanged | binary,
         ),
+        _endpoint(
+            "admin",
+            "/v1/backup",
+            backup,
+            methods=["POST"],
+            response_model=messages.Copied,
+            responses=refusals(*ENTRY, "not-found", "too-slow", "too-large", "wrong-type", "busy", "store"),
+        ),
         _endpoint("metrics", "/metrics", metrics, response_class=Response, responses=refusals(*ENTRY) | text),
         everyone,
     ]
@@ -248,6 +256,12 @@ def _tagged(request: Request, fingerprint: str, content: str | bytes, kind: str)
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers={"ETag": tag})
     return Response(content, headers={"ETag": tag}, media_type=kind)
+
+
+def backup(request: Request) -> Any:
+    """Copy the state file into the folder of `--backups`, for its owner alone, and check the copy. Releases go on."""
+    service: Service = request.app.state.service
+    return service.backup()
 
 
 def metrics(request: Request) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import secrets
 import tempfile
 import threading
 import time
@@ -210,7 +211,7 @@ class Service:
         self.writer = Writer(store, config.group, config.linger)
         self.metrics = Metrics(store, config.metrics_refresh)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
-        self._probed = float("-inf")
+        self._probed, self._copying = float("-inf"), threading.Lock()
 
     @cached_property
     def model_file(self) -> bytes:
@@ -257,6 +258,25 @@ class Service:
         made = [await self.writer.submit(part) for part in parts]
         job.raw = []
         return _joined(made)
+
+    def backup(self) -> dict[str, Any]:
+        """Copy the state file into the folder for that; one copy at a time."""
+        folder, state = self.config.backups, self.config.state
+        if folder is None:
+            raise Problem("not-found", "the service was started without --backups FOLDER, so it makes no copies")
+        if not self._copying.acquire(blocking=False):
+            raise Problem("busy", "a copy is being made; ask again when it is done", wait=5)
+        try:
+            stem = "state" if state is None else state.stem
+            name = f"{stem}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}.db"
+            found = self.store.backup(folder / name)
+        except StoreError as error:
+            log.error("no copy was made", extra={"facts": {"detail": str(error)}})
+            raise Problem("store", f"no copy was made: {error}", wait=5) from None
+        finally:
+            self._copying.release()
+        log.info("copied", extra={"facts": {"file": name}})
+        return {"file": name, "users": found.users, "releases": found.releases}
 
     def left_out(self, users: list[str], seqs: list[int]) -> int:
         """How many numbers these events leave out, as far as is known: each counts as an event for the rate."""

@@ -24,7 +24,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
-from seqveil.release.store.backup import backup
+from seqveil.release.store.backup import Verified, backup
 from seqveil.release.store.leakages import Leakages
 from seqveil.release.store.lock import WriterLock, make_private
 from seqveil.release.store.marks import (
@@ -254,9 +254,9 @@ class Database:
         self.sql.close()
         self._lock.close()
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
+    def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
-        backup(self._path, path)
+        return backup(self._path, path)
 
     def snapshot(self) -> AbstractContextManager[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
