@@ -128,7 +128,8 @@ def test_a_token_has_its_rate(service):
     many = [event("greedy", k) for k in range(50)]
     larger = service.release(*many, token=greedy)  # than it could ever send at once
     assert (larger.status, larger.json["most"]) == (413, 10)
-    assert service.release(*many, token=greedy).status == 429
+    assert service.release(*many[:9], token=greedy).status in (200, 429)
+    assert service.release(*many[:9], token=greedy).status == 429
 
 
 def test_a_body_that_never_ends_is_given_up(service):

@@ -112,7 +112,9 @@ def test_the_service_makes_copies_for_its_admin(tmp_path):
     folder.mkdir()
     with running(tmp_path, words_setting(), backups=folder) as service:
         service.release(event("ann", 0))
-        assert service.ask("POST", "/v1/backup", {}, token=service.token("release", "read")).status == 403
+        other = service.token("release", "read")
+        service.app.state.service.ring._looked = -1e9
+        assert service.ask("POST", "/v1/backup", {}, token=other).status == 403
         answer = service.ask("POST", "/v1/backup", {})
         assert (answer.status, answer.json["users"]) == (200, 1)
         (copy,) = folder.iterdir()

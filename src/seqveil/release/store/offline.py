@@ -23,7 +23,7 @@ class Offline:
     def __init__(self, records: Records, name: str) -> None:
         self._records, self._name = records, name
 
-    def users(self) -> Iterator[tuple[User, bool]]:
+    def users(self) -> Iterator[tuple[str, bool]]:
         """Everybody's name in the order they came, and whether all of the user's own record is whole."""
         after = 0
         while page := self._records.ledgers(after):
