@@ -132,6 +132,7 @@ def _two_readings(
 def scanner(
     source: Source, bins: float | None, levels: int | None, grid: str | None
 ) -> Distinct | _Width | _Levels | _Plane:
+    """What finds the alphabet while the file is read a first time: as it is, or cut as the options say."""
     if sum(option is not None for option in (bins, levels, grid)) > 1:
         raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
     pairs = len(source.columns.value_columns) == 2
@@ -173,6 +174,7 @@ class Distinct:
     seen: set[Hashable] = field(default_factory=set)
 
     def add(self, chunk: Chunk) -> None:
+        """Take in the values of a chunk; too many different ones are refused."""
         assert not isinstance(chunk.values, np.ndarray)  # one column, or the scanner would be a grid
         self.seen.update(chunk.values.unique().to_list())
         if len(self.seen) > MOST_SYMBOLS:
@@ -181,6 +183,7 @@ class Distinct:
             )
 
     def alphabet(self) -> Symbols:
+        """The alphabet of all values that were seen."""
         return Alphabet.of(self.seen)
 
 

@@ -65,6 +65,7 @@ class Columns:
 
     @property
     def value_columns(self) -> tuple[str, ...]:
+        """The columns of the value: one, or two for places in a plane."""
         return tuple(name.strip() for name in self.value.split(","))
 
 
@@ -81,6 +82,7 @@ class Chunk:
 
     @property
     def n(self) -> int:
+        """How many events it has."""
         return len(self.users)
 
     def row(self, i: int) -> int:
@@ -131,10 +133,12 @@ def read(
 
 
 def file_name(path: FilePath) -> str:
+    """The last part of a path, which is what messages call a file."""
     return os.path.basename(os.path.normpath(path))
 
 
 def format_of(path: FilePath, format: str | None) -> str:
+    """The format of a file, as it was asked for or by its extension."""
     guess = "csv" if os.fspath(path) == "-" else FORMATS.get(Path(path).suffix.lower())
     chosen = guess if format is None else FORMATS.get(f".{format}")
     if chosen is None and format is not None:
@@ -447,6 +451,7 @@ class OrderCheck:
         self._last: dict[Any, tuple[float, int]] = {}
 
     def check(self, chunk: Chunk) -> None:
+        """Refuse a chunk with an event that comes before one its user had already, and name its row."""
         import polars as pl
 
         if chunk.order is None:

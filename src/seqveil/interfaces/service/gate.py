@@ -46,6 +46,7 @@ class Gate:
             self._make_room(new, None)
 
     def leave(self, gone: Gated) -> None:
+        """A connection is closed."""
         if gone in self._open:
             del self._open[gone]
             self._counts[gone.address] -= 1
@@ -84,17 +85,20 @@ class Gated(HttpToolsProtocol):
         return self.cycle is None or bool(self.cycle.response_complete)
 
     def connection_made(self, transport: Any) -> None:
+        """Go through the gate, and wait for the head of a request."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         self.gate.enter(self)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Make room."""
         self._stop_waiting()
         self.gate.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Count what comes before the head of a request is whole."""
         if self.transport.is_closing():
             return
         if self.idle:
@@ -106,11 +110,13 @@ class Gated(HttpToolsProtocol):
             self._refuse(TOO_LARGE)
 
     def on_headers_complete(self) -> None:
+        """The head has come in time."""
         self._stop_waiting()
         self._head = 0
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
+        """The connection was of use."""
         self.gate.heard(self)
         super().on_response_complete()
 

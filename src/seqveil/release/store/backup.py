@@ -34,9 +34,11 @@ class Verified:
 
     @property
     def sound(self) -> bool:
+        """Whether nothing is wrong."""
         return not self.problems
 
     def found(self, what: str, user: int | None = None) -> None:
+        """Note what is wrong, and whose record it is."""
         if user is not None:
             self.damaged_users.add(user)
         if len(self.problems) < MOST:

@@ -93,6 +93,7 @@ class Database:
 
     @property
     def largest(self) -> float:
+        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
         return packing.SMALL
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec, must_exist: bool = False) -> None:
@@ -246,6 +247,7 @@ class Database:
         self._appended = []
 
     def close(self) -> None:
+        """Fold the log into the tables and close the file; others may then open it."""
         self._readers.close()
         with suppress(sqlite3.Error, StoreError):
             with self.transaction():
@@ -280,15 +282,18 @@ class Database:
     # facts and positions
 
     def fact(self, name: str) -> str | None:
+        """What the file says of itself under this name."""
         row = self.sql.execute("SELECT value, mark FROM facts WHERE name = ?", (name,)).fetchone()
         if row is not None and value_mark(name, row[0]) != row[1]:
             raise damaged_file(self.name)
         return None if row is None else str(row[0])
 
     def set_fact(self, name: str, value: str) -> None:
+        """Have the file say this of itself."""
         self._book.facts ^= self._put("facts", "name", name, value)
 
     def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
         with told(self.name):
             row = self.sql.execute("SELECT position, mark FROM positions WHERE source = ?", (source,)).fetchone()
         if row is not None and value_mark(source, row[0]) != row[1]:
@@ -296,6 +301,7 @@ class Database:
         return None if row is None else row[0]
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Keep positions beside the releases, in the same transaction."""
         for source, position in positions.items():
             self._book.positions ^= self._put("positions", "source", source, position)
 
@@ -309,6 +315,7 @@ class Database:
     # the log
 
     def append(self, entry: Entry) -> None:
+        """Write what a call left at the end of the log; a full log is folded into the tables first."""
         if self.full:
             self.settle()
         touched = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).astype("<i8", copy=False)

@@ -43,6 +43,7 @@ class WriterLock:
             raise
 
     def close(self) -> None:
+        """Let others have the file."""
         with suppress(OSError):
             os.unlink(self._path)  # before it is let go, so that nobody else's is taken away
         self._sql.close()

@@ -44,6 +44,7 @@ class Stored(NamedTuple):
 
     @property
     def released(self) -> bool:
+        """Whether anything was published of it."""
         return self.code >= 0
 
 
@@ -71,6 +72,7 @@ class Codec(Protocol):
 
 
 def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
+    """How releases of this setting are written: symbol by symbol, or in batches."""
     return BatchCodec(setting) if setting.in_batches else SymbolCodec(setting)
 
 
@@ -97,6 +99,7 @@ class SymbolCodec:
         self.size = self._type.itemsize
 
     def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        """Records of one size, one after another; `lengths` is not needed."""
         return self._pack(made.codes[at], made.epsilons[at], times), np.full(at.size, self.size)
 
     def _pack(self, codes: Ints, epsilons: Floats, times: Floats | None) -> bytes:
@@ -107,6 +110,7 @@ class SymbolCodec:
         return table.tobytes()
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        """The releases in a blob, whose first one has this sequence number."""
         table = np.frombuffer(blob, self._type)
         times = table["time"].tolist() if self._timed else [None] * len(table)
         for k, (code, epsilon) in enumerate(zip(table["code"].tolist(), table["epsilon"].tolist(), strict=True)):
@@ -114,9 +118,11 @@ class SymbolCodec:
             yield Stored(first + k, code, epsilon, times[k], path or None, path)
 
     def cut(self, blob: bytes | memoryview, count: int) -> int:
+        """Where the first `count` records end: all have one size."""
         return count * self.size
 
     def gaps(self, count: int) -> bytes:
+        """Records of events that were given up."""
         return self._pack(np.full(count, GAP, np.int64), np.zeros(count), None)
 
 
@@ -131,6 +137,7 @@ class BatchCodec:
         self._batch = setting.batch
 
     def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        """Records of batches, one after another, and the size of each."""
         assert made.sent is not None
         sent = [made.sent[k] for k in at.tolist()]
         stamps = [math.nan] * at.size if times is None else times.tolist()
@@ -147,6 +154,7 @@ class BatchCodec:
         return self._head.pack(epsilon, stamp, len(text), events) + codes.astype(self._type).tobytes() + text
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        """The batches in a blob, whose first one has this sequence number."""
         at, seq = 0, first
         while at < len(blob):
             epsilon, stamp, length, events = self._head.unpack_from(blob, at)
@@ -161,6 +169,7 @@ class BatchCodec:
             at, seq = end, seq + 1
 
     def cut(self, blob: bytes | memoryview, count: int) -> int:
+        """Where the first `count` records end, found by reading their heads."""
         at = 0
         for _ in range(count):
             _, _, length, events = self._head.unpack_from(blob, at)
@@ -168,6 +177,7 @@ class BatchCodec:
         return at
 
     def gaps(self, count: int) -> bytes:
+        """Records of whole batches that were given up."""
         return self._head.pack(0.0, math.nan, GAP, self._batch) * count
 
 

@@ -244,6 +244,7 @@ class Readers:
                     sql.close()
 
     def close(self) -> None:
+        """Close the connections that nobody reads over; the others are closed when they are done."""
         self._open = False
         with suppress(Empty):
             while True:
@@ -251,15 +252,18 @@ class Readers:
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
+    """A connection that any thread may use, and whose transactions are ours to begin."""
     return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
 def row_of(ledger: Sequence[int], state: bytes) -> Row:
+    """A user's row, the ledger in nats."""
     user, events, releases, spent, most, least, ldp = ledger
     return Row(user, events, releases, nats(spent), nats(most), nats(least), ldp_of(ldp), state)
 
 
 def ldp_of(kept: int) -> float:
+    """The LDP figure in nats; nan where it was not kept."""
     return math.nan if kept == UNKNOWN else nats(kept)
 
 
@@ -274,6 +278,7 @@ def is_ledger(numbers: Sequence[object]) -> bool:
 
 
 def table_of(blob: bytes, width: int) -> Ints:
+    """Whole numbers in a blob, so many a row."""
     return np.frombuffer(blob, "<i8").reshape(-1, width)
 
 
@@ -291,6 +296,7 @@ def _code(error: Exception) -> int:
 
 
 def damaged_file(name: str) -> StoreError:
+    """What to say where it is not known whose records are damaged."""
     return StoreError(f"{name}: is damaged or no state file of seqveil; restore it from a backup")
 
 
@@ -306,6 +312,7 @@ def told(name: str) -> Iterator[None]:
 
 
 def translated(name: str, error: sqlite3.Error) -> StoreError:
+    """An error of SQLite in our words."""
     code = _code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{name}: another process has this state file open; wait for it to end, or use another file")
