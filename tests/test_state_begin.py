@@ -6,6 +6,7 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.release.store.backup import facts_of, key_for
+from seqveil.release.store.database import Database
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams, key_mark
 from served import running, words_model, words_setting
@@ -27,6 +28,16 @@ def test_a_file_that_must_exist_is_not_begun(tmp_path):
     with Streams.open(path, words_setting(), must_exist=True) as again:
         assert not again.begun
         assert again.began == began
+
+
+def test_tables_without_a_ledger_are_begun_anew(tmp_path):
+    """A power cut after the first commit of all, which makes the tables, leaves a file that says nothing yet."""
+    path = tmp_path / "s.db"
+    Database(path, None).close()
+    with pytest.raises(DataError, match="there is none or it is empty"):
+        Streams.open(path, words_setting(), must_exist=True)
+    with Streams.open(path, words_setting()) as first:
+        assert first.begun
 
 
 def test_another_key_or_none_is_refused(tmp_path):

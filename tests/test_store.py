@@ -564,8 +564,9 @@ def test_large_states_are_not_written(tmp_path):
     assert (units(twin.standings().most) == units(kept.most)).all()
 
 
-def test_no_raw_symbol_is_written(tmp_path):
+def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
+    monkeypatch.setattr("seqveil.release.streams.time.time", lambda: 1e9)  # when it began is written
     setting = stream.Setting.of(chain(2, 6), "balanced", 0.5, budget=Budget(total=1e-7))
     with (
         Streams.open(tmp_path / "one.db", setting, key=KEY) as one,

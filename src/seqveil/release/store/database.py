@@ -103,10 +103,7 @@ class Database:
         self.leakages = Leakages()
         self.begun = False  # whether this is the file's first use
         if must_exist and not (os.path.isfile(path) and os.path.getsize(path)):
-            raise DataError(
-                f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
-                "leave --must-exist out to begin one whose ledger starts at zero"
-            )
+            raise self._missing()
         self._chunk = CHUNK
         self._make()
         self._lock = WriterLock(self._path, self.name)
@@ -121,13 +118,19 @@ class Database:
                 self._prepare()
                 self._load()
                 if must_exist and self.begun:
-                    raise damaged_file(self.name)
+                    raise self._missing()
         except BaseException:
             self.sql.close()
             self._lock.close()
             raise
         self._readers = Readers(self._path, self.name, self._records_of)
         self._records = self._records_of(self.sql)
+
+    def _missing(self) -> DataError:
+        return DataError(
+            f"{self.name}: expected a state file, and there is none or it is empty; restore it from a backup, or leave "
+            "--must-exist out to begin one whose ledger starts at zero"
+        )
 
     def _records_of(self, sql: sqlite3.Connection) -> Records:
         return Records(sql, self.name, self._codec, self._chunk, lambda: self._book.waiting)
@@ -209,6 +212,8 @@ class Database:
         if book.last != last:
             raise damaged_file(self.name)
         self._book = book
+        # tables that nothing was ever written to, as after a power cut in the first moment, are no ledger
+        self.begun = self.begun or not (book.facts or book.users or book.last)
 
     def _data_version(self) -> int:
         return int(self.sql.execute("PRAGMA data_version").fetchone()[0])
