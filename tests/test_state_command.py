@@ -186,8 +186,8 @@ def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monk
         return released(self, users, *rest, **more)
 
     monkeypatch.setattr(Streams, "release", slow)
-    (tmp_path / "d.csv").write_text("user,value\n" + "".join(f"u{k % 7},{WORDS[k % 4]}\n" for k in range(2000)))
+    (tmp_path / "d.csv").write_text("user,value\n" + "".join(f"u{k % 7},{WORDS[k % 4]}\n" for k in range(420)))
     setting = Setting.of(words_model(), "tree", 0.7, batch=4)
     release_file(tmp_path / "d.csv", setting, tmp_path / "o.csv", state=tmp_path / "s.db")
     assert max(sizes) * 0.02 <= 1.5
-    assert sum(sizes) == 504  # 71 batches of each user, one short
+    assert sum(sizes) == 105  # 15 batches of each of 7 users

@@ -127,6 +127,11 @@ def _in_order(store: Streams, jobs: Sequence[Job]) -> list[Job]:
     than a transaction that fails for each of them."""
     try:
         found = store.misplaced([(job.users, job.seqs) for job in jobs])
+    except Damaged as error:
+        culprits = [job for job in jobs if not set(error.users).isdisjoint(job.users)]
+        for job in culprits:
+            job.outcome = error
+        return _in_order(store, [job for job in jobs if job not in culprits]) if culprits else list(jobs)
     except StoreError:  # which whoever releases them hears of
         return list(jobs)
     for job, wrong in zip(jobs, found, strict=True):

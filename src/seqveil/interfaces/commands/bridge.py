@@ -175,12 +175,12 @@ def _run(
     named = Topics(topics.raw, topics.released, topics.errors)
     secret, gaps = key_for(state, key), cast(Any, policies.gaps)
     with Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist) as store:
-        if store.begun:
-            _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
         link = Link(broker, named.subscription)
         refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
         working = Bridge(store, link, named, log=_log, **refusing)
         _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
+        if store.begun:
+            _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
         if broker.tls is None and broker.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
         with _ended_by_signals(working):
