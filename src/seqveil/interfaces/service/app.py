@@ -79,13 +79,13 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     begin_log(config.log_level)
     secret = key_for(config.state, config.key)
     with Streams.open(config.state, setting, key=secret, gaps=config.gaps, must_exist=config.must_exist) as store:
-        if store.begun:
-            log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
         app = create_app(store, setting, config)
         _warm(setting)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         with listen(config.host, config.port) as listener:
             _announce(config, listener.getsockname()[1])
+            if store.begun:
+                log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
             server(app, config).run(sockets=[listener])
 
 

@@ -224,6 +224,10 @@ class ModelFacts(BaseModel):
     seqveil: str
 
 
+class CopyWanted(_Strict):
+    """Nothing: the service knows where copies go."""
+
+
 class Copied(BaseModel):
     """A copy of the state file."""
 

@@ -92,7 +92,9 @@ def routers(service: Service) -> list[APIRouter]:
             backup,
             methods=["POST"],
             response_model=messages.Copied,
-            responses=refusals(*ENTRY, "not-found", "too-slow", "too-large", "wrong-type", "busy", "store"),
+            responses=refusals(
+                *ENTRY, "malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store"
+            ),
         ),
         _endpoint("metrics", "/metrics", metrics, response_class=Response, responses=refusals(*ENTRY) | text),
         everyone,
@@ -258,7 +260,7 @@ def _tagged(request: Request, fingerprint: str, content: str | bytes, kind: str)
     return Response(content, headers={"ETag": tag}, media_type=kind)
 
 
-def backup(request: Request) -> Any:
+def backup(request: Request, body: messages.CopyWanted) -> Any:
     """Copy the state file into the folder of `--backups`, for its owner alone, and check the copy. Releases go on."""
     service: Service = request.app.state.service
     return service.backup()
