@@ -107,6 +107,27 @@ def test_a_key_is_rotated(tmp_path, capsys):
     Streams.open(tmp_path / "s.db", words_setting(), key=new).close()
 
 
+def test_no_key_is_made_for_what_is_no_state_file(tmp_path, capsys):
+    (tmp_path / "empty.db").touch()
+    for name in ("empty.db", "lost.db"):
+        code, _, err = run(capsys, "rotate-key", tmp_path / name, "--key", tmp_path / "key")
+        assert (code, err.count("\n")) == (2, 1)
+        assert not (tmp_path / "key").exists()
+
+
+def test_an_export_is_whole_or_not_there(tmp_path, capsys):
+    words_model().save(tmp_path / "model")
+    filled(tmp_path / "s.db").close()
+    command = ("export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
+    assert run(capsys, *command, "--user", "bob")[0] == 0
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 3
+    assert "is there already" in run(capsys, *command)[2]
+    (tmp_path / "o.jsonl").unlink()
+    code, _, err = run(capsys, *command, "--user", "bob", "--user", "nobody")
+    assert (code, "nothing was released of this user" in err) == (2, True)
+    assert not list(tmp_path.glob("o.jsonl*"))
+
+
 def test_the_service_makes_copies_for_its_admin(tmp_path):
     folder = tmp_path / "copies"
     folder.mkdir()

@@ -123,6 +123,8 @@ def release(
         raise InputError("--force does not go with --state, which goes on with its own output; name another one")
     if kept.state is None and kept.key is not None:
         raise InputError("--key is for a release that can be gone on with; name its state file by --state")
+    if kept.state is None and kept.must_exist:
+        raise InputError("--must-exist is about a state file; name it by --state")
     shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
     _release_with_model(data, out, model, chosen, kept, shared, json)
 

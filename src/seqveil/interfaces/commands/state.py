@@ -151,7 +151,10 @@ def rotate_key(
     from seqveil.release.store.offline import change_fact
     from seqveil.release.streams import KEY_MARK, key_mark
 
-    before = facts_of(file).get(KEY_MARK)
+    facts = facts_of(file)
+    if not facts:  # before a key is made for it
+        raise DataError(f"{file.name}: is no state file of this version; check the path, or run `seqveil state verify`")
+    before = facts.get(KEY_MARK)
     mark = key_mark(key_file(key, create=True))
     change_fact(file, KEY_MARK, mark)
     print(f"rotated  {file} from the key {before or 'none'} to {mark}")
