@@ -43,7 +43,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
     >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
-    ['/healthz', '/metrics', '/v1/model']
+    ['/healthz', '/metrics', '/v1/backup']
     """
     service = Service(store, setting, config)
 
