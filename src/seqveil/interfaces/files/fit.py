@@ -113,7 +113,9 @@ def _with_context(
         listed = part.users.to_list()
         ids.append(np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed)))
         codes.append(np.asarray(encode(part, alphabet.strict, file), np.int64))
-    users, events = np.concatenate(ids), np.concatenate(codes)
+    place = {user: at for at, user in enumerate(sorted(slots))}  # type: ignore[type-var]  # whatever the rows' order
+    number = np.array([place[user] for user in slots], np.int64)
+    users, events = number[np.concatenate(ids)], np.concatenate(codes)
     choice = choose(users, events, alphabet, context, smoothing=smoothing or SMOOTHING, prior=prior, progress=working)
     return Fitted(choice.model, events.size, len(slots), choice)
 
