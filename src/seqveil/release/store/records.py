@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.coins import User
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Damaged, Row, StoreBusy, Stored, StoreError
@@ -265,11 +265,6 @@ def row_of(ledger: Sequence[int], state: bytes) -> Row:
 def ldp_of(kept: int) -> float:
     """The LDP figure in nats; nan where it was not kept."""
     return math.nan if kept == UNKNOWN else nats(kept)
-
-
-def leakage_of(most: Floats, least: Floats) -> Floats:
-    """What streams have told, from both sides of their accounts in nats."""
-    return np.maximum(np.maximum(most, -least), 0.0)
 
 
 def is_ledger(numbers: Sequence[object]) -> bool:
