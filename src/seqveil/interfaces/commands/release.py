@@ -38,6 +38,9 @@ class StateOptions:
             "drawn again comes out the same. Who has the key can undo the release.",
         ),
     ] = None
+    must_exist: Annotated[
+        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ def release(
         raise InputError("--force does not go with --state, which goes on with its own output; name another one")
     if kept.state is None and kept.key is not None:
         raise InputError("--key is for a release that can be gone on with; name its state file by --state")
+    if kept.state is None and kept.must_exist:
+        raise InputError("--must-exist is about a state file; name it by --state")
     shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
     _release_with_model(data, out, model, chosen, kept, shared, json)
 
@@ -145,7 +150,7 @@ def _release_with_model(
         if kept.state is None:
             account = release_file(data, setting, out, **shared)
         else:
-            account = _release_with_state(data, setting, out, kept.state, kept.key, shared)
+            account = _release_with_state(data, setting, out, kept.state, kept, shared)
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
@@ -153,13 +158,21 @@ def _release_with_model(
 
 
 def _release_with_state(
-    data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
+    data: str, setting: Setting, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
 ) -> Released:
     """Release a file over a state file; stopped in between, it says that the same command goes on."""
-    from seqveil.core.coins import key_file
     from seqveil.interfaces.files.release import release_file
+    from seqveil.release.store.backup import key_for
 
-    secret = None if key is None else key_file(key, create=True)
+    if not state.is_file() or not state.stat().st_size:
+        if kept.must_exist:
+            raise InputError(
+                f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
+                "leave --must-exist out to begin one whose ledger starts at zero"
+            )
+        lines([("state", f"{state.name} is new: its ledger begins at zero")], to_stderr=True)
+    key = kept.key
+    secret = key_for(state, key)
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
         return release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)

@@ -64,7 +64,7 @@ class Codec(Protocol):
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         """The releases in a blob, whose first one has this sequence number."""
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end."""
 
     def gaps(self, count: int) -> bytes:
@@ -117,7 +117,7 @@ class SymbolCodec:
             path = (code,) if code >= 0 else ()
             yield Stored(first + k, code, epsilon, times[k], path or None, path)
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end: all have one size."""
         return count * self.size
 
@@ -168,7 +168,7 @@ class BatchCodec:
                 yield Stored(seq, 0, epsilon, time, path, tuple(codes), events)
             at, seq = end, seq + 1
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end, found by reading their heads."""
         at = 0
         for _ in range(count):
@@ -187,6 +187,17 @@ class StoreError(SeqveilError):
 
 class StoreBusy(StoreError):
     """Another process has the state file open."""
+
+
+class Damaged(StoreError):
+    """Records of some users in the state file are not what was written; nothing of these users is released.
+
+    `users` are their names, as far as the call named them.
+    """
+
+    def __init__(self, message: str, users: Sequence[User] = ()) -> None:
+        super().__init__(message)
+        self.users = tuple(users)
 
 
 class Row(NamedTuple):
