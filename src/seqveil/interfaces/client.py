@@ -186,10 +186,15 @@ class Client:
             self._model = model
         return self._model
 
-    def setting(self) -> Setting:
-        """The setting that the service releases with: what a decoder needs."""
+    def setting(self, observers: Sequence[MarkovModel] = ()) -> Setting:
+        """The setting that the service releases with: what a decoder needs.
+
+        Parameters:
+            observers: the models of all further observers that declared secrets are kept from, in any order. The
+                service names them by their fingerprints and does not send them; without them such a setting is refused.
+        """
         model = self.model()
-        return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model)
+        return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model, observers)
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

@@ -90,6 +90,8 @@ class Context:
         found._check_hours()
         if found.order < 1 or found.types < 1 or not (found.switch == "estimate" or 0 <= float(found.switch) < 1):
             raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
+        if "switch" in given and found.types == 1:
+            raise InputError(f"switch is between types of people, as in types:16,switch:0.01; got {text!r} without any")
         return found
 
     @property

@@ -180,8 +180,8 @@ def wrong_model_bound(epsilon: Floats, distance: Floats, ldp: float = 2.0) -> Fl
 
     Reference: docs/theory.md, section 3(c).
     """
-    left = 1.0 - distance * 2.0 * np.sinh(epsilon)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # an ε without bound bounds nothing
+        left = 1.0 - distance * 2.0 * np.sinh(epsilon)
         found = np.where(left > 0, epsilon - np.log(np.maximum(left, 0.0)), np.inf)
         floor = np.where(epsilon > 0, ldp * epsilon, 0.0)
     return np.minimum(floor, found)

@@ -251,16 +251,16 @@ class Call:
 
     def _too_many(self, plan: Plan, slots: Slots, live: Live) -> InputError | None:
         """More events of a user than declared secrets were promised for."""
-        limit = None if self.setting.watches is None else self.setting.watches.limit
-        if limit is None or not plan.fresh.size:
+        watches = self.setting.watches
+        if watches is None or watches.limit is None or not plan.fresh.size:
             return None
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
-        if (live.next_seqs(who) + np.bincount(place, more) <= limit).all():
+        if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
             return None
         return InputError(
-            f"a declared secret was promised for streams of at most {limit} events, and a user has more; begin with a "
-            "larger `longest`, or with a window"
+            f"a declared secret was promised for streams of at most {watches.limit} events, and a user has more; "
+            f"{watches.beyond}"
         )
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:

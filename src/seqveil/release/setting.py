@@ -144,11 +144,12 @@ class Setting:
             raise InputError(
                 "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
             )
-        if self.watches is not None:
-            self.watches.check_room()
+        watches = self.watches  # refuses models of observers that do not go together
         if self.guards:
             for model, secret in itertools.product((self.model, *self.observers), self.secrets):
                 ahead(model, secret, self.longest).check_countable()
+        if watches is not None:
+            watches.check_room()
 
     @property
     def guards(self) -> bool:
@@ -308,6 +309,11 @@ def _check_guarded(
     name = mechanisms.guarded.name
     if not secrets:
         raise InputError(f'"{name}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
+    if not all(secret.has_total for secret in secrets):
+        raise InputError(
+            "a declared secret has no total, and nothing is released without one; give its epsilon, for instance the "
+            "line epsilon = 0.5 in its table in TOML"
+        )
     if budget.limited or schedule != Schedule():
         raise InputError(_ALONE)
     if withhold and epsilon is not None and not isinstance(epsilon, _Unsaid):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, figure, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
@@ -110,7 +111,8 @@ def release(
     if cold.cold_start:
         given: dict[str, object] = {"--model": model, "--batch": chosen.batch, "--on-unknown": on_unknown}
         given |= {"--state": kept.state, "--key": kept.key}
-        given |= {"--secret": chosen.secret, "--secrets": chosen.secrets, "--observer": chosen.observer}
+        about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
+        given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
         _refuse_with_cold_start(data, cold, given)
         _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
@@ -221,6 +223,7 @@ def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions
 def _say(account: Released) -> None:
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
+    extra += [f"{account.withheld} with an empty value, to keep a secret"] if account.withheld else []
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
@@ -228,7 +231,7 @@ def _say(account: Released) -> None:
         ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
-        ("realised", f"worst total over a stream {bound}{account.leakage:.4g} ({_charged(account)}"),
+        ("realised", _realised(account, bound)),
         *(
             ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
             for told in account.secrets
@@ -238,14 +241,21 @@ def _say(account: Released) -> None:
         said.append(("model", account.model_check))
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
-    lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)
+    said += [("warning", text) for text in account.warnings]
+    if account.secrets:
+        said.append(("people", o.CHECK_ON_PEOPLE))
+    lines(said, to_stderr=True)
 
 
-def _charged(account: Released) -> str:
-    """What holds beside the realised total."""
+def _realised(account: Released, bound: str) -> str:
+    """What was leaked, and what holds beside it."""
+    if account.whole_sequence and not isfinite(account.leakage):
+        return account.whole_sequence
+    total = f"worst total over a stream {bound}{account.leakage:.4g}"
     if account.whole_sequence:
-        return f"{account.whole_sequence})"
-    return f"composition charges {account.composition:.4g}); without any model {account.ldp:.4g}-LDP"
+        return f"{total} ({account.whole_sequence})"
+    charged = f"composition charges {account.composition:.4g}"
+    return f"{total} ({charged}); without any model {figure(account.ldp)}{'-LDP' * isfinite(account.ldp)}"
 
 
 def _say_versions(start: ColdStart, from_data: bool) -> None:

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from seqveil.core.alphabet import OnUnknown, Symbols
+from seqveil.core.alphabet import WITHHELD, OnUnknown, Symbols
 from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Ints
@@ -74,6 +74,7 @@ class Position:
     written: str = ""  # digest of the output so far
     held: int = 0
     stopped: int = 0
+    withheld: int = 0
     flushed: int = 0  # short last batches that are out
     drawn: int = 0  # rows that were handed to the store: more than were taken where one of them was refused
     finished: bool = False
@@ -107,7 +108,7 @@ class Resumed(Run):
         except BudgetSpent as error:  # all that was drawn stands, so its side file does too
             self.failure = error
         now = self._position
-        self.events, self.held, self.stopped = now.rows, now.held, now.stopped
+        self.events, self.held, self.stopped, self.withheld = now.rows, now.held, now.stopped, now.withheld
 
     def take(self, part: Coded) -> None:
         """Pass over the rows of earlier runs, check that they are the same, and release the new ones in groups."""
@@ -191,6 +192,7 @@ class Resumed(Run):
                 after(count),
                 held=self._position.held + self.quiet(made, count),
                 stopped=self._position.stopped + stopped,
+                withheld=self._position.withheld + int((made.codes[:count] == WITHHELD).sum()),
                 offset=self._output.size,
                 written=self._output.digest,
                 finished=False,
