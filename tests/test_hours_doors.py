@@ -18,6 +18,7 @@ from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads, Refusal
+from seqveil.interfaces.spark import counting
 from seqveil.interfaces.spark.frames import Columns, _check
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.store import KeptUsers
@@ -283,3 +284,10 @@ def test_one_person_one_event_and_strange_times() -> None:
         with pytest.raises(InputError, match="time"):
             session.release(0, time=time)
     assert session.standing().events == 6
+
+
+def test_spark_does_not_count_by_the_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before anything is read, so that no Spark is needed to see it."""
+    monkeypatch.setattr(counting, "_checked_columns", lambda frame, columns: Columns())
+    with pytest.raises(InputError, match="not counted on Spark"):
+        counting.chosen(None, "hours:4")  # type: ignore[arg-type]
