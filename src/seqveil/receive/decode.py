@@ -18,6 +18,7 @@ from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
+from seqveil.core.times import Time, seconds
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.setting import UNSAID, SecretTerms, usual_mechanism
@@ -33,7 +34,7 @@ def decode(
     *,
     schedule: Schedule | int | None = None,
     budget: Budget | float | None = None,
-    times: Sequence[float] | None = None,
+    times: Sequence[Time] | None = None,
     length: int | None = None,
     smooth: bool = True,
     **secret_terms: Unpack[SecretTerms],
@@ -56,9 +57,10 @@ def decode(
     if not len(released):
         return np.zeros((0, model.n))
     if setting.in_batches:
-        return decode_paths(setting, released, length or batch * len(released), times, smooth)
-    stamps = None if times is None else np.asarray(times, np.float64)[None, :]
-    return decode_codes(setting, encode_released(model, released)[None, :], stamps, smooth)[0]
+        stamps = None if times is None else seconds(times).tolist()
+        return decode_paths(setting, released, length or batch * len(released), stamps, smooth)
+    moments = None if times is None else seconds(times)[None, :]
+    return decode_codes(setting, encode_released(model, released)[None, :], moments, smooth)[0]
 
 
 def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
@@ -132,7 +134,8 @@ def decode_steps(
             columns.append(column)
         else:
             yield t, filtering.symbols(model, law)
-    filtering.smooth(model, filtered, columns)
+    bands = None if model.hours is None or times is None else [model.bands_of(stamps) for stamps in times]
+    filtering.smooth(model, filtered, columns, bands)
     for t, law in enumerate(filtered):
         yield t, filtering.symbols(model, law)
 
@@ -145,7 +148,9 @@ def _filter_steps(
     for t, told in enumerate(codes):
         if told.size < len(state):  # the last ones have ended
             state = state.take(slice(0, told.size))
-        seen, after = stream.observe(setting, state, told, None if times is None else times[t])
+        stamps = None if times is None else times[t]
+        state = stream.located(setting, state, stamps)
+        seen, after = stream.observe(setting, state, told, stamps)
         column = seen.columns / seen.columns.max(1, keepdims=True)
         yield filtering.condition(setting.model, state.states, column)[0], column
         state = after

@@ -21,9 +21,9 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.audit import Verdict
-from seqveil.interfaces.files.reading import Columns, FilePath
+from seqveil.interfaces.files.reading import Columns, FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Progress, Source, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
 from seqveil.receive.decode import decode_steps, observe_paths
 from seqveil.receive.statistics import Summary, summarise
@@ -90,8 +90,9 @@ def decode_file(
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
     read = (released, *inputs) if truth is None else (released, *inputs, truth)
+    holes: Holes = "empty" if may_be_empty(received.setting) else "none"
     with Writer(out, out_format, read) as writer:
-        for part in source.chunks(value_type_of(alphabet), progress, again=True):
+        for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
             writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}))
@@ -366,6 +367,6 @@ def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, 
         everyone = followed.rows(batch.users)
         whose.append(everyone)
         with received.naming(batch.where):
-            for _, some, codes, _ in turns(everyone, batch.codes):
-                log.add(some, followed.observe(some, codes), received.setting)
+            for _, some, codes, stamps in turns(everyone, batch.codes, batch.times):
+                log.add(some, followed.observe(some, codes, stamps), received.setting)
     return log.evidence().arranged(np.concatenate(whose)), len(followed.users)
