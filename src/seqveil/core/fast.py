@@ -140,7 +140,7 @@ def release(
 
     else:
         return None
-    in_parts(users, some)
+    in_parts(users, some, n)
     return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
 
 
@@ -158,7 +158,7 @@ def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, F
         filled = ahead[part], marginal[part], low[part], high[part]
         return bool(code.update(law[part], columns[part], *model.compact, *filled))
 
-    if any(in_parts(users, some)) or (not mixes and filtering.faint(ahead).any()):
+    if any(in_parts(users, some, model.size)) or (not mixes and filtering.faint(ahead).any()):
         return None
     return ahead, marginal, low, high
 
@@ -183,7 +183,7 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
         ahead, filled = (up[part], down[part]), (further[part], nearer[part])
         _loaded.charge(logs, columns[part], ahead, relative, *chain, most[part], least[part], filled)
 
-    in_parts(len(low), some)
+    in_parts(len(low), some, up.shape[1])
     return Account(most, least, further, nearer)
 
 

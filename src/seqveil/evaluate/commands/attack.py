@@ -39,6 +39,7 @@ def attack(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed that splits the people.")] = 0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what the attack found.")] = None,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Attack a release: does the promise hold for real people?

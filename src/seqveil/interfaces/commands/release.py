@@ -80,6 +80,7 @@ def release(
     force: Annotated[
         bool, o.flag("--force", "Draw again over an earlier release, which nobody may have been shown.")
     ] = False,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.

@@ -195,6 +195,8 @@ def _decode_symbols(
         with received.naming():
             for t, laws in decode_steps(setting, codes, times, smooth=not online):
                 sheet.fill(log.rows[steps[t]], laws)
+        if progress is not None:
+            progress(sum(places.size for places in steps))
     return log.users, sheet
 
 
