@@ -144,7 +144,7 @@ def release(
     return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
 
 
-def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, Floats, Ints, Ints] | None:
+def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
     """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it."""
     code = _code(len(states))
     mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
@@ -208,6 +208,7 @@ def _whole(array: Floats) -> Floats:
 def _wide() -> Any:
     """The compiled `optimal` for many symbols, where it gives numpy's very bits on this machine; else None."""
     from seqveil.core import compiled_wide
+    from seqveil.core.compiled import DONE
 
     generator, n, users = np.random.default_rng(63), 200, 40
     beliefs = np.concatenate([generator.dirichlet(np.full(n, share), users // 2) for share in (0.05, 0.5)])
@@ -217,8 +218,9 @@ def _wide() -> Any:
         state, numbers = np.zeros(users, np.int8), labels_and_bounds(epsilon, n)
         compiled_wide.optimal_wide(beliefs, *numbers, truths, thrown, NOBODY, codes, columns, state)
         kernels = OPTIMAL.kernels(beliefs, epsilon, hamming())
-        drawn, done = kernels.pick(truths, thrown), state == compiled_wide.DONE
-        same = (codes == kernels.outputs[np.arange(users), drawn]) & (columns == kernels.column(drawn)).all(1)
+        drawn, done = kernels.pick(truths, thrown), np.equal(state, DONE)
+        wanted = kernels.outputs[np.arange(users), drawn], kernels.column(drawn)
+        same = np.equal(codes, wanted[0]) & np.equal(columns, wanted[1]).all(1)
         if not done.any() or not same[done].all():
             return None
     return compiled_wide

@@ -7,7 +7,7 @@ no privacy, and any loss has its best estimate from the same laws.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -116,19 +116,24 @@ def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = No
 
 
 def decode_steps(
-    setting: stream.Setting, codes: Sequence[Ints], times: Sequence[Floats] | None = None, smooth: bool = True
+    setting: stream.Setting,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None = None,
+    smooth: bool = True,
+    seen: Callable[[int, stream.Released], None] | None = None,
 ) -> Iterator[tuple[int, Floats]]:
     """`decode` for streams of several lengths side by side, longest first: each step t with its laws (B, n).
 
     `codes` holds at step t the releases of those streams that have a t-th event, and so do `times`. Online nothing is
-    held beyond a step, so that streams may be long; else the laws and columns of all steps are.
+    held beyond a step, so that streams may be long; else the laws and columns of all steps are. `seen` is told each
+    step with the releases as an observer sees them.
 
     >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
     >>> [(t, law.shape) for t, law in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
     [(0, (2, 2)), (1, (1, 2))]
     """
     model, filtered, columns = setting.model, list[Floats](), list[Floats]()
-    for t, (law, column) in enumerate(_filter_steps(setting, codes, times)):
+    for t, (law, column) in enumerate(_filter_steps(setting, codes, times, seen)):
         if smooth:
             filtered.append(law)
             columns.append(column)
@@ -141,7 +146,10 @@ def decode_steps(
 
 
 def _filter_steps(
-    setting: stream.Setting, codes: Sequence[Ints], times: Sequence[Floats] | None
+    setting: stream.Setting,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None,
+    tell: Callable[[int, stream.Released], None] | None,
 ) -> Iterator[tuple[Floats, Floats]]:
     """Step by step: laws of the states (B, S), each given the releases up to it, and what the release says (B, n)."""
     state = stream.State.start(setting, len(codes[0]) if codes else 0)
@@ -151,6 +159,8 @@ def _filter_steps(
         stamps = None if times is None else times[t]
         state = stream.located(setting, state, stamps)
         seen, after = stream.observe(setting, state, told, stamps)
+        if tell is not None:
+            tell(t, seen)
         column = seen.columns / seen.columns.max(1, keepdims=True)
         yield filtering.condition(setting.model, state.states, column)[0], column
         state = after

@@ -20,15 +20,16 @@ from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.interfaces.files.audit import Verdict
+from seqveil.interfaces.files.audit import FollowedPart, Verdict
 from seqveil.interfaces.files.reading import Columns, FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
 from seqveil.receive.decode import decode_steps, observe_paths
+from seqveil.receive.drift import Seen
 from seqveil.receive.statistics import Summary, summarise
 from seqveil.release import batches
-from seqveil.release.stream import Setting
+from seqveil.release.stream import Released, Setting
 
 if TYPE_CHECKING:
     from seqveil.receive.learn import Evidence, Learned, Region
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 UNMATCHED = -2  # a row that the raw file has no event for
 TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
+WORTH_A_CALL = 1 << 14  # numbers of laws that are turned into estimates together
+KEPT = 1 << 24  # numbers that columns and beliefs of all releases may each take, to be used a second time
 LONGEST = 1 << 29  # numbers that the laws of one stream may take
 
 
@@ -102,7 +105,7 @@ def decode_file(
     mean = float(sheet.confidence.mean(dtype=np.float64))
     known = told is not None and (told >= 0).any()
     right = float((sheet.estimates == told)[told >= 0].mean()) if told is not None and known else None
-    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress), right)
+    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress, sheet.followed), right)
 
 
 def _truth(raw: FilePath, source: Source, alphabet: Symbols, progress: Progress | None) -> Ints:
@@ -134,12 +137,13 @@ class _Sheet:
         self.estimates: NDArray[np.int32] = np.zeros(rows, np.int32)
         self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
         self.expected: Floats = np.zeros(n)
+        self.followed: list[FollowedPart] | None = None  # the whole file, where there is room to keep it
         self._loss = loss
 
     def fill(self, at: Ints, laws: Floats) -> None:
         """Enter the laws of the rows `at`; -1 is no row."""
         best = self._loss.best_guess(laws)
-        sure = np.take_along_axis(laws, best[..., None], -1)[..., 0]
+        sure = laws[np.arange(len(laws)), best]
         if at.size and at.min() < 0:
             at, best, sure, laws = at[at >= 0], best[at >= 0], sure[at >= 0], laws[at >= 0]
         self.estimates[at], self.confidence[at] = best, sure
@@ -155,11 +159,12 @@ class _Log:
     times: Floats | None
     rows: Ints
     users: int
+    parts: list[tuple[int, int]]  # events and rows of each part of the file
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
         index: dict[Hashable, int] = {}
-        ids, codes, times, rows, at = [], [], [], [], 0
+        ids, codes, times, rows, parts, at = [], [], [], [], [], 0
         for batch in received.batches(progress):
             ids.append(np.array([index.setdefault(user, len(index)) for user in batch.users], np.int32))
             codes.append(batch.codes.astype(np.int32))
@@ -167,8 +172,19 @@ class _Log:
                 times.append(batch.times)
             rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
             at += batch.chunk.n
+            parts.append((batch.codes.size, batch.chunk.n))
         stamps = np.concatenate(times) if times else None
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), parts)
+
+    def followed(self, seen: Seen) -> list[FollowedPart]:
+        """The parts of the file as they were read, with what was seen of each."""
+        found, begin = [], 0
+        for events, rows in self.parts:
+            own = slice(begin, begin + events)
+            times = None if self.times is None else self.times[own]
+            found.append(FollowedPart(rows, self.ids[own].tolist(), self.codes[own], times, seen.at(own)))
+            begin += events
+        return found
 
 
 def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
@@ -184,19 +200,41 @@ def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
     return (list(part.steps()) for part in parts)
 
 
+def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterator[tuple[Ints, Floats]]:
+    """The laws of several steps at once, with their places: short steps are not worth a call each."""
+    places, laws, held = list[Ints](), list[Floats](), 0
+    for t, law in found:
+        places.append(steps[t])
+        laws.append(law)
+        held += law.size
+        if held >= WORTH_A_CALL:
+            yield np.concatenate(places), np.concatenate(laws)
+            places, laws, held = [], [], 0
+    if places:
+        yield np.concatenate(places), np.concatenate(laws)
+
+
 def _decode_symbols(
     received: Received, loss: Distortion, online: bool, progress: Progress | None
 ) -> tuple[int, _Sheet]:
     setting, log = received.setting, _Log.of(received, progress)
     sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
-    for steps in groups(log.ids, setting.model.size + setting.model.n, online):
+    events, n = log.ids.size, setting.model.n
+    kept = Seen(np.empty((events, n), np.int64), np.empty((events, n))) if events * n <= KEPT else None
+    for steps in groups(log.ids, setting.model.size + n, online):
+
+        def keep(t: int, seen: Released, steps: list[Ints] = steps) -> None:
+            if kept is not None:
+                kept.columns[steps[t]], kept.beliefs[steps[t]] = seen.columns, seen.beliefs
+
         codes = [log.codes[places].astype(np.int64) for places in steps]
         times = None if log.times is None else [log.times[places] for places in steps]
         with received.naming():
-            for t, laws in decode_steps(setting, codes, times, smooth=not online):
-                sheet.fill(log.rows[steps[t]], laws)
+            for places, laws in _together(steps, decode_steps(setting, codes, times, not online, keep)):
+                sheet.fill(log.rows[places], laws)
         if progress is not None:
             progress(sum(places.size for places in steps))
+    sheet.followed = None if kept is None else log.followed(kept)
     return log.users, sheet
 
 
@@ -206,8 +244,8 @@ def _decode_cold(received: Received, loss: Distortion, online: bool, progress: P
     sheet = _Sheet(evidence.events, loss, evidence.n)
     for steps in groups(evidence.users, model.size + evidence.n, online=False):
         said = [evidence.table[evidence.index[places]] for places in steps]
-        for t, laws in filtering.ragged_laws(model, said, smoothed=not online):
-            sheet.fill(steps[t], laws)
+        for places, laws in _together(steps, filtering.ragged_laws(model, said, smoothed=not online)):
+            sheet.fill(places, laws)
     return users, sheet
 
 
