@@ -191,6 +191,7 @@ def choose(
     alphabet: Symbols,
     text: str = "auto",
     *,
+    people: Ints | None = None,
     smoothing: float = SMOOTHING,
     prior: Any = "data",
     seed: int = 0,
@@ -207,6 +208,7 @@ def choose(
       codes: their symbols.
       alphabet: the alphabet of the codes.
       text: "auto", or a context (`Context.parse`).
+      people: the person of every event, where `users` names streams and a person has several: people are held out.
       smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
       prior: as in `MarkovModel.fit`.
       seed: of the split and the fits; the table is repeatable.
@@ -214,11 +216,12 @@ def choose(
       progress: told the share that is done, 0 to 1.
     """
     _, rows = np.unique(users, return_inverse=True)
-    people = int(rows.max(initial=-1)) + 1
-    if people < FEWEST_PEOPLE:
-        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people}")
-    held = held_out(rows, seed)
-    found = candidates(text, alphabet.n, people - int(np.unique(rows[held]).size), least_people)
+    whose = rows if people is None else np.unique(people, return_inverse=True)[1]
+    count = int(whose.max(initial=-1)) + 1
+    if count < FEWEST_PEOPLE:
+        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {count}")
+    held = held_out(whose, seed)
+    found = candidates(text, alphabet.n, count - int(np.unique(whose[held]).size), least_people)
     law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
     told = _Shares(progress, len(found) + 1)
     table = []

@@ -139,6 +139,7 @@ class Live:
         """The state that these releases imply, as any receiver computes it."""
         setting, state = self._setting, packing.start(self._setting, 1)
         for stored in releases:
+            state = state.restarted(setting, np.array([stored.begins]))
             if stored.code == GAP:
                 state = skipped(setting, state)
             elif setting.in_batches:
@@ -176,6 +177,10 @@ class Live:
         slot = self.enter([name])[0]  # which may bring other arrays
         found: Watches | None = None if self.state.watches is None else self.state.watches[slot]
         return found
+
+    def length(self, slot: int) -> int:
+        """How many events the present stream has of a user for whom secrets are declared."""
+        return 0 if self.state.watches is None else int(self.state.watches[slot].rows[0][0].step)
 
     @property
     def tells(self) -> bool:

@@ -324,7 +324,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
-    return released, _unmoved(state, after, refused) if refused.any() else after
+    return released, unmoved(state, after, refused) if refused.any() else after
 
 
 def _within_budget(
@@ -378,7 +378,7 @@ def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -
     return codes, columns
 
 
-def _unmoved(before: State, after: State, rows: Mask) -> State:
+def unmoved(before: State, after: State, rows: Mask) -> State:
     """The state after a step with these users as they were before it; their windows have not moved."""
     for name in ARRAYS:
         getattr(after, name)[rows] = getattr(before, name)[rows]

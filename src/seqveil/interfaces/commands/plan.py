@@ -163,9 +163,9 @@ def _model(source: str, **fitting: Any) -> MarkovModel:
     """The model, or one fitted to the data: a data file tells by its extension."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.fit import fit_file
-    from seqveil.interfaces.files.reading import FORMATS
+    from seqveil.interfaces.files.reading import is_data
 
-    if source != "-" and Path(source).suffix.lower() not in FORMATS:
+    if not is_data(source):
         return MarkovModel.load(source)
     with progress(source, "fitting", passes=2) as advance:
         return fit_file(source, progress=advance, **fitting).model

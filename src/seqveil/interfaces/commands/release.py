@@ -101,6 +101,7 @@ def release(
         "seed": seed,
         "format": files.format if data == "-" else None,
         "sort": files.sort,
+        "missing": files.missing,
         "meta": meta,
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
@@ -124,7 +125,7 @@ def release(
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import columns_for
 
-    setting = chosen.setting(MarkovModel.load(model))
+    setting = chosen.setting(MarkovModel.load(model), files.stream_column is not None)
     shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown}
     shared["inputs"] = (model, *(chosen.observer or ()))
     with progress(data, "releasing") as advance:
@@ -178,7 +179,8 @@ def _release_cold(
     refuse_second(out, shared["meta"], written, force=shared["force"])  # before the data are read
     with progress(data, "releasing", passes=1 if cold.alphabet is not None else 2) as advance:
         if cold.alphabet is None:
-            names = values_of(Source(data, shared["columns"], shared["format"], False), advance)
+            source = Source(data, shared["columns"], shared["format"], missing=shared["missing"])
+            names = values_of(source, advance)
         else:
             names = named_alphabet(cold.alphabet)
         start = _cold_start(names, chosen, cold.learn_after, shared["seed"])
@@ -214,11 +216,15 @@ def _say(account: Released) -> None:
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
+    worst = "user's streams" if account.streams else "stream"
+    apart = f" in {account.streams} streams" if account.streams else ""
+    who = f"{account.events} events, {account.users} users{apart}"
     said = [
-        ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
+        ("read", account.read),
+        ("released", f"{what} {who}" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
-        ("realised", f"worst total over a stream {bound}{account.leakage:.4g} ({_charged(account)}"),
+        ("realised", f"worst total over a {worst} {bound}{account.leakage:.4g} ({_charged(account)}"),
         *(
             ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
             for told in account.secrets

@@ -19,13 +19,16 @@ from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.audit import Verdict
-from seqveil.interfaces.files.reading import Columns, FilePath
+from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Progress, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Marks, Progress, Table, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
-from seqveil.receive.decode import decode_codes, filter_codes, observe_paths
+from seqveil.receive.decode import decode_codes, filter_codes, observe_sized
+from seqveil.receive.follow import numbered
 from seqveil.receive.statistics import Summary, summarise
 from seqveil.release import batches
 from seqveil.release.stream import Setting
@@ -79,14 +82,15 @@ def decode_file(
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
-    decode = _decode_batches if received.setting.in_batches else _decode_symbols
+    one_by_one = _decode_apart if received.setting.restarts else _decode_symbols
+    decode = _decode_batches if received.setting.in_batches else one_by_one
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
     with Writer(out, out_format, (released, *inputs)) as writer:
         for part in source.chunks(value_type_of(alphabet), progress, again=True):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
-            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}))
+            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}, part.streams))
             at += part.n
         if histogram is not None:
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, (released, *inputs))
@@ -113,19 +117,29 @@ class _Sheet:
 
 @dataclass(frozen=True, eq=False)
 class _Log:
-    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release)."""
+    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release).
+
+    Where users have several streams, `streams` numbers them and `begins` says which events begin one.
+    """
 
     ids: Ints
     codes: Ints
     times: Floats | None
     rows: Ints
     users: int
+    streams: Ints
+    begins: Marks
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
         index: dict[Hashable, int] = {}
+        known: dict[Hashable, int] = {}
         ids, codes, times, rows, at = [], [], [], [], 0
+        streams, begins = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
         for batch in received.batches(progress):
+            if batch.begins is not None:
+                streams.append(numbered(known, batch.streams))
+                begins.append(batch.begins)
             ids.append(np.array([index.setdefault(user, len(index)) for user in batch.users], np.int32))
             codes.append(batch.codes.astype(np.int32))
             if batch.times is not None:
@@ -133,7 +147,15 @@ class _Log:
             rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
             at += batch.chunk.n
         stamps = np.concatenate(times) if times else None
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
+        apart = np.concatenate(streams), np.concatenate(begins)
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), *apart)
+
+    def parts(self, most: int) -> Iterator[Ints]:
+        """Events in parts of about `most`, each of whole users, in the order of the file."""
+        ends = np.cumsum(np.bincount(self.ids))
+        part = (ends - 1) // max(1, most)
+        for number in np.unique(part).tolist():
+            yield np.flatnonzero(part[self.ids] == number)
 
 
 def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
@@ -162,6 +184,25 @@ def _decode_symbols(
     return log.users, sheet
 
 
+def _decode_apart(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
+    """Users with several streams: what a release says follows from all of the user's before it, its law from its own
+    stream's alone."""
+    from seqveil.receive.learn.evidence import Evidence
+
+    setting, log = received.setting, _Log.of(received, progress)
+    sheet, model = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n), setting.model
+    for at in log.parts(TOGETHER // model.n):
+        users, streams = (np.unique(ids[at], return_inverse=True)[1] for ids in (log.ids, log.streams))
+        times = None if log.times is None else log.times[at]
+        with received.naming():
+            said = (users, log.codes[at].astype(np.int64), times, streams, log.begins[at])
+            evidence = Evidence.of_streams(setting, *said)
+        for places in groups(evidence.users, 2 * model.size + 2 * model.n, online):
+            columns = evidence.table[evidence.index[places.T]]
+            sheet.fill(log.rows[at[places]], filtering.laws(model, columns, smoothed=not online))
+    return log.users, sheet
+
+
 def _decode_cold(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
     evidence, users = _evidence(received, progress)
     model = received.setting.model
@@ -179,6 +220,8 @@ class _Paths:
     paths: list[tuple[int, ...] | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
     rows: array[int] = field(default_factory=lambda: array("q"))  # -1 for an event without a release
+    sizes: list[int] = field(default_factory=list)
+    begins: list[bool] = field(default_factory=list)
 
 
 def _decode_batches(
@@ -192,25 +235,34 @@ def _decode_batches(
             log.paths.append(sealed.path)
             log.times.append(sealed.time)
             log.rows.extend(sealed.rows.tolist())
+            log.sizes.append(sealed.rows.size)
+            log.begins.append(sealed.begins)
     sheet = _Sheet(count, loss, setting.model.n)
     for log in users.values():
         rows = np.array(log.rows, np.int64)
         if not online and rows.size * setting.model.n > LONGEST:
             raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass --online")
         with received.naming():
-            for begin, laws in _batch_laws(setting, log, rows.size, online):
+            for begin, laws in _batch_laws(setting, log, online):
                 sheet.fill(rows[begin : begin + len(laws)], laws)
     return len(users), sheet
 
 
-def _batch_laws(setting: Setting, log: _Paths, length: int, online: bool) -> Iterator[tuple[int, Floats]]:
-    """Laws, and the row where they begin: online batch by batch, else of the whole stream at once."""
-    observed = observe_paths(setting, log.paths, length, log.times)
-    if not online:
-        yield 0, batches.smooth(setting, list(observed))
-        return
+def _batch_laws(setting: Setting, log: _Paths, online: bool) -> Iterator[tuple[int, Floats]]:
+    """Laws, and the row where they begin: online batch by batch, else of a whole stream at once."""
+    begins = log.begins if setting.restarts else None
+    observed = observe_sized(setting, log.paths, log.sizes, log.times, begins)
+    at, begun, waiting = 0, 0, list[Sent | None]()
     for k, sent in enumerate(observed):
-        yield k * setting.batch, batches.filtered(setting, [sent])
+        if online:
+            yield at, batches.filtered(setting, [sent])
+        elif log.begins[k] and waiting:
+            yield begun, batches.smooth(setting, waiting)
+            begun, waiting = at, []
+        waiting.append(sent)
+        at += log.sizes[k]
+    if not online:
+        yield begun, batches.smooth(setting, waiting)
 
 
 def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
@@ -262,15 +314,18 @@ def summarise_file(
     """
     received = receive(released, model, setting, **where)
     users: list[object] = []
+    streams: list[object] = []
     codes, times = [np.zeros(0, np.int64)], []
     if not received.setting.in_batches:
         for batch in received.batches(progress):
             users.extend(batch.users)
+            streams.extend(batch.streams)
             codes.append(batch.codes)
             if batch.times is not None:
                 times.append(batch.times)
     stamps = np.concatenate(times) if times else None
     options = {"confidence": confidence, "window": window, "top": top, "method": method}
+    options |= {"streams": streams} if received.setting.restarts else {}
     found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)  # type: ignore[arg-type]
     verdict = Verdict.of(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
@@ -305,7 +360,10 @@ def learn_file(
     from seqveil.receive.learn import learn, region
     from seqveil.receive.learn.model_error import LARGEST
 
-    evidence, _ = _evidence(receive(released, model, setting, **where), progress)
+    received = receive(released, model, setting, **where)
+    if received.setting.restarts:
+        raise InputError("a chain is learned from one stream of each user, some of whom are held out; fit one instead")
+    evidence, _ = _evidence(received, progress)
     learned = learn(evidence, model.alphabet, order, strength=strength)
     small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
