@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-QUICK := not slow and not java and not browser and not broker
+HEAVY := java or browser or broker
+QUICK := not slow and not ($(HEAVY))
 
 .PHONY: demo check test coverage bench peers lint clean help
 
 help:
 	@echo "make demo      fit a model, release a stream, print its account and draw it"
-	@echo "make check     lint, types, layers and the quick tests: about a minute and a half of one core"
+	@echo "make check     lint, types, layers and the quick tests, on all cores"
 	@echo "make test      lint, types, layers and every test"
 	@echo "make coverage  every test again, with the lines that none of them runs"
 	@echo "make bench     every figure the README states, measured here in one run"
@@ -35,14 +36,15 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/python -m pytest -m "$(QUICK)"
+	$(BIN)/python -m pytest -n auto -m "$(QUICK)"
 
 test: lint
 	@scripts/system_packages
 	@$(BIN)/python -c "from seqveil.core import fast; fast.load()"  # compiles once, before tests wait for a server's start
-	$(BIN)/python -m pytest -m "$(QUICK)" --cov=seqveil --cov-report=
+	$(BIN)/python -m pytest -n auto -m "$(QUICK)" --cov=seqveil --cov-report=
 	@echo "the quick tests run $$($(BIN)/python -m coverage report --format=total) % of the package's lines"
-	$(BIN)/python -m pytest -m "not ($(QUICK))"
+	$(BIN)/python -m pytest -n auto -m "slow and not ($(HEAVY))"
+	$(BIN)/python -m pytest -m "$(HEAVY)"
 
 coverage: lint
 	$(BIN)/python -m pytest --cov=seqveil --cov-report=term:skip-covered

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from seqveil import MarkovModel
 from seqveil.release import stream
 
 
@@ -40,6 +41,38 @@ def random_chain(rng, n, order=1, zeros=False):
             law[(rng.random(law.shape) < 0.35) & ~keep] = 0.0
     transitions, prior = laws
     return prior / prior.sum(), transitions / transitions.sum(-1, keepdims=True)
+
+
+def sparse_model(rng, n, zeros=False):
+    """(prior, transitions, model) of a random chain that may stay anywhere; with zeros, some steps cannot happen."""
+    prior, moves = rng.dirichlet(np.ones(n)), rng.dirichlet(np.full(n, 0.7), size=n)
+    if zeros:
+        moves[rng.random((n, n)) < 0.3] = 0.0
+        np.fill_diagonal(moves, np.maximum(moves.diagonal(), 0.1))
+        moves /= moves.sum(1, keepdims=True)
+    return prior, moves, MarkovModel(prior, moves)
+
+
+def released_with_columns(session, raw):
+    """Releases of a session and, for each, Q(release | x) over the alphabet."""
+    released, columns = [], []
+    for x in raw:
+        kernel = session.kernel()
+        released.append(session.release(x))
+        columns.append(kernel.probabilities[:, list(kernel.outputs).index(released[-1])])
+    return np.array(released), columns
+
+
+def sides(prior, moves, columns):
+    """The largest and least log Pr(x | releases) / Pr(x), by Bayes over all sequences."""
+    n, length = len(prior), len(columns)
+    laws, likelihoods = [], []
+    for x in itertools.product(range(n), repeat=length):
+        laws.append(prior[x[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(x)))
+        likelihoods.append(math.prod(columns[k][x[k]] for k in range(length)))
+    law, likelihood = np.array(laws), np.array(likelihoods)
+    ratio = likelihood[law > 0] / (law @ likelihood)
+    return math.log(ratio.max()), math.log(ratio.min())
 
 
 def random_belief(rng, n):

@@ -1,6 +1,5 @@
 """The leakage of a release under another chain than its model, against brute force over all sequences."""
 
-import itertools
 import json
 import math
 
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_streams import released_with_columns, sides, sparse_model
 from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
@@ -16,35 +16,6 @@ from seqveil.interfaces.files.audit import against_file
 from seqveil.interfaces.files.release import release_file
 from seqveil.receive.reweigh import Against, merged, wrong_model_bound
 from seqveil.release.stream import NOTHING
-
-
-def chain(rng, n, zeros=False):
-    prior, moves = rng.dirichlet(np.ones(n)), rng.dirichlet(np.full(n, 0.7), size=n)
-    if zeros:
-        moves[rng.random((n, n)) < 0.3] = 0.0
-        np.fill_diagonal(moves, np.maximum(moves.diagonal(), 0.1))
-        moves /= moves.sum(1, keepdims=True)
-    return prior, moves, MarkovModel(prior, moves)
-
-
-def sides(prior, moves, columns):
-    """The largest and least log Pr(x | releases) / Pr(x) under a chain, by Bayes over all sequences."""
-    laws, likelihoods = [], []
-    for x in itertools.product(range(len(prior)), repeat=len(columns)):
-        laws.append(prior[x[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(x)))
-        likelihoods.append(math.prod(column[symbol] for column, symbol in zip(columns, x, strict=True)))
-    law, likelihood = np.array(laws), np.array(likelihoods)
-    ratio = likelihood[law > 0] / (law @ likelihood)
-    return math.log(ratio.max()), math.log(ratio.min())
-
-
-def released_with_columns(session, raw):
-    released, columns = [], []
-    for x in raw:
-        kernel = session.kernel()
-        released.append(session.release(x))
-        columns.append(kernel.probabilities[:, list(kernel.outputs).index(released[-1])])
-    return np.array(released), columns
 
 
 @settings(max_examples=50, deadline=None)
@@ -59,8 +30,8 @@ def released_with_columns(session, raw):
 )
 def test_leakage_under_another_chain_is_that_of_brute_force(seed, n, length, epsilon, mechanism, period, zeros):
     rng = np.random.default_rng(seed)
-    _, _, model = chain(rng, n)
-    prior, moves, other = chain(rng, n, zeros)
+    _, _, model = sparse_model(rng, n)
+    prior, moves, other = sparse_model(rng, n, zeros)
     session = Session(model, mechanism, epsilon, seed=seed, schedule=period)
     released, columns = released_with_columns(session, other.sample(length, 1, seed)[0].tolist())
     against = Against(session.setting, other)

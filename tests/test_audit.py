@@ -1,6 +1,5 @@
 """The audit against brute force over all sequences, and against what tampering does."""
 
-import itertools
 import math
 
 import numpy as np
@@ -8,41 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_streams import released_with_columns, sides, sparse_model
 from seqveil import Budget, MarkovModel, Schedule, Session, Setting
 from seqveil.core.errors import DataError
 from seqveil.receive.audit import Audit
 from seqveil.release.stream import NOTHING
-
-
-def random_model(rng, n, zeros):
-    prior, moves = rng.dirichlet(np.ones(n)), rng.dirichlet(np.full(n, 0.7), size=n)
-    if zeros:
-        moves[rng.random((n, n)) < 0.3] = 0.0
-        np.fill_diagonal(moves, np.maximum(moves.diagonal(), 0.1))
-        moves /= moves.sum(1, keepdims=True)
-    return prior, moves, MarkovModel(prior, moves)
-
-
-def released_with_kernels(session, raw):
-    """Releases of a session and, for each, Q(release | x) over the alphabet."""
-    released, columns = [], []
-    for x in raw:
-        kernel = session.kernel()
-        released.append(session.release(x))
-        columns.append(kernel.probabilities[:, list(kernel.outputs).index(released[-1])])
-    return np.array(released), columns
-
-
-def sides(prior, moves, columns):
-    """The largest and least log Pr(x | releases) / Pr(x), by Bayes over all sequences."""
-    n, length = len(prior), len(columns)
-    laws, likelihoods = [], []
-    for x in itertools.product(range(n), repeat=length):
-        laws.append(prior[x[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(x)))
-        likelihoods.append(math.prod(columns[k][x[k]] for k in range(length)))
-    law, likelihood = np.array(laws), np.array(likelihoods)
-    ratio = likelihood[law > 0] / (law @ likelihood)
-    return math.log(ratio.max()), math.log(ratio.min())
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,10 +25,10 @@ def sides(prior, moves, columns):
     zeros=st.booleans(),
 )
 def test_leakage_is_that_of_brute_force(seed, n, length, epsilon, mechanism, period, zeros):
-    prior, moves, model = random_model(np.random.default_rng(seed), n, zeros)
+    prior, moves, model = sparse_model(np.random.default_rng(seed), n, zeros)
     session = Session(model, mechanism, epsilon, seed=seed, schedule=period)
     raw = model.sample(length, 1, seed)[0].tolist()
-    released, columns = released_with_kernels(session, raw)
+    released, columns = released_with_columns(session, raw)
     audit = Audit(session.setting)
     used = audit.take(["u"] * length, released)
     report = audit.report()

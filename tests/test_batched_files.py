@@ -14,7 +14,6 @@ import pytest
 
 from seqveil import Budget, MarkovModel, Schedule, Setting, mechanisms
 from seqveil.core.errors import BudgetSpent, DataError
-from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
@@ -27,25 +26,6 @@ pytestmark = pytest.mark.slow
 SECRET = "zq-secret-77"
 WORDS = ["bath", "hall", "kitchen"]
 READERS = {".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".parquet": pl.read_parquet}
-
-
-class Run:
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def seqveil(capfd):
-    def run(*args):
-        capfd.readouterr()
-        code = main([str(arg) for arg in args])
-        return Run(code, *capfd.readouterr())
-
-    return run
 
 
 def sticky(stay=0.8, names=WORDS):

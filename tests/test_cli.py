@@ -20,25 +20,6 @@ COMMANDS = ("fit", "plan", "release", "audit", "decode", "mechanisms")
 SECRET = "zq-secret-77"
 
 
-class Run:
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def seqveil(capfd):
-    def run(*args):
-        capfd.readouterr()
-        code = main([str(arg) for arg in args])
-        return Run(code, *capfd.readouterr())
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def frames():
     """Streams of 12 users, one of them with a single event: text, numbers and points that move together."""

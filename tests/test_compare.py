@@ -249,13 +249,11 @@ def data(tmp_path):
 
 
 @pytest.fixture
-def seqveil(capfd):
+def seqveil(seqveil):
     def run(*args):
-        capfd.readouterr()
-        code = main([str(arg) for arg in args])
-        said = capfd.readouterr()
+        said = seqveil(*args)
         assert SECRET not in said.out + said.err
-        return code, said.out, said.err
+        return said
 
     return run
 

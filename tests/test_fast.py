@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiling import restored  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, Setting, errors, mechanisms
 from seqveil.core import fast
@@ -17,14 +18,6 @@ from seqveil.core.coins import SeededCoins
 pytest.importorskip("numba", reason="the compiled path needs numba (pip install -e '.[fast]')")
 
 NAMES = ("optimal", "crr", "randomized_response")
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Whatever a test switches on or off is as before after it."""
-    before = fast._loaded, fast._made
-    yield
-    fast._loaded, fast._made = before
 
 
 def compiled() -> None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, Setting, mechanisms
-from seqveil.core import fast
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.interfaces.files.audit import audit_file
@@ -25,21 +25,6 @@ from seqveil.release.accounting import compose
 
 CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 QUICK = [name for name in mechanisms.instantaneous() if name not in ("temporal", "temporal_restricted")]
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    before = fast._loaded, fast._made
-    yield
-    fast._loaded, fast._made = before
-
-
-def use(compiled: bool) -> None:
-    fast._loaded = False
-    if compiled:
-        fast._loaded = None
-        if not fast.load():
-            pytest.skip("the compiled path needs numba")
 
 
 def answer(act) -> tuple[object, ...]:

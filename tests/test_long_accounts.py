@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiling import restored, use  # noqa: F401 -- it restores after every test
 from seqveil import MarkovModel, Session, Setting
-from seqveil.core import fast, filtering
+from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels, to_weights
 from seqveil.core.mechanisms import Batch, BatchMechanism
@@ -21,20 +22,7 @@ from seqveil.receive.audit import Audit
 from seqveil.release import batches, stream
 from seqveil.release.live import skipped
 
-
-@pytest.fixture(autouse=True)
-def restored():
-    before = fast._loaded, fast._made
-    yield
-    fast._loaded, fast._made = before
-
-
-def use(compiled: bool) -> None:
-    fast._loaded = False
-    if compiled:
-        fast._loaded = None
-        if not fast.load():
-            pytest.skip("the compiled path needs numba")
+pytestmark = pytest.mark.slow
 
 
 def dense(model: MarkovModel) -> np.ndarray:

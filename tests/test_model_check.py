@@ -13,6 +13,8 @@ from seqveil.interfaces.cli import main
 from seqveil.receive.drift import Kinds, staying
 from seqveil.release.stream import Setting
 
+pytestmark = pytest.mark.slow
+
 N, LENGTH = 4, 30
 NAMES = list("abcd")
 ENOUGH = 0.85  # of intervals of 95 %

@@ -28,6 +28,8 @@ from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
 from seqveil.release.streams import REFUSED, Releases, StoreError, Streams
 
+pytestmark = pytest.mark.slow
+
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 WAYS = list(itertools.product(POLICIES, BUDGETS))
 

@@ -1,7 +1,5 @@
 """A release is not drawn a second time over the first: that would spend the same budget again, silently."""
 
-import numpy as np
-import polars as pl
 import pytest
 
 from seqveil import MarkovModel
@@ -15,17 +13,6 @@ KINDS = {
     "batched": ["--model", "m", "--batch", "3"],
     "cold start": ["--cold-start"],
 }
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]], alphabet=["a", "b"])
-    model.save("m")
-    codes = model.sample(10, users=20, seed=1)
-    values = ["ab"[x] for x in codes.ravel()]
-    pl.DataFrame({"user": np.repeat(np.arange(20), 10), "value": values}).write_csv("raw.csv")
-    return tmp_path
 
 
 def release(*options):

@@ -46,11 +46,10 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def seqveil(capfd):
+def seqveil(seqveil):
     def run(*args):
-        capfd.readouterr()
-        code = main([str(arg) for arg in args])
-        return code, capfd.readouterr().err
+        said = seqveil(*args)
+        return said.code, said.err
 
     return run
 

@@ -19,6 +19,8 @@ from seqveil.interfaces.files.release import release_file
 from seqveil.receive.learn import Evidence
 from seqveil.release.stream import Setting
 
+pytestmark = pytest.mark.slow
+
 N = 6
 SURE = ["--epsilon", 16, "--seed", 2]  # one release in a million is not the truth, and none is with this seed
 LETTERS = "abcdef"

@@ -12,7 +12,6 @@ import pytest
 import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.release import release_file
 from seqveil.release import stream
@@ -21,25 +20,6 @@ from seqveil.release.setting import NO_BOUND
 NAMES = ["news", "sports", "health"]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)
 LENGTH, USERS = 5, 8
-
-
-class Run:
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def seqveil(capfd):
-    def run(*args):
-        capfd.readouterr()
-        code = main([str(arg) for arg in args])
-        return Run(code, *capfd.readouterr())
-
-    return run
 
 
 @pytest.fixture

@@ -2,11 +2,8 @@
 
 import json
 
-import numpy as np
-import polars as pl
 import pytest
 
-from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio.ask import SEEDED_COMMAND, Ask
 from seqveil.interfaces.studio.picture import picture
@@ -18,16 +15,6 @@ KINDS = {
     "with a state file": ["--model", "m", "--state", "s.db"],
     "cold start": ["--cold-start"],
 }
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]], alphabet=["a", "b"])
-    model.save("m")
-    values = ["ab"[x] for x in model.sample(10, users=20, seed=1).ravel()]
-    pl.DataFrame({"user": np.repeat(np.arange(20), 10), "value": values}).write_csv("raw.csv")
-    return tmp_path
 
 
 def audited(kind, capsys, *more):

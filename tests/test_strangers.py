@@ -30,6 +30,8 @@ from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
 from served import running, words_setting
 
+pytestmark = pytest.mark.slow
+
 LARGE = 2**53
 ALPHABETS = [
     Alphabet.codes(4),

@@ -15,6 +15,8 @@ from seqveil import MarkovModel, distortion, mechanisms
 from seqveil.core.errors import SeqveilError
 from seqveil.core.mechanisms import Batch, tree, tree_ldp, trees
 
+pytestmark = pytest.mark.slow
+
 EPSILONS = (0.5, 8.0, 14.0, 16.0, 18.0, 20.0, 30.0, 32.0)
 WHOLE = 1 << 62
 

@@ -232,6 +232,7 @@ class Alphabet(Symbols):
         return cls(range(n), on_unknown)
 
     def encode(self, values: Any) -> Codes:
+        """Codes of the values, (B,); a value that is not in the alphabet is treated as `on_unknown` says."""
         if isinstance(values, np.ndarray) and values.ndim != 1:
             raise InputError(f"expected one value per event; got an array of shape {values.shape}, pass one dimension")
         if not (isinstance(values, Sequence | np.ndarray) or comes_from(values, "polars", "pandas")):
@@ -247,6 +248,7 @@ class Alphabet(Symbols):
         return self._settle(codes)
 
     def encode_one(self, value: Any) -> int:
+        """The code of a single value, looked up without an array."""
         if isinstance(self.values, range):
             known = type(value) is int and 0 <= value < self.n
             return value if known else super().encode_one(value)
@@ -261,6 +263,7 @@ class Alphabet(Symbols):
 
     @cached_property
     def points(self) -> Floats | None:
+        """The values as numbers, (n,); None where one of them is not a number."""
         if isinstance(self.values, range):
             return np.arange(self.n, dtype=np.float64)
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values):
@@ -410,6 +413,7 @@ class Bins(Symbols):
         return cls(edges, on_unknown)
 
     def encode(self, values: Any) -> Codes:
+        """Codes of the bins that the numbers fall into; one outside all bins is treated as `on_unknown` says."""
         return self._settle(self._cells(float_array(values)))
 
     def _values_of(self, codes: Codes) -> list[Any]:
@@ -417,6 +421,7 @@ class Bins(Symbols):
 
     @property
     def points(self) -> Floats:
+        """The middle of every bin, (n,)."""
         middles: Floats = self.__dict__["_middles"]
         return middles
 
@@ -466,6 +471,7 @@ class Grid(Symbols):
         return cls(np.linspace(x0, x1, nx + 1), np.linspace(y0, y1, ny + 1), on_unknown)
 
     def encode(self, values: Any) -> Codes:
+        """Codes of the cells that the pairs (x, y) fall into; one outside is treated as `on_unknown` says."""
         array = pair_array(values, self.hides)
         ix, iy = self.x._cells(array[:, 0]), self.y._cells(array[:, 1])
         return self._settle(np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy))
@@ -475,6 +481,7 @@ class Grid(Symbols):
 
     @property
     def points(self) -> Floats:
+        """The centre of every cell, (n, 2)."""
         centres: Floats = self.__dict__["_centres"]
         return centres
 

@@ -41,6 +41,7 @@ class SystemCoins:
     private = True
 
     def draw(self, count: int) -> NDArray[np.int64]:
+        """Uniform integers below 2**62 from the system's generator, (count,)."""
         thrown = np.empty(count, np.int64)
 
         def some(part: slice) -> None:
@@ -68,6 +69,7 @@ class SeededCoins:
         self._generator = np.random.default_rng(int(seed))
 
     def draw(self, count: int) -> NDArray[np.int64]:
+        """Uniform integers below 2**62, (count,): the same ones for the same seed."""
         return self._generator.integers(0, 1 << BITS, size=count, dtype=np.int64)
 
 

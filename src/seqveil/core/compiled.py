@@ -57,6 +57,18 @@ def _block(values, begin, count):
 
 
 @compiled
+def _halve(begins, counts, waiting):
+    """Have both halves of the sum at the top of the stack wait before it, and say how many sums wait now."""
+    begin, many = begins[waiting], counts[waiting]
+    half = many // 2
+    half -= half % 8
+    counts[waiting] = -1
+    begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
+    begins[waiting + 2], counts[waiting + 2] = begin, half
+    return waiting + 3
+
+
+@compiled
 def total(values, count):
     """Sum of the first values as numpy sums a contiguous axis: blocks, added by halves of halves."""
     if count <= BLOCK:
@@ -74,12 +86,7 @@ def total(values, count):
             sums[found] = _block(values, begin, many)
             found += 1
         else:
-            half = many // 2
-            half -= half % 8
-            counts[waiting] = -1
-            begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
-            begins[waiting + 2], counts[waiting + 2] = begin, half
-            waiting += 3
+            waiting = _halve(begins, counts, waiting)
     return sums[0]
 
 
@@ -126,12 +133,7 @@ def lane_sums(values, out):
             _lane_block(values[begin : begin + many], sums[found])
             found += 1
         else:
-            half = many // 2
-            half -= half % 8
-            counts[waiting] = -1
-            begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
-            begins[waiting + 2], counts[waiting + 2] = begin, half
-            waiting += 3
+            waiting = _halve(begins, counts, waiting)
     out[:] = sums[0]
 
 

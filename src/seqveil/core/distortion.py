@@ -40,6 +40,7 @@ class Distortion:
 
     @cached_property
     def is_hamming(self) -> bool:
+        """Whether every wrong symbol costs 1, for which the optimum has a closed form."""
         return self.name == "hamming"
 
     @cached_property

@@ -169,6 +169,13 @@ class RunCounts:
         return (frequency + smoothing / self.n) / (self.events + smoothing)
 
     def prior(self, prior: str | ArrayLike, smoothing: float, base: Floats) -> Floats:
+        """The law of a stream's first symbol, (n,).
+
+        Parameters:
+            prior: "data" (smoothed counts of first symbols), "uniform", or the law itself.
+            smoothing: how many first symbols `base` counts for.
+            base: (n,) the law of symbols overall.
+        """
         if isinstance(prior, str):
             if prior == "uniform":
                 return np.full(self.n, 1 / self.n)

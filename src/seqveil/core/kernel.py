@@ -254,6 +254,7 @@ class Kernel:
 
     @property
     def probabilities(self) -> Floats:
+        """(n, outputs) the integer weights as probabilities."""
         return self.weights / float(DENOMINATOR)
 
     def column(self, index: int) -> Ints:

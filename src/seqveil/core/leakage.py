@@ -93,9 +93,13 @@ class Account:
     ahead_least: Floats
 
     @classmethod
-    def start(cls, chain: MarkovModel, users: int) -> Account:
+    def start(cls, chain: MarkovModel, users: int, in_batches: bool = False) -> Account:
+        """The account of users of whom nothing was released yet.
+
+        A batch charges all states alike (`charge_batch`), so that one number a side is enough for any chain.
+        """
         most, least = np.zeros(users), np.zeros(users)
-        if chain.full_support:
+        if in_batches or chain.full_support:
             return cls(most, least, np.zeros((users, 1)), np.zeros((users, 1)))
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
@@ -183,6 +187,7 @@ class Account:
         return larger_side(self.most, self.least)
 
     def take(self, users: NDArray[np.intp] | slice) -> Account:
+        """The accounts of some of the users."""
         return Account(self.most[users], self.least[users], self.ahead_most[users], self.ahead_least[users])
 
 

@@ -111,6 +111,7 @@ class StreamTable:
 
     @property
     def people(self) -> int:
+        """How many people the streams come from."""
         return int(np.unique(self.person).size)
 
 

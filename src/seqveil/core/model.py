@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, from_json
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.fitting import RunCounts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES, Progress, StreamCounts, fit_types
+from seqveil.core.replacing import replacing
 from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
@@ -363,17 +363,9 @@ class MarkovModel:
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
         if self.origin is not None:
             header["origin"] = self.origin
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            with open(beside, "xb") as file:
-                text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-                np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(path) as part, open(part, "xb") as file:
+            text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+            np.savez_compressed(file, allow_pickle=False, header=text, **self._arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MarkovModel:

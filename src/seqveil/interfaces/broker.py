@@ -182,6 +182,7 @@ class Link:
         ending.join(PATIENCE)
 
     def put(self, happening: Happening) -> None:
+        """Hand over what happened on the connection; the loop that releases takes it from there."""
         self._happenings.put(happening)
 
     def take(self, most: int, timeout: float) -> list[Happening]:

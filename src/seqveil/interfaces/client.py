@@ -192,6 +192,7 @@ class Client:
         return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model)
 
     def close(self) -> None:
+        """Close the connection; the next call opens another."""
         with self._lock:
             self._drop()
 

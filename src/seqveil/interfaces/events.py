@@ -40,6 +40,15 @@ class Wording:
         return self._alphabet.encode(given)
 
 
+def finite_or_text(value: Any) -> Any:
+    """The value; an infinite number, of which JSON has none, as text.
+
+    >>> finite_or_text(1.5), finite_or_text(float("-inf"))
+    (1.5, '-inf')
+    """
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _as_json(value: Any) -> Any:
     if type(value) is tuple and all(type(part) is not tuple for part in value):
         return [_as_json(part) for part in value]
@@ -67,6 +76,7 @@ class Job:
 
     @property
     def size(self) -> int:
+        """How many events it has."""
         return len(self.seqs)
 
 

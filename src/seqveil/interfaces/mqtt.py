@@ -108,6 +108,7 @@ class Topics:
 
     @property
     def subscription(self) -> str:
+        """The topic filter that takes in the raw events of all users."""
         return self.raw.replace(USER, "+")
 
     def user_of(self, topic: str) -> str:
@@ -119,9 +120,11 @@ class Topics:
         return user
 
     def released_to(self, user: str) -> str:
+        """Where the releases of a user are published."""
         return self.released.replace(USER, user)
 
     def errors_to(self, user: str) -> str | None:
+        """Where refusals of a user's events are published; None where they are not."""
         return None if self.errors is None else self.errors.replace(USER, user)
 
 

@@ -162,23 +162,40 @@ class Raced(Protocol):
     """What the picture needs of one line of a comparison (`seqveil.evaluate.comparison.Row` is one)."""
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Name of the contestant."""
+
     @property
-    def epsilon(self) -> float: ...
+    def epsilon(self) -> float:
+        """The ε it was asked to keep."""
+
     @property
-    def status(self) -> str: ...
+    def status(self) -> str:
+        """Whether the race was run, and why not where it was not."""
+
     @property
-    def limit(self) -> bool: ...
+    def limit(self) -> bool:
+        """Whether it is a bound and no mechanism."""
+
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """Symbols that are released at a time."""
+
     @property
-    def claimed(self) -> float | None: ...
+    def claimed(self) -> float | None:
+        """The leakage it promises; None without a promise."""
+
     @property
-    def filtered(self) -> float | None: ...
+    def filtered(self) -> float | None:
+        """Error of the best guess from the releases so far; None where the race was not run."""
+
     @property
-    def lift_most(self) -> float | None: ...
+    def lift_most(self) -> float | None:
+        """Log of the largest lift that was seen."""
+
     @property
-    def lift_least(self) -> float | None: ...
+    def lift_least(self) -> float | None:
+        """Log of the least lift that was seen."""
 
 
 def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None = None) -> Figure:

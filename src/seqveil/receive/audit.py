@@ -64,6 +64,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
+        """Whether nothing was found that breaks a promise; what could not be checked does not count against it."""
         promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.declared)
         found = (self.epsilons, self.values, self.unchanged, self.unseeded)
         return all(check is not False for check in (*promises, *found))

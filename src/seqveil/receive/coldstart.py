@@ -43,6 +43,7 @@ class Points:
             raise InputError("expected a first point ≥ 1, a factor ≥ 2 and a last point ≥ 0")
 
     def upto(self, events: int) -> list[int]:
+        """The points among the first so many events."""
         found, point = [], self.first
         while point <= min(events, self.last):
             found.append(point)

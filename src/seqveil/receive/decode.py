@@ -8,7 +8,7 @@ no privacy, and any loss has its best estimate from the same laws.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -18,12 +18,9 @@ from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret
-from seqveil.core.secrets.bounds import Opening
-from seqveil.core.secrets.watch import LONGEST
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.setting import UNSAID
+from seqveil.release.setting import UNSAID, SecretTerms, usual_mechanism
 
 
 def decode(
@@ -36,16 +33,10 @@ def decode(
     *,
     schedule: Schedule | int | None = None,
     budget: Budget | float | None = None,
-    secrets: Secret | Sequence[Secret] = (),
-    withhold: bool = False,
-    blank: float | None = None,
-    observers: MarkovModel | Sequence[MarkovModel] = (),
-    longest: int = LONGEST,
-    floor: float | None = None,
-    opening: str | Opening | None = "linear",
     times: Sequence[float] | None = None,
     length: int | None = None,
     smooth: bool = True,
+    **secret_terms: Unpack[SecretTerms],
 ) -> Floats:
     """Law of every symbol given the releases: T × n. The other arguments are those the stream was released with.
 
@@ -60,12 +51,8 @@ def decode(
 
     Reference: docs/theory.md, section 9.
     """
-    if batch != 1 and mechanism == "optimal":
-        mechanism = "auto"  # as a session does
-    kept: dict[str, Any] = {"withhold": withhold, "blank": blank, "observers": observers, "longest": longest}
-    kept |= {"floor": floor, "opening": opening}
-    named = (mechanism, epsilon, distortion, schedule, budget, batch)
-    setting = stream.Setting.of(model, *named, secrets=secrets, **kept)
+    named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
+    setting = stream.Setting.of(model, *named, **secret_terms)
     if not len(released):
         return np.zeros((0, model.n))
     if setting.in_batches:

@@ -40,7 +40,9 @@ EARLY = 1000.0  # events over which half of a bet's stake is put in
 class Rival(Protocol):
     """Another law of the streams, fixed before each release: followed for every user, like the model."""
 
-    def grow(self, users: int) -> None: ...
+    def grow(self, users: int) -> None:
+        """Make room for so many users, each new one at the start of a stream."""
+
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the rival, up to the scale of `columns`; then take the releases in."""
 
@@ -134,6 +136,7 @@ class Drift:
 
     @property
     def e_value(self) -> float:
+        """What one unit, bet against the model from the start, has become."""
         return math.exp(min(self.log_e_value, 700.0))
 
     @property
@@ -187,10 +190,12 @@ class Fixed:
         self._model, self._states = model, filtering.start(model, 0)
 
     def grow(self, users: int) -> None:
+        """Make room for so many users, each new one in the chain's first state."""
         more = filtering.start(self._model, max(0, users - len(self._states)))
         self._states = np.concatenate([self._states, more])
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under the fixed chain; then filter on it."""
         self._states[rows], marginal = filtering.move(self._model, self._states[rows], columns)
         return marginal
 
@@ -210,12 +215,14 @@ class Kinds:
         self._share = np.zeros((len(ODDS), 0))  # of each user that counts for a kind so far
 
     def grow(self, users: int) -> None:
+        """Make room for so many users, each of whom may be of any kind."""
         more = max(0, users - self._own.shape[1])
         for kind in self._kinds:
             kind.grow(users)
         self._own, self._share = (np.pad(part, ((0, 0), (0, more))) for part in (self._own, self._share))
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release, mixed over the kinds; then weigh the kinds by it."""
         said = np.stack([kind.weigh(rows, columns) for kind in self._kinds])
         own = self._own[:, rows]
         before = _shares(self._common, own)
@@ -261,11 +268,13 @@ class Learning:
         self._since = 0
 
     def grow(self, users: int) -> None:
+        """Make room for so many users."""
         more = max(0, users - len(self._begun))
         self._filtered = np.pad(self._filtered, ((0, more), (0, 0)))
         self._begun = np.pad(self._begun, (0, more))
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under the chain learned so far; then learn from it."""
         begun, before = self._begun[rows], self._filtered[rows]
         first = np.maximum(self._first, LEAST)
         first /= first.sum()

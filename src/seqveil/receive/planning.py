@@ -55,11 +55,14 @@ class Row:
 
     @property
     def delay(self) -> int:
+        """Events that a symbol waits for at most before its batch is released."""
         return self.batch - 1
 
 
 @dataclass(frozen=True)
 class Plan:
+    """What several ε cost in error on one model: a row for each ε and each way to release."""
+
     rows: tuple[Row, ...]
     length: int
     distortion: str

@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import os
-import secrets
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
+from seqveil.core.replacing import replacing
 from seqveil.receive.follow import Followed, charged
 from seqveil.receive.learn import Evidence, Learned
 from seqveil.receive.learn.evidence import Log
@@ -57,6 +57,7 @@ class Version:
     why: Mapping[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
+        """The version as a side file or a ledger holds it."""
         return {"version": self.number, "after": self.after, "setting": self.setting.to_dict(), "why": dict(self.why)}
 
     def __repr__(self) -> str:
@@ -128,13 +129,16 @@ class Versions:
 
     @property
     def last(self) -> Version:
+        """The version in use."""
         return self._all[-1]
 
     @property
     def alphabet(self) -> Symbols:
+        """The alphabet, which all versions share."""
         return self._all[0].setting.model.alphabet
 
     def add(self, version: Version) -> None:
+        """Add a version after the last; a number or a start that is out of order is refused."""
         self._all = Versions([*self._all, version])._all  # checked as a whole
 
     def at(self, event: int) -> Version:
@@ -142,17 +146,13 @@ class Versions:
         return next(v for v in reversed(self._all) if v.after <= event)
 
     def describe(self) -> list[dict[str, Any]]:
+        """All versions as a side file or a ledger holds them."""
         return [version.describe() for version in self._all]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all versions with their models to one file, all or nothing; nothing in it is executable."""
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            beside.write_bytes(self._packed())
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(path) as part:
+            part.write_bytes(self._packed())
 
     def _packed(self) -> bytes:
         content = io.BytesIO()

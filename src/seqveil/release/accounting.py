@@ -117,10 +117,12 @@ class Schedule:
 
     @classmethod
     def pulsed(cls, period: int) -> Schedule:
+        """Spend `period`·ε at every `period`-th release and nothing in between."""
         return cls(period)
 
     @classmethod
     def belief_driven(cls, threshold: float, most: int = 8) -> Schedule:
+        """Save ε at each release, and spend up to `most`·ε at once when the best guess would cost over `threshold`."""
         return cls(most, threshold)
 
     def propose(self, epsilon: float, steps: Ints, saved: Floats, guess: Floats) -> tuple[Floats, Floats]:
@@ -179,6 +181,7 @@ class Budget:
 
     @property
     def limited(self) -> bool:
+        """Whether any limit is set."""
         return any(limit is not None for limit in (self.total, self.per_window, self.ldp_total))
 
     @property
@@ -210,6 +213,7 @@ class Budget:
         return {name: value for name, value in told.items() if name != "ldp_total" or value is not None}
 
     def describe(self) -> str:
+        """The limits in words, as help and side files give them."""
         parts = []
         if self.total is not None:
             spread = f" over {self.horizon} releases" if self.horizon else ""
@@ -259,6 +263,7 @@ class Window:
 
     @classmethod
     def start(cls, users: int) -> Window:
+        """Windows in which nothing was spent yet."""
         return cls(np.zeros((users, 0)), np.zeros((users, 0)))
 
     @property
@@ -278,6 +283,7 @@ class Window:
         return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
 
     def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
+        """The windows after releases at these times and costs; what is older than `span` is forgotten."""
         if span is None:
             return self
         stamps = np.column_stack([self.stamps, now])
@@ -286,6 +292,7 @@ class Window:
         return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
 
     def take(self, users: NDArray[np.intp] | slice) -> Window:
+        """The windows of some of the users."""
         return Window(self.costs[users], self.stamps[users])
 
     def padded(self, width: int) -> Window:

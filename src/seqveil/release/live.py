@@ -43,7 +43,7 @@ class Live:
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
             self.room = sys.maxsize
-        self.state = packing.start(setting, 0)
+        self.state = State.start(setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
         self._slot: dict[User, int] = {}
@@ -83,7 +83,7 @@ class Live:
         new = [name for name, row in zip(names, rows, strict=True) if row is None]
         ids = iter(self._store.add(new, self._bytes)) if new else iter(())
         slots = self._claim(names)
-        self.state.put(slots, packing.start(self._setting, len(names)))
+        self.state.put(slots, State.start(self._setting, len(names)))
         back: list[tuple[int, Row]] = []
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
@@ -102,7 +102,7 @@ class Live:
         size = len(self._names)
         if missing > 0 and size < self.room:
             more = min(self.room - size, max(missing, size, 64))
-            self.state = self.state.join(packing.start(self._setting, more))
+            self.state = self.state.join(State.start(self._setting, more))
             nothing = np.zeros(more, np.int64)
             self._ids, self._released, self._used = (
                 np.concatenate([a, nothing]) for a in (self._ids, self._released, self._used)
@@ -137,7 +137,7 @@ class Live:
 
     def _replayed(self, releases: Iterable[Stored]) -> State:
         """The state that these releases imply, as any receiver computes it."""
-        setting, state = self._setting, packing.start(self._setting, 1)
+        setting, state = self._setting, State.start(self._setting, 1)
         for stored in releases:
             state = state.restarted(setting, np.array([stored.begins]))
             if stored.code == GAP:
@@ -170,6 +170,7 @@ class Live:
         return made
 
     def next_seqs(self, slots: Slots) -> Ints:
+        """The sequence number that each of these users' next event has."""
         return self.state.steps[slots]
 
     def watches(self, name: User) -> Watches | None:
@@ -188,6 +189,7 @@ class Live:
         return self._store.keeps_releases
 
     def ids(self, slots: Slots) -> Ints:
+        """The ids under which the store keeps the users in these slots."""
         return self._ids[slots]
 
     def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:

@@ -85,6 +85,7 @@ class SecretStanding:
 
     @classmethod
     def of(cls, watch: Watch | SecretStanding) -> SecretStanding:
+        """The figures of a secret that is being watched, without what watches it."""
         return cls(**{each.name: getattr(watch, each.name) for each in fields(cls)})
 
 
@@ -120,6 +121,7 @@ class Standings:
 
     @property
     def leakage(self) -> Floats:
+        """(B,) exact leakage of every stream so far, the larger of both sides."""
         return larger_side(self.most, self.least)
 
     def __len__(self) -> int:

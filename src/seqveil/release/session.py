@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,15 +15,13 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, Watch, Watches
-from seqveil.core.secrets.bounds import Opening
-from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.secrets import Watch, Watches
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 from seqveil.release.releases import Standing, left_of
 from seqveil.release.secrets import guarded_table
-from seqveil.release.setting import NO_BOUND, UNSAID
+from seqveil.release.setting import NO_BOUND, UNSAID, SecretTerms, usual_mechanism
 
 
 class Session:
@@ -68,20 +66,10 @@ class Session:
         seed: int | None = None,
         *,
         schedule: Schedule | int | None = None,
-        secrets: Secret | Sequence[Secret] = (),
-        withhold: bool = False,
-        blank: float | None = None,
-        observers: MarkovModel | Sequence[MarkovModel] = (),
-        longest: int = LONGEST,
-        floor: float | None = None,
-        opening: str | Opening | None = "linear",
+        **secret_terms: Unpack[SecretTerms],
     ) -> None:
-        if batch != 1 and mechanism == "optimal":
-            mechanism = "auto"  # the default of batches
-        more: dict[str, Any] = {"withhold": withhold, "blank": blank, "observers": observers, "longest": longest}
-        more |= {"floor": floor, "opening": opening}
-        named = (mechanism, epsilon, distortion, schedule, budget, batch)
-        self._setting = stream.Setting.of(model, *named, secrets=secrets, **more)
+        named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
+        self._setting = stream.Setting.of(model, *named, **secret_terms)
         self._state = stream.State.start(self._setting)
         self._coins = coins(seed)
         self._released = 0
@@ -91,6 +79,7 @@ class Session:
 
     @property
     def setting(self) -> stream.Setting:
+        """Model, mechanism, budget and all else that is fixed for the stream."""
         return self._setting
 
     @property

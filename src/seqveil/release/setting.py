@@ -13,11 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from seqveil.core import mechanisms
+from seqveil.core.alphabet import Symbols
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
@@ -41,6 +42,23 @@ class _Unsaid(float):
 
 
 UNSAID = _Unsaid(0.5)
+
+
+class SecretTerms(TypedDict, total=False):
+    """What `Setting.of` takes about declared secrets, by name; whatever makes a setting takes these."""
+
+    secrets: Secret | Sequence[Secret]
+    observers: MarkovModel | Sequence[MarkovModel]
+    withhold: bool
+    blank: float | None
+    longest: int
+    floor: float | None
+    opening: str | Opening | None
+
+
+def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> str | Mechanism | BatchMechanism:
+    """`auto` in place of "optimal", which is the default for single symbols, where symbols go in batches."""
+    return "auto" if batch != 1 and mechanism == "optimal" else mechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +195,7 @@ class Setting:
     @cached_property
     def sensitive(self) -> Ints:
         """Codes of the symbols that the declared secrets name."""
-        named = [secret.named(self.model.alphabet) for secret in self.secrets]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
+        return symbols_named(self.model.alphabet, self.secrets)
 
     @property
     def in_batches(self) -> bool:
@@ -254,6 +271,11 @@ def refuse_restarts(setting: Setting, where: str) -> None:
         raise InputError(
             f"{where} takes one stream of each user; name users so, or release a file with --stream-column"
         )
+
+
+def symbols_named(alphabet: Symbols, secrets: Sequence[Secret]) -> Ints:
+    """Codes of the symbols that secrets name, each once, in order: the sensitive ones."""
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(secret.named(alphabet) for secret in secrets)]))
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:

@@ -49,10 +49,11 @@ class State:
 
     @classmethod
     def start(cls, setting: Setting, users: int = 1) -> State:
+        """The state of users of whom nothing was released yet."""
         model = setting.model
         states = filtering.start(model, users)
         steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
-        account, window = Account.start(model, users), Window.start(users)
+        account, window = Account.start(model, users, setting.in_batches), Window.start(users)
         watches = None if setting.watches is None else np.full(users, setting.watches, object)
         return cls(states, steps, spent, saved, account, window, np.zeros(users), watches)
 

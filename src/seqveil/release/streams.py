@@ -277,8 +277,10 @@ class Streams:
 
     def secrets(self) -> list[SecretTotal]:
         """What all users together were told about each declared secret at most, in the order of declaration."""
+        if not self.setting.secrets:
+            return []
         with self._lock, self._store.transaction():
-            names = [] if self.setting.watches is None else self._store.everyone()[0]
+            names = self._store.everyone()[0]
             return totals(self.setting.secrets, (self._live.watches(name) for name in names))
 
     def releases(self, user: User, since: int = 0) -> list[Stored]:

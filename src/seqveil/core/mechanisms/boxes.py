@@ -103,6 +103,7 @@ class Window:
 
     @property
     def length(self) -> int:
+        """Symbols in the window."""
         return len(self.symbols)
 
     @cached_property

@@ -67,6 +67,7 @@ class Codebook:
     kernels: Kernels  # a stack of one over the M rows
 
     def draw(self, codes: Ints, coins: Coins) -> TabledSent:
+        """Release a batch: find its row, then draw a label from the row's kernel."""
         row = self.rows.row(codes, coins)
         return TabledSent(self, int(self.kernels.draw(np.array([row]), coins)[0]))
 
@@ -117,10 +118,12 @@ class TabledSent:
 
     @property
     def path(self) -> tuple[int, ...]:
+        """The label's number, which is all that is published."""
         return (self.index,)
 
     @property
     def codes(self) -> Ints:
+        """(w,) the label: the batch that is released."""
         return self.book.labels[self.index]
 
     @cached_property
@@ -130,21 +133,26 @@ class TabledSent:
 
     @cached_property
     def posterior(self) -> Floats:
+        """(S,) law of the state at the batch's last symbol, given this release too."""
         return self.book.rows.last_states(self.lifts)
 
     @cached_property
     def ahead(self) -> Floats:
+        """(S,) law of the state at the next batch's first symbol, given this release too."""
         return filtering.predict(self.book.rows.batch.model, self.posterior[None])[0]
 
     @property
     def least(self) -> float:
+        """Log of the least lift over all batches, rounded down."""
         return float(self.book.bounds[0][self.index])
 
     @property
     def most(self) -> float:
+        """Log of the largest lift over all batches, rounded up."""
         return float(self.book.bounds[1][self.index])
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
         return self.book.rows.smooth(self.lifts, later)
 
 
@@ -167,6 +175,7 @@ class Support:
 
     @property
     def drift(self) -> float:
+        """By how much rounding may have moved the log of a lift, all of whose sums run over the walks."""
         return 4 * (self.batches.shape[1] + len(self.walks) + 4) * UNIT
 
     def row(self, codes: Ints, coins: Coins) -> int:
@@ -180,12 +189,14 @@ class Support:
         return int(self.batch.distortion.between(codes, self.batches).sum(1).argmin())
 
     def costs(self, labels: Ints) -> Floats:
+        """(batches, labels) the distortion of releasing each label for each batch."""
         total = np.zeros((len(self.batches), len(labels)))
         for truth, released in zip(self.batches.T, labels.T, strict=True):
             total += self.batch.distortion.between(truth[:, None], released[None, :])
         return total
 
     def guesses(self, weights: Floats) -> Ints:
+        """The best guess at each position of a batch, for each row of weights over the batches."""
         return self.batch.distortion.best_guess(self.laws(weights))
 
     def laws(self, weights: Floats) -> Floats:
@@ -196,10 +207,12 @@ class Support:
         return out
 
     def last_states(self, lifts: Floats) -> Floats:
+        """(S,) law of the state at the last symbol after a release with these lifts, one for each batch."""
         law = np.bincount(self.last, self.walks * lifts[self.batch_of], self.batch.model.size)
         return np.asarray(law / law.sum(), dtype=np.float64)
 
     def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
         likelihood = lifts[self.batch_of] * later[self.last]
         post: Floats = np.bincount(self.batch_of, self.walks * likelihood, len(self.batches)).astype(np.float64)
         first = np.bincount(self.first, self.given_first * likelihood, self.batch.model.size).astype(np.float64)

@@ -109,10 +109,12 @@ class Leaves:
         return self.batch.distortion.best_guess(np.einsum("km,mtx->ktx", weights, self.laws))
 
     def last_states(self, lifts: Floats) -> Floats:
+        """(S,) law of the state at the last symbol after a release with these lifts, one for each leaf."""
         law: Floats = lifts @ self.ahead[-1]
         return law / law.sum()
 
     def smooth(self, lifts: Floats, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
         model, behind = self.batch.model, self.behind(later)
         states = np.einsum("m,tms,tms->ts", lifts, self.ahead, behind)
         laws = filtering.symbols(model, states)

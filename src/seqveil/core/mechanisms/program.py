@@ -81,7 +81,7 @@ def solve(belief: Floats, epsilon: float, distortion: Floats) -> Optimum:
     outputs, channel = _drop_negligible(weight[seen], channel, kinds[seen])
     rows = np.empty((len(kinds), len(outputs)))
     rows[seen] = channel
-    rows[~seen] = _cheapest_rows(kinds[~seen][:, outputs], weight[seen] @ channel / kappa)
+    rows[~seen] = cheapest_rows(kinds[~seen][:, outputs], weight[seen] @ channel / kappa)
     rows = _repair(weight, rows, kappa)
     table = a * (weight @ rows) + gain * rows
     table /= table.sum(axis=1, keepdims=True)
@@ -247,11 +247,15 @@ def _mixing_share(channel: Floats, marginal: Floats, kappa: float) -> Floats:
     return share
 
 
-def _cheapest_rows(cost: Floats, caps: Floats) -> Floats:
-    """For each row the distribution under the caps of least cost: fill the cheapest outputs first."""
+def cheapest_rows(cost: Floats, caps: Floats, total: float = 1.0) -> Floats:
+    """For each row the masses under the caps, `total` in all, of least cost: fill the cheapest outputs first.
+
+    >>> cheapest_rows(np.array([[2.0, 0.0, 1.0]]), np.array([0.5, 0.7, 0.7])).round(9).tolist()
+    [[0.0, 0.7, 0.3]]
+    """
     order = np.argsort(cost, axis=1, kind="stable")
     sorted_caps = caps[order]
     before = np.cumsum(sorted_caps, axis=1) - sorted_caps
     rows = np.empty_like(cost)
-    np.put_along_axis(rows, order, np.clip(1.0 - before, 0.0, sorted_caps), axis=1)
+    np.put_along_axis(rows, order, np.clip(total - before, 0.0, sorted_caps), axis=1)
     return rows

@@ -80,6 +80,7 @@ class Search:
 
     @property
     def pairs(self) -> int:
+        """How many pairs there are of a position and state with another: what exact joint laws take."""
         return (self.root.window.length * self.model.size) ** 2
 
     @cached_property
@@ -184,6 +185,7 @@ class Cuts:
         return (level < self.place[:, None]) + (level == self.place[:, None]) * self.theta[:, None]
 
     def split(self, node: Node, index: int) -> Split:
+        """One of the cuts as a question of the tree, with the integer weights it is asked with."""
         by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
         by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)

@@ -26,7 +26,8 @@ class Sized(Protocol):
     """What is kept: it knows how much memory it has come to, about."""
 
     @property
-    def memory(self) -> int: ...
+    def memory(self) -> int:
+        """Bytes that it takes, by which the cache decides what to let go."""
 
 
 Kept = TypeVar("Kept", bound=Sized | None)
@@ -64,6 +65,7 @@ class RuleCache(Generic[Kept]):
         self.clear()
 
     def __call__(self, batch: Batch) -> Kept:
+        """The rule of this batch: the one that is kept for its public context, or a new one."""
         key = _key(batch)
         with self._lock:
             known = self._kept.get(key)

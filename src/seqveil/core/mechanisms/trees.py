@@ -271,6 +271,7 @@ class TreeRelease:
         return (self.rest * self.fresh + self.told * inside) / self.marginal
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
+        """Laws of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
         model, length = self.batch.model, self.batch.length
         laws, likelihood = np.zeros((length, model.n)), np.zeros(model.size)
         for share, box in ((self.rest * self.fresh, {}), (self.told, self.box)):

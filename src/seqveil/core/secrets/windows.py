@@ -214,11 +214,6 @@ class Guarded:
         return Guarded(self.windows[part], self.weights[part], self.prior[part], self.epsilon, self.sides, self.error)
 
     @property
-    def is_box(self) -> bool:
-        """Whether the secret is true or not, so that `sigma`, `low` and `high` say it all."""
-        return self.prior.shape[1] == 2
-
-    @property
     def sigma(self) -> Floats:
         """σ(x) = Pr(E | X = x, y_<k): (W, n)."""
         return self.weights[:, 1]

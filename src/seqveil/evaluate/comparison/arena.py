@@ -53,6 +53,7 @@ class Contestant:
 
     @property
     def label(self) -> str:
+        """Its name in tables and figures: the mechanism and what is special about how it is run."""
         parts = [self.mechanism if self.factor == 1 else f"{self.mechanism} at {self.factor:g}ε"]
         if self.batch > 1:
             parts.append(f"{self.batch} at a time")

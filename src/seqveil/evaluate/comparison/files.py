@@ -261,9 +261,11 @@ class RowBook:
                 file.write("\n")
 
     def find(self, job: Job) -> Row | None:
+        """The row of this job, if an earlier run has finished it."""
         return self._rows.get(job.key)
 
     def keep(self, job: Job, row: Row) -> None:
+        """Keep a finished row, on disk before this returns where there is a file."""
         if self.path is not None:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": job.key, "row": row.to_json()}, ensure_ascii=False) + "\n")

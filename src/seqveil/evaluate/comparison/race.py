@@ -113,6 +113,7 @@ class Watch:
     seconds: float = 0.0  # spent on watching
 
     def see(self, most: float, least: float, ldp: float) -> None:
+        """Widen the extremes by those of another release."""
         self.most, self.least, self.ldp = max(self.most, most), min(self.least, least), max(self.ldp, ldp)
 
 

@@ -121,10 +121,12 @@ class Tally:
 
     @property
     def users(self) -> int:
+        """How many streams were counted."""
         return sum(part.size for part in self._events)
 
     @property
     def events(self) -> int:
+        """How many events they had together."""
         return int(sum(part.sum() for part in self._events))
 
     def means(self) -> dict[str, float]:

@@ -26,7 +26,7 @@ from seqveil.core.mechanisms import Mechanism, randomized_response
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.release.setting import Setting
+from seqveil.release.setting import Setting, symbols_named
 from seqveil.release.stream import State, step
 
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
@@ -57,9 +57,8 @@ def release(setting: Setting, truth: Ints, seed: int = 0) -> Outcome:
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
-    """Codes of the symbols that the secrets name."""
-    wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
-    codes = np.unique(np.concatenate([secret.named(alphabet) for secret in wanted]))
+    """Codes of the symbols that the secrets name, where that leaves some."""
+    codes = symbols_named(alphabet, (secrets,) if isinstance(secrets, Secret) else secrets)
     if codes.size == alphabet.n:
         raise InputError("the secrets name every symbol of the alphabet, so none is left that is not sensitive")
     return codes

@@ -10,7 +10,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms.base import Mechanism, stack
-from seqveil.core.mechanisms.program import minimise
+from seqveil.core.mechanisms.program import cheapest_rows, minimise
 
 MOST = 300  # symbols of the linear program: some seconds a release
 FAINT = 1e-9  # a share l_y the solver leaves below this is its residue
@@ -109,22 +109,12 @@ def program(belief: Floats, epsilon: float, costs: Floats) -> Floats:
     share = np.where(most < FAINT, 0.0, most) / gain
     total = share.sum() or 1.0
     share *= min(1.0, 1.0 / total) * max(1.0, 1.0 / (total * (1.0 + gain)))
-    table = _cheapest(scaled, share, gain)
+    table = share + cheapest_rows(scaled, gain * share, 1.0 - share.sum())
     best = int(mean.argmin())
     if not share.any() or (belief[:, None] * table * scaled).sum() >= mean[best]:
         table = np.zeros_like(table)
         table[:, best] = 1.0
     return table
-
-
-def _cheapest(costs: Floats, share: Floats, gain: float) -> Floats:
-    """For each row l plus what is left, on the cheapest columns first."""
-    order = np.argsort(costs, axis=1, kind="stable")
-    caps = gain * share[order]
-    before = np.cumsum(caps, axis=1) - caps
-    more = np.empty_like(costs)
-    np.put_along_axis(more, order, np.clip(1.0 - share.sum() - before, 0.0, caps), axis=1)
-    return np.asarray(share + more)
 
 
 def _solve(belief: Floats, costs: Floats, mean: Floats, gain: float) -> Floats:

@@ -64,6 +64,7 @@ class Quantifier:
         return cls(corners[:, 0], corners[:, 1])
 
     def __call__(self, alpha: float) -> np.float64:
+        """How much of a leakage α at one time is passed on to the next."""
         gain = math.expm1(alpha)
         return np.log((self.held * gain + 1.0) / (self.spent * gain + 1.0)).max()
 
@@ -296,11 +297,13 @@ def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels
 
 
 def for_model(model: MarkovModel) -> Build:
+    """`build` for this model, whose quantifiers are computed here, once."""
     quantifiers(model)
     return partial(build, model=model)
 
 
 def for_model_restricted(model: MarkovModel) -> Build:
+    """`build_restricted` for this model, whose quantifiers are computed here, once."""
     quantifiers(model)
     return partial(build_restricted, model=model)
 

@@ -350,6 +350,7 @@ class ColumnOptions:
 
     @property
     def columns(self) -> Columns:
+        """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.files import Columns
 
         names = (self.user_column or "user", self.value_column or "value", self.time_column)

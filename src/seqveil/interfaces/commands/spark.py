@@ -39,6 +39,7 @@ class ClusterOptions:
     log: Annotated[Path | None, o.option("FILE", "Where Spark's own log goes  [default: nowhere]")] = None
 
     def session(self) -> AbstractContextManager[SparkSession]:
+        """A Spark session on the cluster that was asked for, closed when the block ends."""
         from seqveil.interfaces.spark.sessions import quiet_session
 
         return quiet_session(self.master, self.partitions, self.log)
@@ -60,6 +61,7 @@ class FrameOptions:
     seq_column: Annotated[str, o.option("NAME", "Column that orders a user's events (0, 1, 2, …).")] = "seq"
 
     def columns(self, time: str | None = None) -> Columns:
+        """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.spark import Columns
 
         parts = tuple((self.value_column or "value").split(","))

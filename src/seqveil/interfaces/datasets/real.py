@@ -34,6 +34,8 @@ VARIABLE = "SEQVEIL_DATA"
 
 @dataclass(frozen=True)
 class Facts:
+    """What is known of a data set: its files and their hashes, where it comes from, and under which licence."""
+
     files: dict[str, str]  # name under the data folder → SHA-256
     stand_in: str  # the synthetic kind that resembles it
     order_is_real: bool

@@ -219,6 +219,7 @@ class Distinct:
             raise InputError(f"expected --other as a number of people, at least 1; got {self.other}")
 
     def add(self, chunk: Chunk) -> None:
+        """Take in the values of a chunk; too many different ones are refused."""
         assert not isinstance(chunk.values, np.ndarray)  # one column, or the scanner would be a grid
         self.seen.update(chunk.values.unique().to_list())
         if self.other is not None:
@@ -248,6 +249,7 @@ class Distinct:
         return {value for value, people in self.people.items() if len(people) < (self.other or 0)}
 
     def alphabet(self) -> Symbols:
+        """The alphabet of all values that were seen."""
         kept = self.seen - self._rare if self.other is not None else self.seen
         kept = kept | ({OTHER} if self.other is not None else set()) | ({MISSING} if self.missing else set())
         return Alphabet.of(kept)

@@ -66,6 +66,7 @@ class Chunk:
 
     @property
     def n(self) -> int:
+        """How many events it has."""
         return len(self.users)
 
     def row(self, i: int) -> int:
@@ -132,6 +133,7 @@ def read(
 
 
 def file_name(path: FilePath | pl.DataFrame) -> str:
+    """The last part of a path, which is what messages call a file."""
     return os.path.basename(os.path.normpath(path)) if isinstance(path, str | os.PathLike) else FRAME
 
 

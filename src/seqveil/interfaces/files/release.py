@@ -312,6 +312,7 @@ class Run(ABC):
         """Of all rows written."""
 
     def frame(self, rows: Rows) -> pl.DataFrame:
+        """The rows as they are written, with the ε of each where there is one."""
         used = {} if self.setting.unbounded else {EPSILON: rows.epsilons}  # of which there is none to tell
         return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more}, rows.streams)
 
@@ -391,12 +392,15 @@ class Whole(Run):
         self._drawn = False
 
     def rows(self, events: Events, made: Releases) -> Rows:
+        """The rows of what was released, in the order of the file."""
         return Rows.of(events, made, self.setting)
 
     def digest(self) -> Digest:
+        """The digest of all rows so far, which the side file holds."""
         return self._digest
 
     def take(self, part: Coded) -> None:
+        """Release a part of the file, but for users whose budget is spent."""
         self.events += part.n
         self.unknown += int((part.codes == UNKNOWN).sum())
         if part.times is not None:
@@ -410,6 +414,7 @@ class Whole(Run):
             self.refused += self.collector.drop(self._spent)
 
     def finish(self) -> None:
+        """Release the batches that are not full at the file's end."""
         left = self.collector.rest(0)
         if left is not None:
             self._send(left)
@@ -474,6 +479,7 @@ class ColdStreams:
         return replace(Releases.none(np.zeros(codes.size, np.int64)), codes=codes, epsilons=epsilons)
 
     def standings(self) -> Standings:
+        """Where every user stands, from the accounts of the cold start."""
         return self.start.accounts()
 
     def secrets(self) -> list[SecretTotal]:
@@ -497,9 +503,11 @@ class Learning(Whole):
         self.versions, self.beside = streams.start.versions, (versions,)
 
     def rows(self, events: Events, made: Releases) -> Rows:
+        """The rows of what was released, each with the version of the model that released it."""
         return replace(super().rows(events, made), more={VERSION: self.streams.numbers[made.codes >= 0]})
 
     def account(self) -> Released:
+        """The account, with the guarantee of a cold start in place of the setting's own."""
         account, learned = super().account(), len(self.versions) > 1
         once = self.setting.epsilon * self.setting.schedule.period
         text = (LEARNED if learned else UNLEARNED).format(least=once, most=2 * once)
@@ -507,6 +515,7 @@ class Learning(Whole):
         return replace(account, guarantee=text, warnings=account.warnings if learned else (*account.warnings, none))
 
     def facts(self, account: Released) -> side.Meta:
+        """What the side file says, with every version of the model; the versions are saved beside it."""
         self.versions.save(self.beside[0])
         more = {"model": side.fingerprint(self.versions), "versions": self.versions.describe()}
         return super().facts(account) | more
@@ -532,9 +541,9 @@ class _Clock:
 
 def _model_check(setting: Setting) -> str:
     """Whether the model that a promise about secrets rests on was checked, in a sentence; empty without secrets."""
-    found = held_out_check(setting.model)
     if not setting.secrets:
         return ""
+    found = held_out_check(setting.model)
     if found is None:
         return (
             "never checked on people held out, and the promise is about people who follow it; "

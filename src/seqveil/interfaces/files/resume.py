@@ -24,6 +24,7 @@ from seqveil.core.alphabet import OnUnknown, Symbols
 from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Ints
+from seqveil.core.replacing import settle
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Released, Run, Target
@@ -100,6 +101,7 @@ class Resumed(Run):
         self._begin = self._position.rows
 
     def go(self, progress: Progress | None) -> None:
+        """Read to the end, or to where a budget is spent; in both cases all that was drawn is written."""
         try:
             super().go(progress)
         except BudgetSpent as error:  # all that was drawn stands, so its side file does too
@@ -108,6 +110,7 @@ class Resumed(Run):
         self.events, self.held, self.stopped = now.rows, now.held, now.stopped
 
     def take(self, part: Coded) -> None:
+        """Pass over the rows of earlier runs, check that they are the same, and release the new ones in groups."""
         done = min(part.n, max(0, self._begin - self._read))
         if done:
             self._take(part.take(slice(0, done)), passed=True)
@@ -145,6 +148,7 @@ class Resumed(Run):
         self._send(events, seqs, after)
 
     def finish(self) -> None:
+        """Release the batches that are not full, and note that the file was read to its end."""
         if self._read < self._begin:
             self._refuse()
         at = self._position.flushed
@@ -216,6 +220,7 @@ class Resumed(Run):
         )
 
     def facts(self, account: Released) -> Meta:
+        """What the side file says; after a move to another model it names them all."""
         versions = self._streams.versions
         # after a move to another model no single one made all rows, so none is named
         return super().facts(account) | ({} if versions is None else {"model": "several", "versions": versions})
@@ -299,13 +304,10 @@ class Appended:
         return self.append(text)
 
     def append(self, text: bytes) -> None:
+        """Write at the end; `sync` waits for the disk."""
         if self._file is None:
             self._file = self._opened("ab")
-            folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
-            try:
-                os.fsync(folder)  # or a power cut could take the file's name away
-            finally:
-                os.close(folder)
+            settle(os.path.dirname(os.path.abspath(self.path)))  # or a power cut could take the file's name away
         self._file.write(text)
         self._file.flush()
         self._digest.update(text)

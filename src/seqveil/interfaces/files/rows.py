@@ -50,6 +50,7 @@ class Coded:
 
     @property
     def n(self) -> int:
+        """How many events it has."""
         return self.chunk.n
 
     def take(self, at: slice | NDArray[np.intp]) -> Coded:
@@ -87,10 +88,12 @@ class Source:
 
     @property
     def name(self) -> str:
+        """What messages call the file."""
         return file_name(self.path)
 
     @property
     def piped(self) -> bool:
+        """Whether the events come through standard input."""
         return isinstance(self.path, str) and self.path == "-"
 
     def chunks(
@@ -171,6 +174,7 @@ def value_type_of(alphabet: Symbols) -> ValueType:
 
 
 def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VALUE) -> Ints:
+    """Codes of a chunk's values; one that is not in the alphabet is refused with its row, never with the value."""
     try:
         return alphabet.encode(chunk.values)
     except UnknownSymbol as error:

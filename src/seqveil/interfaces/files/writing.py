@@ -10,8 +10,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.replacing import replacing
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath, file_name, output_format
 from seqveil.release.setting import Setting
@@ -52,9 +53,8 @@ def taken(path: FilePath) -> bool:
     return os.fspath(path) != "-" and os.path.exists(path) and not (os.path.isfile(path) and not os.path.getsize(path))
 
 
-@contextmanager
-def _replacing(path: FilePath) -> Iterator[Path]:
-    """A hidden file beside the target: it takes the target's place when the block ends well, else it is removed."""
+def _replacing(path: FilePath) -> AbstractContextManager[Path]:
+    """`replacing`, once it is clear that a file can stand there; a link stays, and what it leads to is replaced."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise DataError(f"{file_name(path)}: is a folder; name a file in it")
@@ -64,19 +64,7 @@ def _replacing(path: FilePath) -> Iterator[Path]:
         raise DataError(f"{file_name(path)}: its folder does not exist; create it first")
     if not os.access(target.parent, os.W_OK):
         raise DataError(f"{file_name(path)}: its folder cannot be written to; choose another")
-    part = target.with_name(f".{target.name}.part-{os.getpid()}")
-    try:
-        yield part
-        for place in (part, target.parent):  # the folder too, or a power cut could undo the renaming
-            handle = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            if place == part:
-                os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    return replacing(target)
 
 
 def as_text(frame: pl.DataFrame, format: str, header: bool) -> bytes:
@@ -133,6 +121,7 @@ class Writer:
         return self
 
     def write(self, frame: pl.DataFrame) -> None:
+        """Write the next rows, which have the columns of the first ones."""
         first, self._schema = self._schema is None, self._schema or frame.schema
         if frame.columns != list(self._schema) or (self._format == "parquet" and frame.schema != self._schema):
             raise InputError(
@@ -241,6 +230,7 @@ class Digest:
     def add(
         self, users: pl.Series, codes: Ints, epsilons: Floats, batches: Iterable[tuple[int, str]] | None = None
     ) -> None:
+        """Take in the next rows: the users, what was released and the ε, and the paths where they were batches."""
         content = (*text_bytes(users), _bytes(codes, "<i8"), _bytes(epsilons, "<f8"))
         for part, data in zip(self._parts, content, strict=True):
             part.update(data)
@@ -249,6 +239,7 @@ class Digest:
             self._paths.update("".join(f"{number} {path}\n" for number, path in batches).encode())
 
     def hex(self) -> str:
+        """The digest of all rows so far; it does not depend on how they were cut into parts."""
         parts = self._parts if self._paths is None else [*self._parts, self._paths]
         return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
 

@@ -74,6 +74,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
 
     @property
     def tls(self) -> bool:
+        """Whether the service speaks HTTPS itself."""
         return self.tls_cert is not None and self.tls_key is not None
 
     def check(self) -> None:

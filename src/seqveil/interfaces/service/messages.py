@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from seqveil.interfaces.events import finite_or_text
 from seqveil.release.releases import SecretStanding
 from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.release.streams import GAP, Releases, Standing, Stored
@@ -69,10 +70,14 @@ class BatchEvent(_Strict):
 
 
 class OneSymbol(SymbolEvent):
+    """A single event, and the model that the sender believes is in use."""
+
     model: Fingerprint = None
 
 
 class OneBatch(BatchEvent):
+    """A single batch, and the model that the sender believes is in use."""
+
     model: Fingerprint = None
 
 
@@ -121,6 +126,8 @@ Rate = Annotated[
 
 
 class SymbolRelease(BaseModel):
+    """What was released of one event."""
+
     user: str
     seq: int
     status: StatusField
@@ -130,6 +137,8 @@ class SymbolRelease(BaseModel):
 
 
 class BatchRelease(BaseModel):
+    """What was released of one batch."""
+
     user: str
     seq: int
     status: StatusField
@@ -216,6 +225,8 @@ class ModelFacts(BaseModel):
 
 
 class Health(BaseModel):
+    """The service is up."""
+
     status: Literal["ok"]
 
 
@@ -271,7 +282,9 @@ def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, shown: 
 
 def account_of(account: Standing) -> bytes:
     """A user's ledger."""
-    figures = {name: _bound(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")}
+    figures = {
+        name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")
+    }
     counts = {"user": account.user, "events": account.events, "releases": account.releases}
     told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
     if account.whole_sequence:
@@ -280,25 +293,13 @@ def account_of(account: Standing) -> bytes:
         secrets = (
             vars(each if isinstance(each, SecretStanding) else SecretStanding.of(each)) for each in account.secrets
         )
-        told["secrets"] = [
-            {name: _bound(value) if isinstance(value, float) else value for name, value in each.items()}
-            for each in secrets
-        ]
+        told["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
     return json.dumps(told).encode()
 
 
 def rate(epsilon: float) -> float | None:
     """The ε of a release; None where there is none, because nothing is promised about the whole sequence."""
     return epsilon if math.isfinite(epsilon) else None
-
-
-def _bound(number: float) -> float | str:
-    """JSON has no infinity.
-
-    >>> _bound(1.5), _bound(float("-inf"))
-    (1.5, '-inf')
-    """
-    return number if math.isfinite(number) else str(number)
 
 
 MEDIA_TYPE = "application/problem+json"
@@ -341,6 +342,7 @@ class Problem(HTTPException):
         self.reason, self.members = reason, members
 
     def answer(self) -> Response:
+        """The refusal as a response, in the form of RFC 9457."""
         status, title = REASONS[self.reason]
         content = {"type": TYPE + self.reason, "title": title, "status": status, "detail": self.detail} | self.members
         return Response(json.dumps(content), status, self.headers, MEDIA_TYPE)

@@ -81,6 +81,7 @@ class Metrics:
         self.unknown.inc(unknown)
 
     def text(self) -> bytes:
+        """All metrics as Prometheus reads them."""
         return generate_latest(self.registry)
 
     async def told(self, total: float | None) -> dict[str, Any]:
@@ -162,6 +163,7 @@ class JsonLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON; of an error it tells the class, never the message, which could hold data."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
             "time": f"{stamp}.{int(record.created % 1 * 1000):03d}Z",
@@ -191,6 +193,7 @@ class Pseudonyms:
         self._key = os.urandom(32)
 
     def of(self, users: Iterable[str], most: int = 20) -> list[str]:
+        """Pseudonyms of the first few of these users, which nobody can turn back without the key."""
         names = list(dict.fromkeys(users))[:most]
         return [blake2b(name.encode(), key=self._key, digest_size=8).hexdigest() for name in names]
 
@@ -213,6 +216,7 @@ class Observed:
         self._app, self._metrics, self._pseudonyms = app, metrics, pseudonyms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, then log and count what came of it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -122,6 +122,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one clear line that says why it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from seqveil.core.errors import InputError
+from seqveil.core.replacing import replacing
 
 SCOPES = ("release", "read-account", "read", "metrics", "admin")
 FORMAT, VERSION = "seqveil-tokens", 1
@@ -176,17 +177,8 @@ def _check(token: Token) -> None:
 def _write(path: FilePath, tokens: list[Token]) -> None:
     """All or nothing, readable by its owner alone."""
     content = {"format": FORMAT, "version": VERSION, "tokens": [asdict(token) for token in tokens]}
-    part = f"{os.fspath(path)}.{secrets.token_hex(4)}.part"
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(content, indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(part)
-            raise
+        with replacing(path, private=True) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{Path(path).name}: cannot be written ({error.strerror}); check the path") from None

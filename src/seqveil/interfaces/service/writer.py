@@ -55,6 +55,7 @@ class Writer:
         self.transactions = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to write, and tell this event loop of what was done."""
         self._loop = loop
         self._thread.start()
 
@@ -144,6 +145,7 @@ class Service:
 
     @cached_property
     def model_file(self) -> bytes:
+        """The model as a file that `MarkovModel.load` reads."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model")
             self.setting.model.save(path)

@@ -122,6 +122,7 @@ def names_in(spark: SparkSession, folder: str) -> list[str]:
 
 
 def make_folder(spark: SparkSession, folder: str) -> None:
+    """Make a folder, and those above it, on whatever file system the cluster uses."""
     with _reached():
         files, path = _at(spark, folder)
         files.mkdirs(path)
@@ -151,6 +152,7 @@ def write_facts(spark: SparkSession, file: str, facts: dict[str, Any]) -> None:
 
 
 def joined(folder: str, *names: str) -> str:
+    """A path below a folder, which may be a URL."""
     return "/".join([folder.rstrip("/"), *names])
 
 

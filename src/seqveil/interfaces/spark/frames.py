@@ -48,6 +48,7 @@ class Columns:
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The columns of the value: one, or two for places in a plane."""
         return (self.value,) if isinstance(self.value, str) else tuple(self.value)
 
 

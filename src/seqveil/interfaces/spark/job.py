@@ -68,10 +68,12 @@ class Job:
 
     @cached_property
     def coins(self) -> KeyedCoins:
+        """The coins of the job, which follow from its key: a task that Spark repeats draws the same."""
         return KeyedCoins(self._secret, self.setting.signature.encode())
 
     @cached_property
     def seal(self) -> Seal:
+        """What seals waiting symbols before Spark's state store keeps them."""
         return Seal(self._secret)
 
     @cached_property

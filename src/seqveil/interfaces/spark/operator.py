@@ -39,6 +39,7 @@ class Release(StatefulProcessor):
         self._begun = begun  # the facts that states were carried over with
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the states of a bucket; Spark calls it once a partition and micro-batch."""
         name = StructField("user", self._user)
         self._users = handle.getMapState(USERS, StructType([name]), KEPT)
         self._facts = handle.getValueState(FACTS, StructType([StructField("facts", StringType())]))
@@ -48,6 +49,7 @@ class Release(StatefulProcessor):
             self._told = handle.getMapState(TOLD, place, StructType([StructField("records", BinaryType())]))
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Release the events of a bucket; Spark calls it with all its rows of a micro-batch."""
         import pandas as pd
 
         with guarded():

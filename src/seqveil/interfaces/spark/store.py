@@ -63,15 +63,19 @@ class KeptUsers:
         self._told: dict[tuple[User, int], bytes] = {}
 
     def get(self, user: User) -> Kept | None:
+        """What is kept of a user; None for a new one."""
         return self._kept.get(user)
 
     def put(self, user: User, kept: Kept) -> None:
+        """Keep this of a user from now on."""
         self._kept[user] = kept
 
     def told(self, user: User, chunk: int) -> bytes:
+        """The records of a user's releases in one chunk; empty where there are none."""
         return self._told.get((user, chunk), b"")
 
     def tell(self, user: User, chunk: int, records: bytes) -> None:
+        """Keep the records of a user's releases in one chunk."""
         self._told[user, chunk] = records
 
 
@@ -115,12 +119,15 @@ class SparkStore:
 
     @property
     def largest(self) -> float:
+        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
         return packing.SMALL
 
     def transaction(self) -> AbstractContextManager[None]:
+        """Nothing to do: Spark keeps all of a micro-batch or nothing."""
         return nullcontext()
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
+        """Where these users stand, from Spark's state; None for a new one."""
         found: list[Row | None] = []
         for name in names:
             kept = self._kept.get(self._shown.get(str(name), name))
@@ -139,9 +146,11 @@ class SparkStore:
         return len(self._names) - 1
 
     def add(self, names: Sequence[User], room: int) -> list[int]:
+        """Numbers for new users, by which they are known in this call alone."""
         return [self._add(name) for name in names]
 
     def append(self, entry: Entry) -> None:
+        """Put what a call left into Spark's state, user by user."""
         size = len(entry.states) // max(1, entry.ids.size)
         ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)[:, :3]]).tolist()
         if self.keeps_releases:
@@ -175,6 +184,7 @@ class SparkStore:
         """Nothing: the states are here already."""
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
+        """The user's releases from `since` on, read chunk by chunk."""
         if not self.keeps_releases:
             raise InputError("a bucket of small states keeps no releases; read them from the query's output")
         for chunk in range(since // CHUNK, -(-events // CHUNK)):
@@ -186,12 +196,14 @@ class SparkStore:
         return {}
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
+        """Refused: a bucket does not know its users."""
         raise InputError("a bucket knows only the users it is asked for; read the ledger of the checkpoint")
 
     def position(self, source: str) -> Position | None:
         """None: Spark keeps how far its sources were read."""
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Refused: Spark itself knows how far it has read."""
         raise InputError("Spark keeps how far its sources were read; pass no positions")
 
     def fact(self, name: str) -> str | None:
@@ -214,6 +226,7 @@ class Seal:
         self._key = blake2b(key=key, digest_size=32, person=b"seqveil-waiting").digest()
 
     def close(self, user: User, codes: list[int], time: float | None) -> bytes:
+        """A user's waiting symbols and when the first came, encrypted; empty where none wait."""
         if not codes:
             return b""
         plain = np.float64(np.nan if time is None else time).tobytes() + np.array(codes, "<i4").tobytes()
@@ -221,6 +234,7 @@ class Seal:
         return nonce + bytes(self._cipher(user).encrypt(nonce, plain, None))
 
     def open(self, user: User, sealed: bytes) -> tuple[list[int], float | None]:
+        """What `close` sealed; what another key sealed, or what was changed, is refused."""
         if not sealed:
             return [], None
         from cryptography.exceptions import InvalidTag

@@ -22,6 +22,7 @@ from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.secrets import Watch, words
+from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, commands, offers, python
 from seqveil.interfaces.studio.sources import Source
 from seqveil.release import batches, stream
@@ -75,6 +76,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
+        """Whether every event was released."""
         return self.done == self.raw.shape[1]
 
     def go(self, seconds: float = math.inf, stop: Callable[[], bool] = lambda: False) -> None:
@@ -115,6 +117,7 @@ class Run:
 
     @property
     def released(self) -> Ints:
+        """(users, done) the codes released so far."""
         return self._released[:, : self.done]
 
     @property
@@ -169,7 +172,7 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
         "events": int(run.raw.shape[1]),
         "series": series,
         "heat": {"hindsight": heat["online"]} | heat,
-        "figures": {name: _finite(value) for name, value in figures.items()},
+        "figures": {name: finite_or_text(value) for name, value in figures.items()},
         "secret": secret_of(run),
         "sentence": sentence(run.setting, figures, kept_name(source, ask)),
         "notes": notes(run.setting, figures),
@@ -303,11 +306,6 @@ def shades(laws: Floats) -> str:
 
 def _short(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def factor(nats: float) -> str:

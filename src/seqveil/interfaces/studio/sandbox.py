@@ -83,6 +83,7 @@ class Curve:
 
     @property
     def complete(self) -> bool:
+        """Whether all its points are computed."""
         return not self._left
 
     def go(self, seconds: float = math.inf, stop: Callable[[], bool] = lambda: False) -> None:
@@ -118,6 +119,7 @@ class Curve:
         return Point(run.ask.rate, error, decoded, worst if math.isfinite(worst) else None, claimed)
 
     def to_json(self) -> dict[str, Any]:
+        """The curve as the page draws it."""
         facts = {"mechanism": self.ask.mechanism, "batch": self.ask.batch, "every": self.ask.every}
         facts |= {"sound": mechanisms.find(self.ask.mechanism).sound, "complete": self.complete}
         return facts | {"points": [list(point) for point in self.points], "silent": self.silent}
@@ -138,6 +140,7 @@ class Recent(OrderedDict[Hashable, Kept]):
         self._room = room
 
     def get_or_make(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What is kept under this key, made if it is not there; what was not asked for longest is let go."""
         if key not in self:
             self[key] = make()
         self.move_to_end(key)

@@ -231,6 +231,7 @@ class Cut:
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The columns of the value: one, or two for places in a plane."""
         return tuple(name.strip() for name in self.value.split(","))
 
 

@@ -55,10 +55,12 @@ class Evidence:
 
     @property
     def n(self) -> int:
+        """Symbols of the alphabet."""
         return int(self.table.shape[1])
 
     @property
     def events(self) -> int:
+        """How many releases it holds."""
         return int(self.users.size)
 
     @cached_property

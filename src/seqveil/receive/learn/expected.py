@@ -36,14 +36,17 @@ class Chain:
 
     @property
     def n(self) -> int:
+        """Symbols of the alphabet."""
         return int(self.rows.shape[1])
 
     @property
     def order(self) -> int:
+        """How many symbols the next one depends on."""
         return round(np.log(len(self.rows)) / np.log(self.n)) if self.n > 1 else 1
 
     @classmethod
     def uniform(cls, n: int, order: int = 1) -> Chain:
+        """The chain in which nothing is likelier than anything else."""
         return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
 
     @classmethod

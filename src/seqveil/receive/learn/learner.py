@@ -170,6 +170,7 @@ class Learner:
 
     @property
     def users(self) -> int:
+        """How many users the model was learned from."""
         return 0 if self._learned is None else self._learned.found.users
 
     @property
@@ -181,6 +182,7 @@ class Learner:
 
     @property
     def model(self) -> MarkovModel:
+        """The model learned so far."""
         return self.learned.model
 
     def add(self, evidence: Evidence) -> None:

@@ -55,6 +55,7 @@ class Database:
 
     @property
     def largest(self) -> float:
+        """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
         return packing.SMALL
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec) -> None:
@@ -134,6 +135,7 @@ class Database:
             raise _translated(self.name, error) from None
 
     def close(self) -> None:
+        """Fold the log into the tables and close the file; others may then open it."""
         with suppress(sqlite3.Error), suppress(StoreError):
             with self.transaction():
                 self.settle()
@@ -141,6 +143,7 @@ class Database:
         self.sql.close()
 
     def backup(self, path: str | os.PathLike[str]) -> None:
+        """Write a copy of the whole file while it is in use, readable by its owner alone."""
         with self._told():
             self._make_private(os.fspath(path))
             copy = sqlite3.connect(os.fspath(path))
@@ -166,23 +169,28 @@ class Database:
     # facts and positions
 
     def fact(self, name: str) -> str | None:
+        """What the file says of itself under this name."""
         row = self.sql.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_fact(self, name: str, value: str) -> None:
+        """Have the file say this of itself."""
         self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
         with self._told():
             row = self.sql.execute("SELECT position FROM positions WHERE source = ?", (source,)).fetchone()
         return None if row is None else row[0]
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Keep positions beside the releases, in the same transaction."""
         self.sql.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(positions.items()))
 
     # the log
 
     def append(self, entry: Entry) -> None:
+        """Write what a call left at the end of the log; a full log is folded into the tables first."""
         if self.full:
             self.settle()
         touched = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).astype("<i8", copy=False)

@@ -32,7 +32,7 @@ class Memory:
     name, largest, durable = "memory", float("inf"), False
 
     def __init__(self, setting: Setting, releases: bool = True) -> None:
-        self._codec, self.keeps_releases = codec_of(setting), releases
+        self._setting, self.keeps_releases = setting, releases
         self._index: dict[User, int] = {}
         self._added: list[User] = []  # users of the present call
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
@@ -45,6 +45,7 @@ class Memory:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """Names that were added in a block that fails are forgotten, but for users with a drawn event."""
         self._added = []
         try:
             yield
@@ -56,6 +57,7 @@ class Memory:
             raise
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
+        """Where these users stand; None for a new one."""
         found: list[Row | None] = []
         for name in names:
             user = self._index.get(name)
@@ -75,6 +77,7 @@ class Memory:
         return bytes(self._file.read(size))
 
     def add(self, names: Sequence[User], room: int) -> list[int]:
+        """Numbers for new users, in the order they come."""
         first = len(self._index)
         self._index.update((name, first + k) for k, name in enumerate(names))
         self._added += names
@@ -86,11 +89,13 @@ class Memory:
         return list(range(first, len(self._index)))
 
     def append(self, entry: Entry) -> None:
+        """Keep counts and figures, and the releases where they are wanted."""
         self._counts[entry.ids], self._figures[entry.ids] = entry.counts, entry.figures
         if self.keeps_releases:
             self._log.append((entry.pieces, entry.records))
 
     def put_aside(self, ids: Ints, states: bytes) -> None:
+        """Write states to a temporary file, from where `find` reads them back."""
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- it lives as long as the store
             weakref.finalize(self, self._file.close)
@@ -104,36 +109,42 @@ class Memory:
             self._file.write(states[k * size : (k + 1) * size])
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
+        """The user's releases from `since` on."""
         if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(setting), or a state file")
         self._settle()
         yield from self._told.get(user, [])[since:]
 
     def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Stored]:
+        """These events as they were released; nothing where releases are not kept."""
         self._settle()
         return {(user, seq): self._told[user][seq] for user, seq in wanted if self.keeps_releases}
 
     def _settle(self) -> None:
         """Sort the releases of the latest calls by user."""
         for pieces, records in self._log:
-            at = 0
+            at, codec = 0, codec_of(self._setting)
             for user, size, _ in pieces.tolist():
                 told = self._told.setdefault(user, [])
-                told.extend(self._codec.unpack(records[at : at + size], len(told)))
+                told.extend(codec.unpack(records[at : at + size], len(told)))
                 at += size
         self._log = []
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
+        """Name, counts and figures of every user, in the order they came."""
         users = len(self._index)
         return list(self._index), self._counts[:users].copy(), self._figures[:users].copy()
 
     def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
         return self._positions.get(source)
 
     def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Keep positions for as long as the process lives."""
         self._positions.update(positions)
 
     def fact(self, name: str) -> str | None:
+        """Nothing: memory has no past that could contradict the setting."""
         return None
 
     def close(self) -> None:

@@ -45,16 +45,6 @@ def small(setting: Setting) -> bool:
     return width(setting) <= SMALL
 
 
-def start(setting: Setting, users: int) -> State:
-    """States at the start, with accounts as they are packed."""
-    fresh = State.start(setting, users)
-    if not setting.in_batches:
-        return fresh
-    # batches charge one number a side, so the account needs no entry for each state of the chain
-    sides = [np.zeros((users, 1)) for _ in range(2)]
-    return replace(fresh, account=Account(np.zeros(users), np.zeros(users), *sides))
-
-
 def pack(state: State) -> bytes:
     """These states, exact, all of one size.
 

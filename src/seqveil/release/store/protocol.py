@@ -45,6 +45,7 @@ class Stored(NamedTuple):
 
     @property
     def released(self) -> bool:
+        """Whether anything was published of it."""
         return self.code >= 0
 
 
@@ -72,6 +73,7 @@ class Codec(Protocol):
 
 
 def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
+    """How releases of this setting are written: symbol by symbol, or in batches."""
     return BatchCodec(setting) if setting.in_batches else SymbolCodec(setting)
 
 
@@ -98,6 +100,7 @@ class SymbolCodec:
         self.size = self._type.itemsize
 
     def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        """Records of one size, one after another; `lengths` is not needed."""
         begins = None if made.begins is None else made.begins[at]
         return self._pack(made.codes[at], made.epsilons[at], times, begins), np.full(at.size, self.size)
 
@@ -113,6 +116,7 @@ class SymbolCodec:
         return table.tobytes()
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        """The releases in a blob, whose first one has this sequence number."""
         table = np.frombuffer(blob, self._type)
         times = table["time"].tolist() if self._timed else [None] * len(table)
         begins = table["begins"].tolist() if self._apart else [False] * len(table)
@@ -121,9 +125,11 @@ class SymbolCodec:
             yield Stored(first + k, code, epsilon, times[k], path or None, path, 1, bool(begins[k]))
 
     def cut(self, blob: bytes, count: int) -> int:
+        """Where the first `count` records end: all have one size."""
         return count * self.size
 
     def gaps(self, count: int) -> bytes:
+        """Records of events that were given up."""
         return self._pack(np.full(count, GAP, np.int64), np.zeros(count), None)
 
 
@@ -140,6 +146,7 @@ class BatchCodec:
         self._batch = setting.batch
 
     def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
+        """Records of batches, one after another, and the size of each."""
         assert made.sent is not None
         sent = [made.sent[k] for k in at.tolist()]
         stamps = [math.nan] * at.size if times is None else times.tolist()
@@ -160,6 +167,7 @@ class BatchCodec:
         return self._head.pack(epsilon, stamp, len(text), events, *more) + codes.astype(self._type).tobytes() + text
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
+        """The batches in a blob, whose first one has this sequence number."""
         at, seq = 0, first
         while at < len(blob):
             epsilon, stamp, length, events, *more = self._head.unpack_from(blob, at)
@@ -174,6 +182,7 @@ class BatchCodec:
             at, seq = end, seq + 1
 
     def cut(self, blob: bytes, count: int) -> int:
+        """Where the first `count` records end, found by reading their heads."""
         at = 0
         for _ in range(count):
             _, _, length, events, *_ = self._head.unpack_from(blob, at)
@@ -181,6 +190,7 @@ class BatchCodec:
         return at
 
     def gaps(self, count: int) -> bytes:
+        """Records of whole batches that were given up."""
         return self._head.pack(0.0, math.nan, GAP, self._batch, *(0,) * self._apart) * count
 
 

@@ -1,0 +1,46 @@
+"""What several files of tests use: the real command in this process, and a folder with data to release."""
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil import MarkovModel
+from seqveil.interfaces.cli import main
+
+
+class Run(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def seqveil(capfd):
+    """Runs a command as `seqveil("release", path, …)`."""
+
+    def run(*args):
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return Run(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The working folder: raw.csv has ten events each of 20 users, in two symbols, and m is their model."""
+    monkeypatch.chdir(tmp_path)
+    model = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]], alphabet=["a", "b"])
+    model.save("m")
+    values = ["ab"[x] for x in model.sample(10, users=20, seed=1).ravel()]
+    pl.DataFrame({"user": np.repeat(np.arange(20), 10), "value": values}).write_csv("raw.csv")
+    return tmp_path
