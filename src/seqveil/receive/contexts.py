@@ -227,7 +227,7 @@ def choose(
     table = []
     for each in found:
         model = each.fit(rows[~held], codes[~held], alphabet, progress=told.part, **law)
-        table.append(check(model, rows[held], codes[held], each, seed))
+        table.append(check(model, rows[held], codes[held], each, seed, None if people is None else whose[held]))
         told.next()
     taken = table[-1] if text != "auto" else _smallest(table)
     model = found[table.index(taken)].fit(rows, codes, alphabet, progress=told.part, **law)
@@ -285,7 +285,14 @@ def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
     return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
 
 
-def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
+def check(
+    model: MarkovModel,
+    users: Ints,
+    codes: Ints,
+    context: Context | None = None,
+    seed: int = 0,
+    people: Ints | None = None,
+) -> Check:
     """How well a model foretells the streams of people whom it was not fitted to.
 
     Parameters:
@@ -294,12 +301,13 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
       codes: their symbols, as codes of the model's alphabet.
       context: what to call the model.
       seed: of the releases whose errors are counted.
+      people: the person of every event, where `users` names streams and a person has several.
     """
     named = context or Context(model.order, model.types)
     _, rows = np.unique(users, return_inverse=True)
     layout = Layout.of(rows)
-    people, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
-    totals, hits = np.zeros(people), np.zeros((3, BINS))
+    streams, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
+    totals, hits = np.zeros(streams), np.zeros((3, BINS))
     at = 0
     for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
         short = np.minimum(long, LONGEST)
@@ -312,11 +320,15 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
     symbols = int(lengths.sum())
     mean = float(totals.sum() / symbols)
     # a ratio of sums over people: each person's part of it moves both
-    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(people)
-    error = float(np.sqrt((spread**2).sum() * people / max(1, people - 1)) / symbols)
+    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(streams)
+    if people is not None:
+        owners = np.unique(people[layout.order[layout.begins]], return_inverse=True)[1]
+        spread = np.bincount(owners, spread)
+    count = spread.size
+    error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
     predicted, realised = _errors(model, layout, codes, seed)
     foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
-    size = (int(model.types), int(model.chain.nnz), people, symbols)
+    size = (int(model.types), int(model.chain.nnz), count, symbols)
     return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
 
 

@@ -60,14 +60,17 @@ class Columns:
 
     @property
     def value_columns(self) -> tuple[str, ...]:
+        """The columns of the value: one, or two for places in a plane."""
         return _names(self.value)
 
     @property
     def user_columns(self) -> tuple[str, ...]:
+        """The columns that name the user together."""
         return _names(self.user)
 
     @property
     def time_columns(self) -> tuple[str, ...]:
+        """The columns that were named for the order, the coarsest first."""
         return () if self.time is None else _names(self.time)
 
     @property

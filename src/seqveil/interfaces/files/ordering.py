@@ -192,6 +192,7 @@ class OrderCheck:
         self._last: dict[Any, tuple[Any, ...]] = {}
 
     def check(self, chunk: Chunk) -> None:
+        """Refuse a chunk with a row that comes before one its stream had already, and name both."""
         import polars as pl
 
         if chunk.order is None:

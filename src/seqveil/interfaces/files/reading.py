@@ -125,11 +125,23 @@ def read(
     record = Taken() if taken is None else taken
     how = (value_type, live, holes, missing, frame, record)
     reader = _Reader(named, kind, columns or Columns(), *how)
-    if frame is None and named != "-" and os.path.isdir(named):
-        reader.refuse("is a folder; name a file in it")
-    if frame is None and named != "-" and not os.path.exists(named):
-        reader.refuse("no such file; check the path")
+    reader.check_there()
     return reader.chunks(chunk)
+
+
+def first_rows(path: FilePath | pl.DataFrame, format: str | None = None) -> pl.DataFrame:
+    """The first rows of a file with all columns, those of a text file as text: for a look at what they may be."""
+    import polars as pl
+
+    frame = None if isinstance(path, str | os.PathLike) else path
+    named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME
+    kind = "frame" if frame is not None else format_of(named, format)
+    reader = _Reader(named, kind, Columns(), "auto", False, frame=frame, everything=True)
+    reader.check_there()
+    found = next(iter(reader.frames()), pl.DataFrame())
+    if not found.height:
+        reader.refuse("holds no rows of data; pass a file with at least one")
+    return found
 
 
 def file_name(path: FilePath | pl.DataFrame) -> str:
@@ -197,10 +209,18 @@ class _Reader:
     kinds: dict[str, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()  # the columns that give the order
     unused: str | None = None  # a column that was thought to
+    everything: bool = False  # whether to keep all columns
     unit: int | None = None  # of times as numbers since 1970: thousandths of a second, by powers
 
     def refuse(self, problem: str) -> NoReturn:
         raise DataError(f"{file_name(self.path)}: {problem}") from None
+
+    def check_there(self) -> None:
+        """Refuse a path that leads to no file."""
+        if self.frame is None and self.path != "-" and os.path.isdir(self.path):
+            self.refuse("is a folder; name a file in it")
+        if self.frame is None and self.path != "-" and not os.path.exists(self.path):
+            self.refuse("no such file; check the path")
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         import polars as pl
@@ -308,6 +328,8 @@ class _Reader:
     def select(self, found: Sequence[str]) -> list[str]:
         """The columns to keep; which of them give the order is noted, and why."""
         names = self.columns
+        if self.everything:
+            return list(found)
         self.order, why = order_in(found, names)
         wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *names.stream_columns, *self.order]))
         missing = [name for name in wanted if name not in found]

@@ -186,10 +186,10 @@ def release_file(
         raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
     names = columns_for(how, columns)
-    if bool(names.stream_columns) != how.restarts:
-        raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
     if names.stream_columns and not isinstance(setting, Setting):
         raise InputError("a cold start takes one stream of each user; leave --stream-column out")
+    if bool(names.stream_columns) != how.restarts:
+        raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
