@@ -61,6 +61,7 @@ class Report:
     declared: bool | None = None  # every declared secret within its ε
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
+    streams: int = 0  # where users have several; "a stream" is then all of a user's
 
     @property
     def passed(self) -> bool:

@@ -141,16 +141,17 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
     bound = "at most" if report.exact else "batches added up, at most"
+    whole = "all streams of a user" if report.streams else "a stream"
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     said = [
         ("read", report.read),
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
         (
             "leakage",
-            f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
+            f"{bound} {report.leakage:.4g} over {whole} (up {report.most:.4g}, down {report.least:.4g}; user "
             f"{report.worst_user!r}); {composed}; one {one} at most {report.worst_release:.4g}",
         ),
-        ("no model", f"{report.ldp:.4g}-LDP over a stream, whatever the truth's law is"),
+        ("no model", f"{report.ldp:.4g}-LDP over {whole}, whatever the truth's law is"),
     ]
     said += [("secret", _told(total)) for total in report.secrets]
     if report.worst_window is not None:

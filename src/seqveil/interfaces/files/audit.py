@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -69,7 +69,13 @@ def audit_file(
         audit = Audit(received.setting, memory, Asked.of(received.setting, secrets, promised, longest))
         digest = (_audit_batches if received.setting.in_batches else _audit_symbols)(received, audit, progress)
         report = audit.report(delta, received.unchanged(digest))
-    return replace(report, unseeded=side.unseeded(received.meta), read=received.source.taken.sentence)
+    return replace(report, unseeded=side.unseeded(received.meta), **_reading(received))
+
+
+def _reading(received: Received) -> dict[str, Any]:
+    """How the rows were read, for a report."""
+    taken = received.source.taken
+    return {"read": taken.sentence, "streams": taken.streams}
 
 
 def _audit_symbols(received: Received, audit: Audit, progress: Progress | None) -> Digest:
