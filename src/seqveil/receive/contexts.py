@@ -323,7 +323,7 @@ def check(
     spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(streams)
     if people is not None:
         owners = np.unique(people[layout.order[layout.begins]], return_inverse=True)[1]
-        spread = np.bincount(owners, spread)
+        spread = np.bincount(owners, spread).astype(np.float64)
     count = spread.size
     error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
     predicted, realised = _errors(model, layout, codes, seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -324,9 +324,9 @@ def summarise_file(
             if batch.times is not None:
                 times.append(batch.times)
     stamps = np.concatenate(times) if times else None
-    options = {"confidence": confidence, "window": window, "top": top, "method": method}
+    options: dict[str, Any] = {"confidence": confidence, "window": window, "top": top, "method": method}
     options |= {"streams": streams} if received.setting.restarts else {}
-    found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)  # type: ignore[arg-type]
+    found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)
     verdict = Verdict.of(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
     supported = found.method == "design" or (verdict.fits is not False and one_chain)
