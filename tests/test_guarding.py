@@ -90,17 +90,23 @@ def test_integer_tables_keep_every_promise_and_miss_the_optimum_by_next_to_nothi
     assert worst < 1e-6
 
 
-def test_the_bound_is_the_optimum_of_the_program_over_all_pairs():
-    rng = np.random.default_rng(3)
-    for _ in range(60):
-        n = int(rng.integers(2, 6))
-        belief = rng.dirichlet(np.ones(n))
+def promised_twice(seed, count=60):
+    """Random beliefs, each with the bounds of two random promises, where these bind."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        belief = rng.dirichlet(np.ones(int(rng.integers(2, 6))))
         promises = [random_promise(rng, belief) for _ in range(2)]
         bounds = Bounds.of_guarded([(belief, one) for one in promises], belief)
         if len(bounds.aimed):
-            made = guarded(bounds, absolute(np.arange(n)))
-            cost = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-            assert made.bound == pytest.approx(least_cost(belief, bounds.aimed, cost), abs=1e-6)
+            yield belief, bounds
+
+
+def test_the_bound_is_the_optimum_of_the_program_over_all_pairs():
+    for belief, bounds in promised_twice(seed=3):
+        places = np.arange(len(belief))
+        made = guarded(bounds, absolute(places))
+        cost = np.abs(np.subtract.outer(places, places))
+        assert made.bound == pytest.approx(least_cost(belief, bounds.aimed, cost), abs=1e-6)
 
 
 def test_labels_that_a_solver_leaves_with_next_to_nothing_are_never_released():
@@ -194,15 +200,9 @@ def test_too_large_for_an_epsilon_beside_the_secrets():
 
 def test_the_best_table_for_one_window_is_taken_where_it_keeps_the_others_too():
     """With several windows the closed form is tried first; the error is that of the program over all rows."""
-    rng = np.random.default_rng(8)
-    for _ in range(60):
-        n = int(rng.integers(2, 6))
-        belief = rng.dirichlet(np.ones(n))
-        promises = [random_promise(rng, belief) for _ in range(2)]
-        bounds = Bounds.of_guarded([(belief, one) for one in promises], belief)
-        if len(bounds.aimed):
-            made = guarded(bounds, hamming())
-            assert made.error == pytest.approx(least_cost(belief, bounds.aimed, 1 - np.eye(n)), abs=3e-6)
+    for belief, bounds in promised_twice(seed=8):
+        made = guarded(bounds, hamming())
+        assert made.error == pytest.approx(least_cost(belief, bounds.aimed, 1 - np.eye(len(belief))), abs=3e-6)
 
 
 def test_an_epsilon_is_kept_inside_the_program():

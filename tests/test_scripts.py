@@ -21,15 +21,16 @@ def printed(name, *arguments):
 def test_the_trace_has_a_row_for_each_interface():
     pytest.importorskip("pyspark")
     heading, *rows = printed("trace_release.py")
-    assert heading.split() == ["one", "event", "takes", "files", "calls", "depth", "one", "more"]
+    assert heading.split() == ["one", "event", "takes", "files", "calls", "depth", "one", "more:", "files", "calls"]
     counts = {row[:32].strip(): [int(number) for number in row[32:].split()] for row in rows}
     assert len(counts) == 5
-    files, calls, depth, more = counts.pop("Session.release")
-    assert 3 <= files <= calls
+    files, calls, depth, more_files, more = counts.pop("Session.release")
+    assert 3 <= files == more_files <= calls
     assert 3 <= depth <= calls == more  # each release of a session takes the same
     for others in counts.values():
         assert others[0] >= files  # all of them release by the session's own step
-        assert others[1] > others[3] > 0
+        assert others[0] > others[3] > 0
+        assert others[1] > others[4] > 0
 
 
 def test_the_map_lists_every_layer_and_draws_it(tmp_path):

@@ -125,7 +125,8 @@ def plan(shown: Any) -> str:
 
 def result(row: Any) -> str:
     """One mechanism of a comparison: its errors with their intervals, and what it leaked."""
-    facts = [("mechanism", row.label), ("ε an event", number(row.epsilon)), ("verdict", row.status)]
+    own = "none" if row.epsilon is None else number(row.epsilon)
+    facts = [("mechanism", row.label), ("ε an event", own), ("verdict", row.status)]
     if row.reason:
         facts.append(("reason", row.reason))
     for name in ("error", "filtered", "smoothed"):
@@ -137,9 +138,20 @@ def result(row: Any) -> str:
         facts.append(("worst release", f"{number(worst)}, claimed {number(row.claimed)}"))
     if row.leakage_most is not None:
         facts.append(("worst stream", f"up {number(row.leakage_most)}, down {number(row.leakage_least)}"))
+    facts += [(f"secret {place}", _told(told)) for place, told in enumerate(row.secrets, 1)]
     if row.events:
         facts.append(("measured on", f"{row.events} events of {row.users} users (seeded, not private)"))
     return _page(_facts("Comparison", facts))
+
+
+def _told(told: Any) -> str:
+    """What one row of a comparison says about one secret."""
+    promised = "nothing" if told.promised is None else f"at most {number(told.promised)}"
+    most = "no account" if told.log_odds_worst is None else number(told.log_odds_worst)
+    said = f"{told.about}, ε = {number(told.epsilon)}: promised {promised}; most told {most}"
+    if not told.verdict:
+        return said
+    return f"{said}; attack: {told.verdict}, at least {number(told.epsilon_at_least)} on {told.people} people"
 
 
 _ERRORS = {"error": "error as released", "filtered": "error, online decoder", "smoothed": "error with hindsight"}

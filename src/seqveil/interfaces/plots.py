@@ -50,6 +50,7 @@ MARKS = ("o", "^", "D", "v", "P", "h", "X")
 GREYS = ("#5f6a72", "#8a949c", "#a9b2b9", "#3f484f")
 HEAT = ("#ffffff", "#9ecae1", "#2b7bba", "#08415c")  # one hue, darker the more: read alike by all
 BEYOND = 1e3  # a lift without bound is drawn here
+NOTHING_TOLD = 1e-2  # what tells less about a secret is drawn here
 NAMED = 24  # symbols up to which an axis writes their names
 
 
@@ -166,8 +167,8 @@ class Raced(Protocol):
         """Name of the contestant."""
 
     @property
-    def epsilon(self) -> float:
-        """The ε it was asked to keep."""
+    def epsilon(self) -> float | None:
+        """The ε an event that it was asked to keep; None for who has none."""
 
     @property
     def status(self) -> str:
@@ -197,19 +198,43 @@ class Raced(Protocol):
     def lift_least(self) -> float | None:
         """Log of the least lift that was seen."""
 
+    @property
+    def secrets(self) -> Sequence[ToldSecret]:
+        """What it says about each declared secret."""
+
+
+class ToldSecret(Protocol):
+    """What the picture needs of one declared secret in one line (`seqveil.evaluate.comparison.Told` is one)."""
+
+    @property
+    def secret(self) -> str:
+        """What is secret, as the command line spells it."""
+
+    @property
+    def epsilon(self) -> float:
+        """The total that it was declared with."""
+
+    @property
+    def log_odds_worst(self) -> float | None:
+        """The most that was told; None without an account."""
+
 
 def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None = None) -> Figure:
     """Filtered error (left) and worst measured lift over claimed ε (right).
 
-    Unsound ones are dashed with crosses, limits grey and dotted, batches have squares.
+    Unsound ones are dashed with crosses, limits grey and dotted, batches have squares. Declared secrets get a panel
+    each: error against the most that was told.
     """
-    figure = blank((11.5, 5))
-    left, right = figure.subplots(1, 2)
-    made = [row for row in rows if row.filtered is not None]
+    about = max((row.secrets for row in rows), key=len, default=())
+    figure = blank((11.5 + 4.5 * len(about), 5))
+    left, right, *others = figure.subplots(1, 2 + len(about))
+    for k, axes in enumerate(others):
+        _told(axes, rows, k, distortion)
+    made = [row for row in rows if row.filtered is not None and row.epsilon is not None]
     labels = list(dict.fromkeys(row.label for row in sorted(made, key=lambda row: row.limit)))
     greys, colours, crosses = cycle(GREYS), _looks(), cycle(("x", "+", "1"))
     for label in labels:
-        line = sorted((row for row in made if row.label == label), key=lambda row: row.epsilon)
+        line = sorted((row for row in made if row.label == label), key=lambda row: row.epsilon or 0.0)
         look = _limit(next(greys)) if line[0].limit else _look(line[0], next(colours))
         if not line[0].limit and any(row.status == "unsound" for row in line):
             look = {"color": look["color"], "ls": "--", "marker": next(crosses)}
@@ -223,10 +248,37 @@ def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None =
     right.set(ylabel=beyond, yscale="log", title="Leakage (above 1: more than it says)")
     for axes in (left, right):
         axes.set_xscale("log")
-        _epsilon_axis(axes, [row.epsilon for row in made])
+        _epsilon_axis(axes, [row.epsilon for row in made if row.epsilon is not None])
         axes.set_xlabel("ε an event")
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
+
+
+def _told(axes: Axes, rows: Sequence[Raced], place: int, distortion: str) -> None:
+    """One secret: filtered error against the most that was told about it, each row by name, beside the ε declared."""
+    points = [(row, row.secrets[place]) for row in rows if len(row.secrets) > place]
+    named = set[str]()
+    for row, told in points:
+        if row.filtered is None or told.log_odds_worst is None or (row.limit and row.label in named):
+            continue
+        named.add(row.label)
+        most = min(max(told.log_odds_worst, NOTHING_TOLD), BEYOND)
+        kept = told.log_odds_worst <= told.epsilon
+        axes.plot(most, row.filtered, "o" if kept else "x", color=DECODED if kept else RELEASED, ms=6)
+        own = "" if row.epsilon is None or row.limit else f", ε = {row.epsilon:g}"
+        side, lower = ("right", -5) if most > 100 else ("left", 5), -9 if len(named) % 2 else 3  # apart from each other
+        place_of: dict[str, Any] = {
+            "xytext": (side[1], lower),
+            "textcoords": "offset points",
+            "ha": side[0],
+            "fontsize": 6,
+        }
+        axes.annotate(row.label + own, (most, row.filtered), **place_of)
+    promised = points[0][1]
+    axes.axvline(promised.epsilon, color=LIMIT, lw=1)
+    beyond = f"most told, log of the odds' factor ({BEYOND:g}: unbounded)"
+    axes.set(xscale="log", xlabel=beyond, ylabel=f"{distortion} error, filtered", ylim=(0, None))
+    axes.set_title(f"{promised.secret} (line: ε = {promised.epsilon:g})")
 
 
 def _limit(grey: str) -> dict[str, Any]:

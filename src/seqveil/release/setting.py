@@ -119,22 +119,9 @@ class Setting:
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
         costs = resolve(distortion, model.alphabet)
-        if mechanism == "auto" and batch == 1:
-            mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
-        if batch != 1 and mechanism in (mechanisms.guarded, mechanisms.guarded.name):
-            raise InputError(_ALONE)
-        chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
-        if isinstance(chosen, Mechanism) and chosen.for_model is not None:
-            chosen = replace(chosen, build=chosen.for_model(model))
+        chosen = _chosen(mechanism, model, costs, epsilon, batch)
         purse = budget if isinstance(budget, Budget) else Budget(total=budget)
-        if purse.limited and not chosen.sound:
-            raise InputError(
-                f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
-            )
-        if purse.ldp_total is not None and not math.isfinite(chosen.ldp):
-            raise InputError(
-                f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
-            )
+        _check_budget(purse, chosen)
         plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
         declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
@@ -164,16 +151,20 @@ class Setting:
             bool(restarts),
         )
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
-        if declared and made.in_batches:
+        made._check_secrets()
+        return made
+
+    def _check_secrets(self) -> None:
+        """Refuse secrets that cannot be kept, or accounted for, before anything is drawn."""
+        if self.secrets and self.in_batches:
             raise InputError(
                 "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
             )
-        if made.watches is not None:  # a secret that cannot be kept is refused here, before anything is drawn
-            made.watches.check_room()
-        if made.guards:
-            for each, secret in itertools.product((model, *others), declared):
-                ahead(each, secret, longest).check_countable()
-        return made
+        if self.watches is not None:
+            self.watches.check_room()
+        if self.guards:
+            for model, secret in itertools.product((self.model, *self.observers), self.secrets):
+                ahead(model, secret, self.longest).check_countable()
 
     @property
     def guards(self) -> bool:
@@ -294,6 +285,36 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
     if differing:
         raise InputError(
             f"{name} was begun with another {' and '.join(differing)}; use the setting of its first run, or {instead}"
+        )
+
+
+def _chosen(
+    mechanism: str | Mechanism | BatchMechanism,
+    model: MarkovModel,
+    costs: Distortion,
+    epsilon: float | None,
+    batch: int,
+) -> Mechanism | BatchMechanism:
+    """The mechanism that is meant, made for the model where it needs one."""
+    if mechanism == "auto" and batch == 1:
+        mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
+    if batch != 1 and mechanism in (mechanisms.guarded, mechanisms.guarded.name):
+        raise InputError(_ALONE)
+    chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
+    if isinstance(chosen, Mechanism) and chosen.for_model is not None:
+        return replace(chosen, build=chosen.for_model(model))
+    return chosen
+
+
+def _check_budget(budget: Budget, chosen: Mechanism | BatchMechanism) -> None:
+    """Refuse a budget that the mechanism cannot keep."""
+    if budget.limited and not chosen.sound:
+        raise InputError(
+            f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
+        )
+    if budget.ldp_total is not None and not math.isfinite(chosen.ldp):
+        raise InputError(
+            f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
         )
 
 

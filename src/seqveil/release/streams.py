@@ -420,13 +420,9 @@ def _with(failure: Exception, made: Releases) -> Exception:
 
 def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
     """The largest LDP level of the mechanisms that a file was released with."""
-    levels = {setting.mechanism.name: setting.mechanism.ldp}
-    for name in {str(version["mechanism"]) for version in versions} - levels.keys():
-        try:
-            levels[name] = mechanisms.find(name).ldp
-        except InputError:  # one of the caller's own, of which nothing is known here
-            levels[name] = math.inf
-    return max(levels.values())
+    own = setting.mechanism
+    others = {str(version["mechanism"]) for version in versions} - {own.name}
+    return max(own.ldp, mechanisms.largest_ldp(others))
 
 
 def _agree(database: Any, described: str, private: bool) -> None:

@@ -15,6 +15,7 @@ from seqveil.interfaces.commands.plan import check_picture, parse_batches, parse
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, progress, steps
 
 if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
     from seqveil.evaluate.comparison import Row
     from seqveil.evaluate.comparison.files import Job, RowBook
 
@@ -41,7 +42,14 @@ def compare(
     batch: Annotated[str, o.option("W,W,…", "Sizes for those that take batches, each with W·ε.")] = "1,5",
     split: SplitOptions,
     order: o.Order = 1,
+    context: Annotated[
+        str | None, o.option("auto|order:2|types:16", "What the next symbol depends on, as in `seqveil fit`.")
+    ] = None,
     smoothing: o.Smoothing = 1.0,
+    asked: o.SecretOptions,
+    attack: Annotated[
+        bool, o.flag("--attack", "Attack each --secret on the people released, without a model.")
+    ] = False,
     cuts: o.CutOptions,
     sets: Annotated[Path | None, o.option("DIR", "Where the data sets are  [default: $SEQVEIL_DATA]", "--data")] = None,
     streams: Annotated[
@@ -64,18 +72,28 @@ def compare(
     Leakage is measured, not believed: a mechanism that passes what it claims stays in the table, marked. With --out a
     run that was interrupted goes on where it ended.
 
+    With --secret every row says what it promises about the secret and the most that was told about it (the exact
+    account under the model). The ways to keep a secret run too: guarded, total, halving, utility_optimised and
+    suppression, or those of them that --mechanisms names. With --attack classifiers learn from half of the released
+    people to guess the secret, and the other half gives a lower bound on the realised ε, and a verdict.
+
     DATA may be a set that seqveil knows: msnbc, gaze_vr:side=10, heart_rate, electricity and others, found in --data.
 
     Example: seqveil compare clicks.csv --epsilon 0.5,1,2 --out race --plot race.png
+
+    Example: seqveil compare clicks.csv --epsilon 1 --secret ever:health --secret-epsilon 0.5 --attack
     """
-    from seqveil.evaluate.comparison import line_up
+    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, secret_tables
     from seqveil.evaluate.comparison import rows as tables
     from seqveil.evaluate.comparison.files import Division, jobs, read_arena, set_arena
     from seqveil.interfaces import plots
 
-    bounds, contestants = parse_epsilons(epsilon), line_up(parse_names(mechanisms), parse_batches(batch))
+    secrets = tuple(asked.promised())
+    check_together(order, context, attack, bool(secrets))
+    who = line_up_for_secrets if secrets else line_up
+    bounds, contestants = parse_epsilons(epsilon), who(parse_names(mechanisms, bool(secrets)), parse_batches(batch))
     check_picture(plot)
-    divided = Division(order, smoothing, **asdict(split), seed=seed)
+    divided = Division(order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack)
     if is_set(data):
         refuse_cuts(**asdict(cuts), user_column=files.user_column, value_column=files.value_column)
         arena, counts = set_arena(data, sets, divided, distortion=distortion, streams=streams)
@@ -89,18 +107,45 @@ def compare(
     if plot is not None:
         plots.comparison(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
+    if context is not None:
+        chain |= {"order": arena.model.order, "context": context, "types": arena.model.types}
+    if secrets:
+        chain |= {"secrets": [secret.to_dict() for secret in secrets], "attack": attack}
     made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
     about = chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)}
     if json:
         emit_json(about | {"rows": [row.to_json() for row in rows]})
     elif markdown:
         print(tables.markdown(rows))
+        if secrets:
+            print("\n" + secret_tables.markdown(rows))
     else:
         print(
-            f"chain of {about['symbols']} symbols fitted on {counts.fit_events} events of {counts.fit_users} users; "
+            f"{called(arena.model)} of {about['symbols']} symbols fitted on {counts.fit_events} events of "
+            f"{counts.fit_users} users; "
             f"released: {counts.test_events} events of {counts.test_users} others (seeded, not private)"
         )
         tables.tables(rows, arena.distortion.name)
+        if secrets:
+            secret_tables.tables(rows)
+
+
+def called(model: MarkovModel) -> str:
+    """What was fitted, in a word or two."""
+    return "chain" if model.types == 1 else f"{model.types} types"
+
+
+def check_together(order: int, context: str | None, attack: bool, secrets: bool) -> None:
+    """Refuse options that do not go together."""
+    from seqveil.core.errors import InputError
+    from seqveil.receive.contexts import Context
+
+    if context is not None and order != 1:
+        raise InputError("--context says what --order says; pass --context order:2, or leave it out")
+    if context not in (None, "auto"):
+        Context.parse(context)
+    if attack and not secrets:
+        raise InputError("--attack is on a declared secret, and there is none; add --secret ever:VALUE")
 
 
 def is_set(data: str) -> bool:
@@ -133,17 +178,18 @@ def refuse_cuts(**given: object) -> None:
         raise InputError(f"{option} is for files; a named set has its own alphabet, see its options (gaze_vr:side=10)")
 
 
-def parse_names(text: str) -> list[str]:
-    """Names of mechanisms between commas, each of which exists.
+def parse_names(text: str, secrets: bool = False) -> list[str]:
+    """Names of mechanisms between commas, each of which exists; with declared secrets also of who keeps them.
 
     >>> parse_names("optimal, crr")
     ['optimal', 'crr']
     """
     from seqveil.core import mechanisms
+    from seqveil.evaluate.comparison import KEEPERS
 
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
-        if name != "all":
+        if name != "all" and not (secrets and name in KEEPERS):
             mechanisms.find(name)
     return names
 

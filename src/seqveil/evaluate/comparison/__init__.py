@@ -5,8 +5,23 @@ private release.
 """
 
 from seqveil.evaluate.comparison.arena import Arena, Contestant, line_up
+from seqveil.evaluate.comparison.keepers import KEEPERS, Keeper, line_up_for_secrets
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row
+from seqveil.evaluate.comparison.told import Told
 from seqveil.evaluate.rivals.mutual_information import rate_distortion
 
-__all__ = ["Arena", "Contestant", "Row", "constant", "converse", "line_up", "race", "rate_distortion"]
+__all__ = [
+    "KEEPERS",
+    "Arena",
+    "Contestant",
+    "Keeper",
+    "Row",
+    "Told",
+    "constant",
+    "converse",
+    "line_up",
+    "line_up_for_secrets",
+    "race",
+    "rate_distortion",
+]

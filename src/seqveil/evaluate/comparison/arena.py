@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +18,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets.watch import LONGEST
+from seqveil.evaluate.comparison.told import check_attack
 from seqveil.evaluate.rivals.topl import MECHANISM as TOPL
 from seqveil.evaluate.rivals.topl import threshold, with_threshold
 from seqveil.receive import planning
@@ -61,6 +66,17 @@ class Contestant:
             parts.append("pulsed")
         return ", ".join(parts)
 
+    @property
+    def by_event(self) -> bool:
+        """Whether it spends so much an event; else it runs once, whatever ε an event the others have."""
+        return True
+
+    def setting(self, arena: Arena, epsilon: float | None) -> Setting:
+        """What it releases with in an arena, when an event may cost ε on average."""
+        if epsilon is None:
+            raise InputError(f'expected epsilon, what an event may cost, for "{self.mechanism}"; got none')
+        return arena.setting(self, epsilon)
+
 
 def line_up(names: Sequence[str] = ("all",), batches: Sequence[int] = (1, 5)) -> tuple[Contestant, ...]:
     """The contestants behind names of mechanisms; "all": those that release one by one, and three that take batches.
@@ -99,7 +115,8 @@ class Arena:
 
     `streams` are the codes of the users who are released, `fitted` of those the chain was fitted on; no user is in
     both. `batched_users` is how many of the streams, from the first, contestants that take batches get (None: all).
-    The repr shows no data.
+    `secrets` are accounted for in every row, and kept by those who keep secrets; with `attack` a guesser without a
+    model tries them on the releases. The repr shows no data.
     """
 
     model: MarkovModel
@@ -108,6 +125,8 @@ class Arena:
     seed: int = 0
     batched_users: int | None = None
     fitted: Sequence[Ints] = field(default=(), repr=False)
+    secrets: tuple[Secret, ...] = ()
+    attack: bool = False
 
     @classmethod
     def of(
@@ -118,13 +137,42 @@ class Arena:
         seed: int = 0,
         batched_users: int | None = None,
         fitted: Sequence[Ints] = (),
+        secrets: Secret | Sequence[Secret] = (),
+        attack: bool = False,
     ) -> Arena:
-        """A checked arena."""
+        """A checked arena; a secret that the model cannot have, and an attack on too few people, are refused here."""
         if not streams or not all(len(codes) for codes in streams):
             raise InputError("expected at least one stream to release, and an event in each")
         if batched_users is not None and batched_users < 1:
             raise InputError(f"expected at least 1 user for batches, got {batched_users}")
-        return cls(model, streams, resolve(distortion, model.alphabet), seed, batched_users, fitted)
+        costs, wanted = resolve(distortion, model.alphabet), (secrets,) if isinstance(secrets, Secret) else secrets
+        made = cls(model, streams, costs, seed, batched_users, fitted, tuple(wanted), attack)
+        if made.longest_stream > LONGEST and any(secret.length is None for secret in made.secrets):
+            raise InputError(
+                f"a secret about whole streams is for at most {LONGEST} events, got a stream of {made.longest_stream}; "
+                f"release the --first {LONGEST}, or give a --secret-window"
+            )
+        if made.watches is not None:
+            made.watches.check_room()
+        if attack:
+            check_attack(made.secrets, streams)
+        return made
+
+    @cached_property
+    def watches(self) -> Watches | None:
+        """The exact accounts of the secrets before the first release; None where no secret is declared."""
+        return Watches(self.model, self.secrets, self.longest, exact=True) if self.secrets else None
+
+    @cached_property
+    def longest_stream(self) -> int:
+        """Events of the longest stream that is released."""
+        return max(len(codes) for codes in self.streams)
+
+    @property
+    def longest(self) -> int:
+        """The most events that a promise about secrets is made for: whole windows, which hold every stream."""
+        sizes = [secret.length or 1 for secret in self.secrets]
+        return max([self.longest_stream, *(size * math.ceil(self.longest_stream / size) for size in sizes)])
 
     def setting(self, contestant: Contestant, epsilon: float) -> Setting:
         """What the contestant releases with when an event may cost ε on average."""
@@ -175,6 +223,9 @@ class Arena:
             digest.update(f" {len(streams)} ".encode())
             for codes in streams:
                 digest.update(f"{len(codes)} ".encode() + np.ascontiguousarray(codes, "<i8").tobytes())
+        if self.secrets:  # rows of a race without secrets are found under the digest they always had
+            declared = [secret.to_dict() for secret in self.secrets]
+            digest.update(json.dumps([declared, self.attack], sort_keys=True).encode())
         return digest.hexdigest()
 
 

@@ -17,10 +17,12 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
-from seqveil.core.model import Counts
+from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.secrets import Secret
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row
+from seqveil.evaluate.comparison.told import check_attack
 from seqveil.interfaces.files import Chunk, Columns
 from seqveil.interfaces.files.fit import Distinct, scanner
 from seqveil.interfaces.files.reading import FilePath, ValueType
@@ -50,6 +52,9 @@ class Division:
     test_users: int | None = None  # instead of a share
     batched_users: int | None = None  # who are released in batches; None for all
     seed: int = 0
+    context: str | None = None  # instead of an order: "types:16", "order:2" or "auto" (`receive.contexts`)
+    secrets: tuple[Secret, ...] = ()
+    attack: bool = False
 
     def order_of(self, names: Sequence[str]) -> list[int]:
         """The places of these in an order that depends on the seed and the names, not on the file."""
@@ -75,11 +80,27 @@ class Division:
         """The chain fitted on the streams that are kept, and the beginnings of the others to release."""
         if self.first is not None and self.first < 1:
             raise InputError(f"expected --first of at least 1 event a stream, got {self.first}")
-        counts = Counts(alphabet.n, self.order)
-        counts.add(np.repeat(np.arange(len(kept)), [codes.size for codes in kept]), np.concatenate(kept))
-        model = counts.model(alphabet, self.smoothing, "data")
         begins = [codes[: self.first] for codes in released]
-        return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept)
+        for secret in self.secrets:
+            secret.over(alphabet)  # a value that is not there is refused before a fit that may take minutes
+        if self.attack:
+            check_attack(self.secrets, begins)
+        users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
+        model = self._model(alphabet, users, np.concatenate(kept))
+        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack}
+        return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept, **declared)
+
+    def _model(self, alphabet: Symbols, users: Ints, codes: Ints) -> MarkovModel:
+        """The model of the streams that are kept."""
+        if self.context is None:
+            counts = Counts(alphabet.n, self.order)
+            counts.add(users, codes)
+            return counts.model(alphabet, self.smoothing, "data")
+        from seqveil.receive.contexts import Context, choose
+
+        if self.context == "auto":
+            return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model
+        return Context.parse(self.context).fit(users, codes, alphabet, self.smoothing, seed=self.seed)
 
 
 def set_arena(
@@ -192,24 +213,24 @@ class Job:
     """One row to be made: a contestant, or a limit, at one ε."""
 
     label: str
-    epsilon: float
+    epsilon: float | None
     key: str
     events: int
     make: Callable[[Progress], Row]
 
 
 def jobs(arena: Arena, epsilons: Sequence[float], contestants: Sequence[Contestant]) -> list[Job]:
-    """All rows of a comparison: for each ε the contestants in their order, then the limits."""
+    """All rows of a comparison: for each ε the contestants in their order, then the limits; last who has no ε."""
     if not epsilons:
         raise InputError("expected at least one epsilon to compare at; try 0.5,1,2")
     found = []
     for epsilon in dict.fromkeys(map(check_epsilon, epsilons)):
-        found += [_contestant_job(arena, epsilon, each) for each in contestants]
+        found += [_contestant_job(arena, epsilon, each) for each in contestants if each.by_event]
         found += [_limit_job(arena, epsilon, limit) for limit in LIMITS]
-    return found
+    return found + [_contestant_job(arena, None, each) for each in contestants if not each.by_event]
 
 
-def _contestant_job(arena: Arena, epsilon: float, contestant: Contestant) -> Job:
+def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant) -> Job:
     return Job(
         contestant.label,
         epsilon,
@@ -223,7 +244,7 @@ def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row
     return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, lambda progress: limit(arena, epsilon))
 
 
-def _key(arena: Arena, epsilon: float, what: Any) -> str:
+def _key(arena: Arena, epsilon: float | None, what: Any) -> str:
     from seqveil import __version__
 
     return hashlib.sha256(json.dumps([__version__, arena.fingerprint, epsilon, what]).encode()).hexdigest()

@@ -18,10 +18,15 @@ from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels
+from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Mechanism
+from seqveil.core.secrets import Watches
 from seqveil.evaluate import adversary
+from seqveil.evaluate.comparison import told
 from seqveil.evaluate.comparison.arena import Arena, Contestant, together
+from seqveil.evaluate.comparison.keepers import Keeper, promised
 from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
+from seqveil.evaluate.rivals.declared import Halving
 from seqveil.evaluate.rivals.mutual_information import single_release
 from seqveil.release import batches, stream
 
@@ -35,12 +40,16 @@ CONSTANT, CONVERSE = "best guess, no release", "converse, ε at each symbol"
 Progress = Callable[[int], None]
 
 
-def race(arena: Arena, contestant: Contestant, epsilon: float, progress: Progress | None = None) -> Row:
+def race(arena: Arena, contestant: Contestant, epsilon: float | None, progress: Progress | None = None) -> Row:
     """Release the arena's streams and measure error, leakage, the adversary's gain, and pace.
 
     The error is that of the release as it stands, of the receiver's online filter, and of its decoder in hindsight.
     Leakage is measured, whatever the mechanism promises: from the integers that are drawn from. A contestant that
     refuses (an alphabet or an ε too large for it) gives a row that says so.
+
+    Where the arena has secrets the row says what is promised about each, what was told about it (the exact account,
+    where symbols are released one by one), and what the attack found. `epsilon` is None for those who have no ε an
+    event (`Contestant.by_event`).
 
     `progress` is called with the number of events that were released since the last call.
 
@@ -50,25 +59,51 @@ def race(arena: Arena, contestant: Contestant, epsilon: float, progress: Progres
     >>> [race(arena, Contestant(name), 0.5).status for name in ("optimal", "crr")]
     ['sound', 'unsound']
     """
-    mechanisms.check_epsilon(epsilon)
+    if epsilon is not None:
+        mechanisms.check_epsilon(epsilon)
     try:
-        setting = arena.setting(contestant, epsilon)
+        setting = contestant.setting(arena, epsilon)
         if contestant.period is None and setting.schedule.period == 1:
             return _skipped(contestant, epsilon, "planning finds that pulses do not pay here")
-        measure = _Batched if setting.in_batches else _OneByOne
-        meter = measure(setting, SeededCoins(arena.seed), progress or (lambda events: None))
+        measure = _measure(setting)
+        meter = measure(setting, SeededCoins(arena.seed), progress or (lambda events: None), arena.watches)
         meter.run(arena.of_contestant(contestant))
     except InputError as refusal:
         return _skipped(contestant, epsilon, f"does not fit: {refusal}")
-    return _row(contestant, epsilon, meter)
+    row = _row(contestant, epsilon, meter)
+    return _with_secrets(row, arena, contestant, meter) if arena.secrets else row
 
 
-def _skipped(contestant: Contestant, epsilon: float, reason: str) -> Row:
+def _measure(setting: stream.Setting) -> type[_Meter]:
+    if setting.in_batches:
+        return _Batched
+    if setting.guards:
+        return _Guarding
+    return _Halving if setting.secrets else _OneByOne
+
+
+def _with_secrets(row: Row, arena: Arena, contestant: Contestant, meter: _Meter) -> Row:
+    """The row with what it says about the secrets; who keeps secrets is judged by what it promises about them."""
+    found = told.declared(arena.secrets, promised(arena, contestant, meter.setting))
+    if not meter.setting.in_batches:
+        found = told.accounted(found, arena.secrets, meter.accounts)
+    if arena.attack:
+        truth = arena.of_contestant(contestant)
+        found = told.attacked(found, arena, [meter.released[k] for k in range(len(truth))], truth)
+    if not isinstance(contestant, Keeper):
+        return replace(row, secrets=found)
+    bounded = [one for one in found if one.promised is not None]
+    broken = any((one.log_odds_worst or 0.0) > (one.promised or 0.0) for one in bounded)
+    status: Status = "unsound" if broken else "sound" if bounded else "no promise"
+    return replace(row, secrets=found, status=status, mechanism=contestant.mechanism, claimed=None)
+
+
+def _skipped(contestant: Contestant, epsilon: float | None, reason: str) -> Row:
     how = (contestant.factor, contestant.batch, contestant.period, contestant.limit)
     return Row(contestant.label, contestant.mechanism, epsilon, "skipped", reason, *how)
 
 
-def _row(contestant: Contestant, epsilon: float, meter: _Meter) -> Row:
+def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
     setting, tally, watch = meter.setting, meter.tally, meter.watch
     claimed = setting.epsilon * setting.schedule.period
     kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
@@ -148,6 +183,9 @@ class _Meter(ABC):
     setting: stream.Setting
     coins: Coins
     progress: Progress
+    secrets: Watches | None = None  # the accounts of declared secrets before the first release
+    accounts: list[Watches] = field(default_factory=list)  # and after each stream, where symbols go one by one
+    released: dict[int, Ints] = field(default_factory=dict)  # by the place of the stream
     tally: Tally = field(default_factory=Tally)
     watch: Watch = field(default_factory=Watch)
     seconds: float = 0.0
@@ -182,10 +220,17 @@ class _OneByOne(_Meter):
         initial = filtering.symbols(self.setting.model, self.setting.model.initial[None, :])
         stream.kernels(self.setting, initial, self.setting.epsilon)  # loads what a first kernel loads, off the clock
         self.setting = replace(self.setting, mechanism=_Watched.of(mechanism, self.watch))
-        for part in together(streams, max(self.setting.model.size, self.setting.model.n)):
-            self._release([streams[k] for k in part])
+        self._run(streams)
 
-    def _release(self, streams: list[Ints]) -> None:
+    def _run(self, streams: Sequence[Ints]) -> None:
+        for part in together(streams, max(self.setting.model.size, self.setting.model.n)):
+            told = self._release([streams[k] for k in part])
+            self.released |= dict(zip(part, told, strict=True)) if self.secrets is not None else {}
+
+    def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
+        return stream.step(self.setting, state, codes, self.coins)
+
+    def _release(self, streams: list[Ints]) -> list[Ints]:
         """Release streams side by side, the longest first."""
         lengths = np.array([len(codes) for codes in streams])
         shape = (len(streams), int(lengths.max()))
@@ -194,24 +239,60 @@ class _OneByOne(_Meter):
         truth[made > 0] = np.concatenate(streams)
         columns = np.ones((shape[1], shape[0], self.setting.model.n), np.int64)
         state = stream.State.start(self.setting, shape[0])
+        accounts = None if self.secrets is None else np.full(shape[0], self.secrets, object)
         for t in range(shape[1]):
             rows = np.flatnonzero(lengths > t)
             began = time.process_time()
-            step = partial(stream.step, self.setting, codes=truth[rows, t], coins=self.coins)
-            out, state = state.move(rows, step)
+            out, state = state.move(rows, partial(self._step, codes=truth[rows, t]))
             self.seconds += time.process_time() - began
+            if accounts is not None:
+                accounts[rows] = stream.observed(accounts[rows], out.columns)
             released[rows, t], epsilons[rows, t], columns[t, rows] = out.codes, out.epsilons, out.columns
             self.progress(rows.size)
         self._count(adversary.laws(self.setting.model, columns), truth, released, epsilons, state, made)
+        self.accounts += [] if accounts is None else list(accounts)
+        return [codes[:length] for codes, length in zip(released, lengths, strict=True)]
+
+
+class _Guarding(_OneByOne):
+    """For releases whose kernels follow from the accounts of secrets: only what was released is looked at."""
+
+    def run(self, streams: Sequence[Ints]) -> None:
+        self.scope = "releases"
+        self._run(streams)
+
+    def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
+        out, after = super()._step(state, codes)
+        self._look(out)
+        return out, after
+
+    def _look(self, out: stream.Released) -> None:
+        began = time.process_time()
+        weighed = out.weights
+        least, most = between(weighed.low, weighed.high, weighed.marginal, weighed.terms)
+        self.watch.see(float(most.max()), float(least.min()), float((most - least).max()))
+        self.watch.seconds += time.process_time() - began
+
+
+class _Halving(_Guarding):
+    def run(self, streams: Sequence[Ints]) -> None:
+        self.rival = Halving(self.setting.model, self.setting.secrets, self.setting.epsilon)
+        super().run(streams)
+
+    def _step(self, state: stream.State, codes: Ints) -> tuple[stream.Released, stream.State]:
+        out, after = self.rival.step(state, codes, self.coins)
+        self._look(out)
+        return out, after
 
 
 class _Batched(_Meter):
     def run(self, streams: Sequence[Ints]) -> None:
         self.scope = "releases"
-        for codes in streams:
-            self._release(codes)
+        for place, codes in enumerate(streams):
+            told = self._release(codes)
+            self.released |= {place: told} if self.secrets is not None else {}
 
-    def _release(self, codes: Ints) -> None:
+    def _release(self, codes: Ints) -> Ints:
         state, sent, size = stream.State.start(self.setting), [], self.setting.batch
         spent = np.full(codes.size, self.setting.epsilon)
         for begin in range(0, codes.size, size):
@@ -228,6 +309,7 @@ class _Batched(_Meter):
         released = np.concatenate([one.codes for one in sent])[None]
         known = adversary.batch_laws(self.setting, sent)
         self._count(known, codes[None], released, spent[None], state, np.ones(released.shape))
+        return released[0]
 
 
 def constant(arena: Arena, epsilon: float) -> Row:
@@ -245,7 +327,8 @@ def constant(arena: Arena, epsilon: float) -> Row:
     rates = {name: value for name, value in tally.means().items() if name != "error"}
     row = _limit(CONSTANT, "constant", epsilon, error, half, tally.users, tally.events)
     quiet = {"lift_most": 0.0, "lift_least": 0.0, "ldp": 0.0, "leakage_most": 0.0, "leakage_least": 0.0}
-    return replace(row, smoothed=error, smoothed_half=half, claimed=0.0, guesses=rates, lift_scope="kernels", **quiet)  # type: ignore[arg-type]
+    shown = replace(row, smoothed=error, smoothed_half=half, claimed=0.0, guesses=rates, lift_scope="kernels", **quiet)  # type: ignore[arg-type]
+    return replace(shown, secrets=told.silent(arena.secrets))
 
 
 def _limit(label: str, name: str, epsilon: float, error: float, half: float | None, users: int, events: int) -> Row:

@@ -15,6 +15,7 @@ import numpy as np
 
 from seqveil.core import html, mechanisms
 from seqveil.core.kernel import Floats
+from seqveil.evaluate.comparison.told import Told
 from seqveil.interfaces.commands.terminal import WIDE, plain
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ class Row:
     release, over all outputs of the kernels used (`lift_scope` "kernels") or over those released ("releases", where
     the outputs cannot be listed). `ldp`: the same without a belief. `leakage_most`, `leakage_least`: both sides of the
     worst whole stream as it was realised. `guesses`: the adversary's rates, by names such as "online_1" and
-    "hindsight_10", beside their bounds "step_bound_1" and "stream_bound_1".
+    "hindsight_10", beside their bounds "step_bound_1" and "stream_bound_1". `secrets`: what the row says about each
+    declared secret. `epsilon` is None for who keeps secrets and has no ε an event; its status is about the secrets.
     """
 
     label: str
     mechanism: str
-    epsilon: float
+    epsilon: float | None
     status: Status
     reason: str = ""
     factor: float = 1.0
@@ -74,6 +76,7 @@ class Row:
     leakage_least: float | None = None
     guesses: Mapping[str, float] = field(default_factory=dict)
     micros: float | None = None  # processor time of a release, in microseconds an event
+    secrets: tuple[Told, ...] = ()
 
     @property
     def may_win(self) -> bool:
@@ -84,8 +87,10 @@ class Row:
         return html.result(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; an infinite number becomes text, because JSON has none."""
+        """Plain values; an infinite number becomes text, because JSON has none. Secrets are there where some are."""
         content: dict[str, Any] = plain(asdict(self))
+        if not self.secrets:
+            del content["secrets"]
         return content
 
     @classmethod
@@ -97,10 +102,15 @@ class Row:
         True
         """
         known = {f.name for f in fields(cls)}
-        return cls(**{name: _read(value) for name, value in content.items() if name in known})
+        values = {name: _read(value) for name, value in content.items() if name in known}
+        if "secrets" in values:
+            values["secrets"] = tuple(Told.from_json(one) for one in values["secrets"])
+        return cls(**values)
 
 
 def _read(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_read(part) for part in value]
     if isinstance(value, Mapping):
         return {name: _read(part) for name, part in value.items()}
     return float(value) if value in ("inf", "-inf", "nan") else value
@@ -161,7 +171,7 @@ def tables(rows: Sequence[Row], distortion: str) -> None:
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
-    for epsilon in dict.fromkeys(row.epsilon for row in rows):
+    for epsilon in dict.fromkeys(row.epsilon for row in rows if row.epsilon is not None):
         here = [row for row in rows if row.epsilon == epsilon]
         console.print(Text(f"ε = {epsilon:g} an event, {distortion} error", style="bold"))
         _print(console, here)
@@ -216,17 +226,17 @@ def _cells(row: Row, mark: str, most: int, wide: bool) -> dict[str, str]:
     released = "°" if row.lift_scope == "releases" else ""
     cells = {
         "mechanism": mark + row.label + every,
-        "error": _error(row.error, row.error_half if wide else None),
-        "filtered": _error(row.filtered, row.filtered_half if wide else None),
-        "smoothed": _error(row.smoothed, row.smoothed_half if wide else None),
+        "error": error_cell(row.error, row.error_half if wide else None),
+        "filtered": error_cell(row.filtered, row.filtered_half if wide else None),
+        "smoothed": error_cell(row.smoothed, row.smoothed_half if wide else None),
         "lift up/down": _sides(row.lift_most, row.lift_least) + released,
-        "claims": _number(row.claimed),
-        "LDP": _number(row.ldp),
+        "claims": number_cell(row.claimed),
+        "LDP": number_cell(row.ldp),
         "stream up/down": _sides(row.leakage_most, row.leakage_least),
         "top-1": _rates(row, 1),
         "may be": _percent(row, "step_bound_1"),
         "top-10": _rates(row, 10),
-        "µs": _number(row.micros),
+        "µs": number_cell(row.micros),
         "": _remark(row, most),
     }
     return {heading: cell for heading, cell in cells.items() if wide or heading not in EXTRA}
@@ -238,10 +248,10 @@ def _remark(row: Row, most: int) -> str:
     return "; ".join(part for part in (said, fewer) if part)
 
 
-def _error(value: float | None, half: float | None) -> str:
+def error_cell(value: float | None, half: float | None) -> str:
     """A mean and its interval.
 
-    >>> _error(0.5249, 0.0124), _error(12.345, 0.5), _error(None, None)
+    >>> error_cell(0.5249, 0.0124), error_cell(12.345, 0.5), error_cell(None, None)
     ('.525±.012', '12.3±.500', '')
     """
     return "" if value is None else "±".join(_short(part) for part in (value, half) if part is not None)
@@ -251,10 +261,10 @@ def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.4g}"
 
 
-def _number(value: float | None) -> str:
+def number_cell(value: float | None) -> str:
     """Three figures; a log below a thousandth is no leak worth a digit.
 
-    >>> [_number(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
+    >>> [number_cell(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
     ['1234', '1.23', '0', 'inf']
     """
     if value is None:
@@ -268,7 +278,7 @@ def _number(value: float | None) -> str:
 
 
 def _sides(most: float | None, least: float | None) -> str:
-    return "" if most is None or least is None else f"+{_number(most)}/-{_number(abs(least))}"
+    return "" if most is None or least is None else f"+{number_cell(most)}/-{number_cell(abs(least))}"
 
 
 def _rates(row: Row, top: int) -> str:
@@ -290,28 +300,28 @@ def markdown(rows: Sequence[Row]) -> str:
     |---|---|---|
     | `optimal` | **.500** (.250) | 1.00 |
     """
+    rows = [row for row in rows if row.epsilon is not None]
     bounds = list(dict.fromkeys(row.epsilon for row in rows))
     best = {id(row) for bound in bounds for row, _ in winners([row for row in rows if row.epsilon == bound])}
     head = ["mechanism", *(f"ε = {bound:g}" for bound in bounds), "worst release / claim"]
-    lines = [_markdown_line(head), "|" + "---|" * len(head)]
+    lines = [markdown_line(head), "|" + "---|" * len(head)]
     labels = list(dict.fromkeys(row.label for row in sorted(rows, key=lambda row: row.limit or row.status == "limit")))
     for label in labels:
         mine = {row.epsilon: row for row in rows if row.label == label}
         if any(row.filtered is not None for row in mine.values()):
             cells = [_markdown_cell(mine.get(bound), best) for bound in bounds]
             lines.append(
-                _markdown_line(
-                    [_markdown_name(label, list(mine.values())), *cells, _share_of_claim(list(mine.values()))]
-                )
+                markdown_line([markdown_name(label, list(mine.values())), *cells, _share_of_claim(list(mine.values()))])
             )
     return "\n".join(lines)
 
 
-def _markdown_line(cells: Sequence[str]) -> str:
+def markdown_line(cells: Sequence[str]) -> str:
+    """One line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
-def _markdown_name(label: str, rows: list[Row]) -> str:
+def markdown_name(label: str, rows: list[Row]) -> str:
     """The label, a mechanism's name as code, limits in italics, with fewer users noted."""
     name, comma, rest = label.partition(",")
     limit = any(row.limit or row.status == "limit" for row in rows)

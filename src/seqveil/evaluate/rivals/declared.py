@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.coins import SeededCoins
+from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
@@ -27,8 +28,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.release.setting import Setting, symbols_named
-from seqveil.release.stream import State, step
+from seqveil.release.stream import Released, State, charge, observed, step
 
+BEGINS = 4.0  # the ε that a release begins with where it is halved
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
 
 
@@ -157,7 +159,7 @@ class Halving:
 
     name = "halving"
 
-    def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = 4.0) -> None:
+    def __init__(self, model: MarkovModel, secrets: Secret | Sequence[Secret], epsilon: float = BEGINS) -> None:
         self.model, self.epsilon = model, epsilon
         self.start = Watches(model, secrets)
         self._made: dict[float, tuple[Ints, Ints]] = {}
@@ -183,6 +185,26 @@ class Halving:
         weights = np.zeros((self.model.n, self.model.n), np.int64)
         weights[:, int(bounds.belief.argmax())] = DENOMINATOR
         return 0.0, weights, np.cumsum(weights, axis=1)
+
+    def step(self, state: State, codes: Ints, coins: Coins) -> tuple[Released, State]:
+        """One release for each user of a state that holds the accounts of the secrets."""
+        if state.watches is None:
+            raise InputError("halving looks at the account of declared secrets; pass secrets to the setting")
+        made: dict[int, tuple[float, Ints, Ints]] = {}
+        for each in state.watches:
+            if id(each) not in made:  # those who stand alike have the same table
+                made[id(each)] = self.choose(each)
+        chosen = [made[id(each)] for each in state.watches]
+        thrown = coins.draw(len(state))
+        places = zip(chosen, codes.tolist(), thrown.tolist(), strict=True)
+        told = [int(np.searchsorted(sums[code], coin, side="right")) for (_, _, sums), code, coin in places]
+        columns = np.stack([weights[:, y] for (_, weights, _), y in zip(chosen, told, strict=True)])
+        beliefs = filtering.symbols(self.model, state.states)
+        states, account, weighed = charge(self.model, state.states, state.account, columns)
+        epsilons = np.array([epsilon for epsilon, _, _ in chosen])
+        moved = {"states": states, "steps": state.steps + 1, "spent": state.spent + epsilons, "account": account}
+        after = replace(state, **moved, watches=observed(state.watches, columns))
+        return Released(np.array(told, np.int64), epsilons, columns, beliefs, weighed), after
 
     def release(self, truth: Ints, seed: int = 0) -> Outcome:
         """Streams (B, T), and the account of the secrets after each."""

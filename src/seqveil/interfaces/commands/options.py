@@ -173,6 +173,18 @@ class SecretOptions:
         except (OSError, UnicodeDecodeError):
             raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
 
+    def promised(self) -> list[Secret]:
+        """The secrets that the options name, where each needs a total."""
+        self._check_totals()
+        return self.declared()
+
+    def _check_totals(self) -> None:
+        if self.secret and self.secret_epsilon is None:
+            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
+        options = (self.secret_epsilon, self.secret_window, self.secret_sides, self.secret_per_day)
+        if not self.secret and any(option is not None for option in options):
+            raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
+
 
 @dataclass(frozen=True)
 class SettingOptions(SecretOptions):
@@ -278,11 +290,7 @@ class SettingOptions(SecretOptions):
                 f"--mechanism {mechanism} does not keep secrets; leave it out, or ask `seqveil audit --secret` "
                 "afterwards what was told"
             )
-        if self.secret and self.secret_epsilon is None:
-            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
-        options = (self.secret_epsilon, self.secret_window, self.secret_sides, self.secret_per_day)
-        if not self.secret and any(option is not None for option in options):
-            raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
+        self._check_totals()
         if not declared and (self.observer or self.secret_floor is not None):
             name = "--observer" if self.observer else "--secret-floor"
             raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")

@@ -106,14 +106,10 @@ def release(
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
     if cold.cold_start:
-        refused: dict[str, object] = {
-            "--model": model,
-            "--batch": chosen.batch,
-            "--state": kept.state,
-            "--key": kept.key,
-        }
-        refused |= {"--secret": chosen.secret, "--secrets": chosen.secrets, "--observer": chosen.observer}
-        _refuse_with_cold_start(data, cold, refused | {"--on-unknown": on_unknown})
+        given: dict[str, object] = {"--model": model, "--batch": chosen.batch, "--on-unknown": on_unknown}
+        given |= {"--state": kept.state, "--key": kept.key}
+        given |= {"--secret": chosen.secret, "--secrets": chosen.secrets, "--observer": chosen.observer}
+        _refuse_with_cold_start(data, cold, given)
         _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
     if model is None or cold != ColdStartOptions():
@@ -121,23 +117,31 @@ def release(
             "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
             "with it)"
         )
+    if kept.state is not None and force:
+        raise InputError("--force does not go with --state, which goes on with its own output; name another one")
+    if kept.state is None and kept.key is not None:
+        raise InputError("--key is for a release that can be gone on with; name its state file by --state")
+    shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
+    _release_with_model(data, out, model, chosen, kept, shared, json)
+
+
+def _release_with_model(
+    data: str, out: str, model: Path, chosen: o.SettingOptions, kept: StateOptions, shared: dict[str, Any], json: bool
+) -> None:
+    """Release a file with a model, at once or going on with a state file, and say what was released."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import columns_for
 
-    setting = chosen.setting(MarkovModel.load(model), files.stream_column is not None)
-    shared |= {"columns": columns_for(setting, files.columns), "on_unknown": on_unknown}
+    setting = chosen.setting(MarkovModel.load(model), shared["columns"].stream is not None)
+    shared["columns"] = columns_for(setting, shared["columns"])
     shared["inputs"] = (model, *(chosen.observer or ()))
     with progress(data, "releasing") as advance:
         shared["progress"] = advance
-        if kept.state is not None and force:
-            raise InputError("--force does not go with --state, which goes on with its own output; name another one")
-        if kept.state is not None:
-            account = _release_with_state(data, setting, out, kept.state, kept.key, shared)
-        elif kept.key is not None:
-            raise InputError("--key is for a release that can be gone on with; name its state file by --state")
+        if kept.state is None:
+            account = release_file(data, setting, out, **shared)
         else:
-            account = release_file(data, setting, out, **(shared | at_once))
+            account = _release_with_state(data, setting, out, kept.state, kept.key, shared)
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
@@ -147,6 +151,7 @@ def release(
 def _release_with_state(
     data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
 ) -> Released:
+    """Release a file over a state file; stopped in between, it says that the same command goes on."""
     from seqveil.core.coins import key_file
     from seqveil.interfaces.files.release import release_file
 
@@ -171,7 +176,8 @@ def _release_cold(
 ) -> None:
     """Release a file without a model, and learn one on the way."""
     from seqveil.interfaces.files.fit import named_alphabet, values_of
-    from seqveil.interfaces.files.release import release_file, versions_file
+    from seqveil.interfaces.files.learning import versions_file
+    from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import Source
     from seqveil.interfaces.files.writing import refuse_second
 

@@ -16,7 +16,7 @@ from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
-from seqveil.interfaces.files.received import Received, Where, receive
+from seqveil.interfaces.files.received import Batch, Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
 from seqveil.receive.audit import ROUNDING, Asked, Audit, Report, within, within_ldp
@@ -25,6 +25,7 @@ from seqveil.receive.reweigh import Against, Departure, check, merged
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
+    from seqveil.receive.coldstart import Receiver
     from seqveil.receive.versions import Versions
 
 SHOWN = 20  # users named, at most
@@ -101,52 +102,69 @@ def _audit_batches(received: Received, audit: Audit, progress: Progress | None) 
 def _audit_cold(received: Received, versions: Versions, progress: Progress | None) -> Report:
     from seqveil.receive.coldstart import Receiver
 
-    receiver, digest = Receiver(versions), Digest()
-    each = same = True
-    held = at = 0
-    between: dict[Hashable, float] = {}  # Σε of each user's releases by versions neither the first nor the last
+    audit, digest = _ColdAudit(Receiver(versions)), Digest()
     for batch in received.batches(progress):
         with received.naming(batch.where):
-            used, costs = receiver.observe(batch.users, batch.codes)
+            audit.take(batch)
+        batch.add_to(digest)
+    return audit.report(received.unchanged(digest))
+
+
+class _ColdAudit:
+    """Follows the releases of a cold start, each under the version that it was made with."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver, self._versions = receiver, receiver.versions
+        self._each = self._same = True
+        self._events = self._held = 0
+        self._between: dict[Hashable, float] = {}  # Σε of a user's releases by versions neither the first nor the last
+
+    def take(self, batch: Batch) -> None:
+        """Compare the ε and the version of these releases with what they were, and each one's cost with its ε."""
         assert batch.epsilons is not None
         assert batch.versions is not None
-        numbers = np.searchsorted([v.after for v in versions], at + np.arange(len(used)), side="right") - 1
-        each &= within(costs, used)
-        same &= bool((np.abs(batch.epsilons - used) <= ROUNDING * (1 + used)).all())
-        same &= bool((batch.versions == numbers).all())
-        for k in np.flatnonzero((numbers > 0) & (numbers < versions.last.number) & (used > 0)).tolist():
+        used, costs = self._receiver.observe(batch.users, batch.codes)
+        places = self._events + np.arange(len(used))
+        numbers = np.searchsorted([version.after for version in self._versions], places, side="right") - 1
+        self._each &= within(costs, used)
+        self._same &= bool((np.abs(batch.epsilons - used) <= ROUNDING * (1 + used)).all())
+        self._same &= bool((batch.versions == numbers).all())
+        for k in np.flatnonzero((numbers > 0) & (numbers < self._versions.last.number) & (used > 0)).tolist():
             user = known_as(batch.users[k])
-            between[user] = between.get(user, 0.0) + float(used[k])
-        batch.add_to(digest)
-        held += int((used == 0).sum())
-        at += len(used)
-    accounts, budget = receiver.accounts(), versions[0].setting.budget
-    leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
-    bound = accounts.by_composition + np.array([between.get(user, 0.0) for user in accounts.users])
-    total = None
-    if budget.total is not None and len(versions) <= 2:
-        total = bool(leaked[worst] <= budget.total * (1 + ROUNDING))
-    return Report(
-        users=len(accounts.users),
-        releases=receiver.events,
-        held=held,
-        leakage=float(leaked[worst]),
-        most=float(accounts.most[worst]),
-        least=float(accounts.least[worst]),
-        worst_user=accounts.users[worst],
-        composition=float(accounts.by_composition.max()),
-        worst_release=receiver.worst_release,
-        worst_window=None,
-        ldp=float(accounts.ldp.max()),
-        each_release=each,
-        each_stream=within(leaked, bound),
-        total=total,
-        ldp_total=within_ldp(budget, accounts),
-        window=None,
-        epsilons=same,
-        unchanged=received.unchanged(digest),
-        composed=None,
-    )
+            self._between[user] = self._between.get(user, 0.0) + float(used[k])
+        self._held += int((used == 0).sum())
+        self._events += len(used)
+
+    def report(self, unchanged: bool | None) -> Report:
+        """Everything found so far; `unchanged` is what the caller knows of the file."""
+        receiver, versions = self._receiver, self._versions
+        accounts, budget = receiver.accounts(), versions[0].setting.budget
+        leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
+        bound = accounts.by_composition + np.array([self._between.get(user, 0.0) for user in accounts.users])
+        total = None
+        if budget.total is not None and len(versions) <= 2:
+            total = bool(leaked[worst] <= budget.total * (1 + ROUNDING))
+        return Report(
+            users=len(accounts.users),
+            releases=receiver.events,
+            held=self._held,
+            leakage=float(leaked[worst]),
+            most=float(accounts.most[worst]),
+            least=float(accounts.least[worst]),
+            worst_user=accounts.users[worst],
+            composition=float(accounts.by_composition.max()),
+            worst_release=receiver.worst_release,
+            worst_window=None,
+            ldp=float(accounts.ldp.max()),
+            each_release=self._each,
+            each_stream=within(leaked, bound),
+            total=total,
+            ldp_total=within_ldp(budget, accounts),
+            window=None,
+            epsilons=self._same,
+            unchanged=unchanged,
+            composed=None,
+        )
 
 
 def against_file(

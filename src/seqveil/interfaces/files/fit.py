@@ -320,7 +320,7 @@ class _Plane(_Numbers):
 
 def values_of(source: Source, progress: Progress | None = None) -> Symbols:
     """The alphabet of the values that occur in a file. That they occur becomes public."""
-    scan = Distinct(source.name)
+    scan = Distinct(source.name, missing=source.missing == "symbol")
     for part in source.chunks("auto", progress, again=True):
         scan.add(part)
     return scan.alphabet()

@@ -1,8 +1,8 @@
 """Release a file of many users' streams: rows in order, through `Streams`, into an output and its side file.
 
 There is one loop for all files. Its parts: a `Source` gives rows with their codes; `OneByOne` or `InBatches` makes
-events of them; `Streams` releases them, in memory or over a state file, or a cold start that learns its model on the
-way; and a `Run` writes the rows, whole at the end, or as it goes on with what an earlier run wrote (`files.resume`).
+events of them; `Streams` releases them, in memory or over a state file, or a cold start (`files.learning`); and a
+`Run` writes the rows, whole at the end, or as it goes on with what an earlier run wrote (`files.resume`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from seqveil.core import filtering
 from seqveil.core.alphabet import OnMissing, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
@@ -40,11 +40,11 @@ from seqveil.interfaces.files.rows import (
     columns_for,
     times_read_as,
 )
-from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, VERSION, Digest, Writer
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receive.audit import ROUNDING
 from seqveil.receive.contexts import held_out_check
 from seqveil.release.accounting import GONE
-from seqveil.release.releases import Releases, Standings
+from seqveil.release.releases import Releases
 from seqveil.release.secrets import SecretTotal
 from seqveil.release.setting import NO_BOUND
 from seqveil.release.state import State
@@ -55,6 +55,7 @@ from seqveil.release.streams import Streams
 if TYPE_CHECKING:
     import polars as pl
 
+    from seqveil.interfaces.files.learning import ColdStreams
     from seqveil.receive.coldstart import ColdStart
 
 Choices = dict[str, dict[str, Any]]  # of mechanism auto: how often which, and why (the first reason)
@@ -63,12 +64,6 @@ BATCH_ROWS = 1000  # rows between two signs of progress where batches are releas
 STATE_ROWS = 20_000  # rows read at a time with a state file
 GROUP = 1000  # events of a transaction
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
-LEARNED = (
-    "no model is trusted: each release is {most:g}-LDP whatever the truth is ({least:g}-LDP before anything was "
-    "learned), and under the learned chain it was made with moves no belief about a user's whole sequence by more than "
-    "a factor e^{least:g}, up or down"
-)
-UNLEARNED = "no model is trusted, and none was learned: each release is {least:g}-LDP whatever the truth is"
 
 
 @dataclass(frozen=True)
@@ -175,21 +170,10 @@ def release_file(
         memory: bounds what the states of users may take, in bytes.
         progress: called with the number of rows done.
     """
-    if state is None and key is not None:
-        raise InputError("a key is for a release that can be gone on with; name its state file")
-    if state is not None and force:
-        raise InputError("force does not go with a state file, which goes on with its own output; name another one")
-    if state is not None and not isinstance(setting, Setting):
-        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
-    if how.withhold or how.blank is not None:  # a row that is not there would look like no event, which it is not
-        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+    _check_together(setting, how, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
-    names = columns_for(how, columns)
-    if names.stream_columns and not isinstance(setting, Setting):
-        raise InputError("a cold start takes one stream of each user; leave --stream-column out")
-    if bool(names.stream_columns) != how.restarts:
-        raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
+    names = _names(setting, how, columns)
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
@@ -205,25 +189,51 @@ def release_file(
         streams = _in_memory(setting, seed, memory, choices)
         opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
     else:
-        opened = _whole(Learning(source, ColdStreams(setting), versions_file(out, versions), seed), target)
+        from seqveil.interfaces.files.learning import learning
+
+        opened = _whole(learning(source, setting, out, versions, seed), target)
+    return _run_to_the_end(opened, target, progress)
+
+
+def _check_together(
+    setting: Setting | ColdStart, how: Setting, state: FilePath | None, key: bytes | None, force: bool
+) -> None:
+    """Refuse what does not go together, before anything is read."""
+    if state is None and key is not None:
+        raise InputError("a key is for a release that can be gone on with; name its state file")
+    if state is not None and force:
+        raise InputError("force does not go with a state file, which goes on with its own output; name another one")
+    if state is not None and not isinstance(setting, Setting):
+        raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
+    if how.withhold or how.blank is not None:  # a row that is not there would look like no event, which it is not
+        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+
+
+def _names(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
+    """The columns to read; streams apart are named there and are part of the setting, or neither."""
+    names = columns_for(how, columns)
+    if names.stream_columns and not isinstance(setting, Setting):
+        raise InputError("a cold start takes one stream of each user; leave --stream-column out")
+    if bool(names.stream_columns) != how.restarts:
+        raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
+    return names
+
+
+def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:
+    """Release all rows and write the side file; then raise what ended the run early, or the rows that were left out."""
     with opened as run:
         run.go(progress)
         account = run.account()
-        side.save_meta(out, run.facts(account), meta)
+        side.save_meta(target.out, run.facts(account), target.meta)
     if run.failure is not None:
         raise run.failure
     if account.refused:
         raise BudgetSpent(
-            f"the budget is spent ({how.budget.describe()}): {account.refused} of {account.events} rows are left out, "
-            "all others are released for good",
+            f"the budget is spent ({run.setting.budget.describe()}): {account.refused} of {account.events} rows are "
+            "left out, all others are released for good",
             account,
         )
     return account
-
-
-def versions_file(out: FilePath, named: FilePath | None = None) -> FilePath:
-    """Where the versions of a cold start stand."""
-    return f"{os.fspath(out)}.versions" if named is None else named
 
 
 def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
@@ -457,68 +467,6 @@ def _whole(run: Whole, target: Target) -> Iterator[Run]:
     with writer as run.writer:
         side.refuse_second(target.out, target.meta, *run.beside, force=target.force)
         yield run
-
-
-class ColdStreams:
-    """A cold start in the place of `Streams`: it learns the model from its own releases on the way."""
-
-    def __init__(self, start: ColdStart) -> None:
-        self.start = start
-        self.numbers = np.zeros(0, np.int64)  # the version that made each event of the last call
-
-    def release(self, users: list[Any], raw: Any, seqs: None, times: Floats | None) -> Releases:
-        """Release the next event of each user named."""
-        try:
-            return self._noted(*self.start.release_codes(users, raw))
-        except SeqveilError as error:
-            error.made = None if error.made is None else self._noted(*error.made)
-            raise
-
-    def _noted(self, codes: Ints, epsilons: Floats, numbers: Ints) -> Releases:
-        self.numbers = numbers
-        return replace(Releases.none(np.zeros(codes.size, np.int64)), codes=codes, epsilons=epsilons)
-
-    def standings(self) -> Standings:
-        """Where every user stands, from the accounts of the cold start."""
-        return self.start.accounts()
-
-    def secrets(self) -> list[SecretTotal]:
-        """None: a cold start takes no declared secrets."""
-        return []
-
-
-class Learning(Whole):
-    """The output of a cold start: one more column, `version`, and beside it one public file with all versions."""
-
-    remedy = "check the value column, or name all values with --alphabet"
-    streams: ColdStreams
-
-    def __init__(self, source: Source, streams: ColdStreams, versions: FilePath, seed: int | None) -> None:
-        if os.fspath(versions) == "-.versions":
-            raise InputError(
-                "released rows on standard output leave no place for the versions; name a file by --versions"
-            )
-        first = streams.start.versions[0].setting
-        super().__init__(source, first, first.model.alphabet, streams, seed)
-        self.versions, self.beside = streams.start.versions, (versions,)
-
-    def rows(self, events: Events, made: Releases) -> Rows:
-        """The rows of what was released, each with the version of the model that released it."""
-        return replace(super().rows(events, made), more={VERSION: self.streams.numbers[made.codes >= 0]})
-
-    def account(self) -> Released:
-        """The account, with the guarantee of a cold start in place of the setting's own."""
-        account, learned = super().account(), len(self.versions) > 1
-        once = self.setting.epsilon * self.setting.schedule.period
-        text = (LEARNED if learned else UNLEARNED).format(least=once, most=2 * once)
-        none = "no chain earned its place, so all rows were released without a model; more rows may help"
-        return replace(account, guarantee=text, warnings=account.warnings if learned else (*account.warnings, none))
-
-    def facts(self, account: Released) -> side.Meta:
-        """What the side file says, with every version of the model; the versions are saved beside it."""
-        self.versions.save(self.beside[0])
-        more = {"model": side.fingerprint(self.versions), "versions": self.versions.describe()}
-        return super().facts(account) | more
 
 
 class _Clock:

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqveil.core import mechanisms
 from seqveil.core.coins import User
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError
 from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
 from seqveil.release.releases import Standing, left_of
 from seqveil.release.store.packing import ldp_before, nats
@@ -90,10 +90,7 @@ def _standing(row: Any, total: float | None, level: float) -> Standing:
 
 def _level(facts: dict[str, Any]) -> float:
     """The largest LDP level of the mechanisms that a checkpoint's users were released with."""
-    try:
-        return max(mechanisms.find(each["mechanism"]).ldp for each in (facts["setting"], *facts.get("before", ())))
-    except InputError:  # one of the caller's own, of which a name tells nothing
-        return float("inf")
+    return mechanisms.largest_ldp(each["mechanism"] for each in (facts["setting"], *facts.get("before", ())))
 
 
 def _facts(spark: SparkSession, checkpoint: str) -> dict[str, Any]:

@@ -122,8 +122,9 @@ class Memory:
 
     def _settle(self) -> None:
         """Sort the releases of the latest calls by user."""
+        codec = codec_of(self._setting)
         for pieces, records in self._log:
-            at, codec = 0, codec_of(self._setting)
+            at = 0
             for user, size, _ in pieces.tolist():
                 told = self._told.setdefault(user, [])
                 told.extend(codec.unpack(records[at : at + size], len(told)))

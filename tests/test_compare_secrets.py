@@ -1,0 +1,392 @@
+"""`compare` with declared secrets: accounts by enumeration, promises, rows that are kept, the attack, the command."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqveil as sv
+from reference_secrets import Enumerated, random_model, typed_model
+from seqveil import plots
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.evaluate.comparison import (
+    KEEPERS,
+    Arena,
+    Contestant,
+    Keeper,
+    Row,
+    Told,
+    constant,
+    line_up_for_secrets,
+    race,
+    secret_tables,
+)
+from seqveil.evaluate.comparison.files import RowBook, jobs
+from seqveil.evaluate.comparison.race import _measure
+from seqveil.evaluate.rivals.declared import Halving
+from seqveil.release import stream
+
+NAMES = ["news", "sports", "health"]
+MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)
+# where health is asked for only between two other pages, leaving it out tells as much as naming it
+TELLING = sv.MarkovModel(
+    [0.9, 0.0, 0.1, 0.0],
+    [[0.8, 0.1, 0.1, 0.0], [0.0, 0.1, 0.0, 0.9], [0.5, 0.0, 0.5, 0.0], [0.9, 0.0, 0.0, 0.1]],
+    alphabet=["news", "health", "sports", "chemist"],
+)
+EVER = sv.secrets.ever("health", epsilon=0.5, window="first 6")
+LENGTH = 4
+EVENT = 0.7  # ε of an event
+
+
+def public_columns(setting, codes):
+    """Columns Q(y|·) of one released stream, from what is public alone."""
+    if setting.secrets and not setting.guards:  # randomised response, its ε halved
+        rival, found = Halving(setting.model, setting.secrets), []
+        watches = rival.start
+        for code in codes:
+            column = rival.choose(watches)[1][:, code]
+            watches = watches.observe(column)
+            found.append(column / DENOMINATOR)
+        return found
+    state, found = stream.State.start(setting), []
+    for code in codes:
+        seen, state = stream.observe(setting, state, np.array([code]))
+        found.append(seen.columns[0] / DENOMINATOR)
+    return found
+
+
+def worst_by_enumeration(model, secret, columns):
+    """The largest move of the log odds of any window at any time, from all sequences there are."""
+    everything, compiled = Enumerated(model, LENGTH), secret.compile(model)
+    size = secret.length
+    windows = range(0, LENGTH, size) if secret.repeats else (0,)
+    found = [0.0]
+    for first in windows:
+        values = everything.values(compiled, first, size)
+        for t in range(1, LENGTH + 1):
+            move = everything.log_odds(values, 2, columns[:t])
+            found.append(move if secret.sides == "up" else abs(move))
+    return max(found)
+
+
+MODELS = [random_model(np.random.default_rng(4), 3), typed_model(np.random.default_rng(5), 2, 2)]
+SECRETS = [
+    sv.secrets.ever(1, epsilon=0.4, window=f"first {LENGTH}"),
+    sv.secrets.ever(0, epsilon=0.6, window=2),
+    sv.secrets.visit(0, 1, epsilon=0.4, window=f"first {LENGTH}", sides="up"),
+]
+RACERS = [
+    (Keeper("guarded"), None),
+    (Keeper("halving"), None),
+    (Keeper("suppression"), None),
+    (Keeper("utility_optimised"), EVENT),
+    (Keeper("total", spread=True), None),
+    (Contestant("optimal"), EVENT),
+    (Contestant("crr"), EVENT),
+]
+
+
+@pytest.mark.parametrize(("racer", "epsilon"), RACERS, ids=lambda part: getattr(part, "label", ""))
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.name} {secret.window}")
+@pytest.mark.parametrize("model", MODELS, ids=["chain", "types"])
+def test_what_was_told_equals_enumeration(model, secret, racer, epsilon):
+    if racer.mechanism in ("suppression", "utility_optimised") and secret.kind == "visit" and model.n == 2:
+        return  # the secret names every symbol, so there is no other one: see the test of who is refused
+    streams = list(model.sample(LENGTH, 12, seed=8))
+    arena = Arena.of(model, streams, seed=2, secrets=secret)
+    row = race(arena, racer, epsilon)
+    told = row.secrets[0]
+    setting = racer.setting(arena, epsilon)
+    meter = _measure(setting)(setting, SeededCoins(2), lambda events: None, arena.watches)
+    meter.run(streams)
+    found = [
+        worst_by_enumeration(model, secret, public_columns(setting, meter.released[user].tolist()))
+        for user in range(len(streams))
+    ]
+    assert told.log_odds_worst == pytest.approx(max(found), abs=1e-9)
+    assert told.promised is None or told.log_odds_worst <= told.promised
+    if racer.mechanism in ("guarded", "halving"):
+        assert told.promised == secret.epsilon
+        assert (told.kept, row.status) == (True, "sound")
+
+
+def test_the_whole_line_up_promises_and_keeps_what_it_says():
+    arena = Arena.of(MODEL, list(MODEL.sample(6, 15, seed=1)), secrets=[EVER])
+    rows = [race(arena, each, 1.0 if each.by_event else None) for each in line_up_for_secrets(["all"], [1, 2])]
+    told = {row.label: row.secrets[0] for row in rows if row.status != "skipped"}
+    assert len(told) > 14
+    for label, one in told.items():
+        if one.promised is not None and one.log_odds_worst is not None:
+            assert one.log_odds_worst <= one.promised, label
+    assert told["optimal"].promised == 2 * 6 * 1.0
+    assert told["randomized_response"].promised == 6 * 1.0
+    assert told["optimal, total ε, at once"].promised == told["optimal, total ε, spread"].promised == 1.0
+    for label in ("crr", "mutual_information", "suppression of the named symbols", "utility_optimised"):
+        assert told[label].promised is None, label
+    assert told["tree, 2 at a time"].log_odds_worst is None  # batches have no account
+    assert told["tree, 2 at a time"].promised == 12.0
+    by_label = {row.label: row for row in rows}
+    assert by_label["guarded"].status == "sound"
+    assert by_label["suppression of the named symbols"].status == "no promise"
+    shown = secret_tables.by_secret([*rows, constant(arena, 1.0), constant(arena, 2.0)])
+    assert [row.label for row, _ in shown[0]].count("best guess, no release") == 1
+    assert secret_tables.winner(shown[0]).label == "guarded"
+
+
+def test_suppression_is_unbounded_where_what_is_left_gives_it_away():
+    arena = Arena.of(TELLING, list(TELLING.sample(6, 80, seed=2)), secrets=[EVER])
+    row = race(arena, Keeper("suppression"), None)
+    told = row.secrets[0]
+    assert (told.promised, told.log_odds_worst, told.kept) == (None, math.inf, False)
+    assert row.status == "no promise"
+    text = secret_tables.markdown([row])
+    assert "| nothing | unbounded ✗ |" in text
+    kept = race(arena, Keeper("guarded"), None)
+    assert kept.secrets[0].log_odds_worst <= EVER.epsilon
+
+
+def test_guarded_never_passes_its_total():
+    rng = np.random.default_rng(11)
+    for _ in range(8):
+        model = random_model(rng, 3, spread=0.5)
+        secret = sv.secrets.ever(
+            int(rng.integers(3)), epsilon=float(rng.uniform(0.1, 2)), window=int(rng.integers(1, 5))
+        )
+        arena = Arena.of(model, list(model.sample(7, 10, seed=1)), secrets=[secret])
+        row = race(arena, Keeper("guarded"), None)
+        assert row.secrets[0].log_odds_worst <= secret.epsilon
+        assert row.status == "sound"
+
+
+def test_streams_of_several_lengths_and_secrets():
+    secrets = [EVER, sv.secrets.count("sports", 2, epsilon=1.0)]
+    streams = [
+        codes[:length] for codes, length in zip(MODEL.sample(6, 9, seed=3), [1, 6, 2, 5, 3, 6, 4, 1, 2], strict=True)
+    ]
+    arena = Arena.of(MODEL, streams, secrets=secrets)
+    rows = [race(arena, Keeper(name), 1.0) for name in KEEPERS]
+    for row in rows:
+        assert (row.users, row.events, len(row.secrets)) == (9, 30, 2)
+    assert all(one.kept for one in rows[0].secrets)
+    alone = Arena.of(MODEL, streams[:1], secrets=secrets)
+    assert race(alone, Keeper("guarded"), None).events == 1
+    everything = sv.secrets.ever(NAMES, epsilon=1.0, window=2)
+    with pytest.raises(InputError, match="certain"):
+        Arena.of(MODEL, streams, secrets=everything)
+
+
+def test_a_joint_secret_and_a_stream_that_is_too_long():
+    both = sv.secrets.joint(EVER, sv.secrets.ever("sports", epsilon=0.5, window="first 6"))
+    arena = Arena.of(MODEL, list(MODEL.sample(6, 8, seed=3)), secrets=both)
+    told = race(arena, Keeper("guarded"), None).secrets[0]
+    assert 0 < told.log_odds_worst <= 0.5
+    assert told.secret == "joint(ever:health, ever:sports)"
+    with pytest.raises(InputError, match="for at most 1000 events, got a stream of 1001"):
+        Arena.of(MODEL, list(MODEL.sample(1001, 1, seed=3)), secrets=sv.secrets.ever("health"))
+
+
+def test_an_attack_on_few_whom_batches_were_tried_on_is_not_decided():
+    streams = [MODEL.sample(2, 1, seed=1)[0], *MODEL.sample(6, 90, seed=1)]
+    arena = Arena.of(MODEL, streams, secrets=EVER, attack=True, batched_users=1)
+    told = race(arena, Contestant("tree", batch=2), 1.0).secrets[0]
+    assert (told.verdict, told.people, told.log_odds_worst) == ("not decided", 0, None)
+
+
+def test_who_has_no_secret_or_no_epsilon_says_so():
+    plain = Arena.of(MODEL, list(MODEL.sample(4, 3, seed=1)))
+    row = race(plain, Keeper("suppression"), None)
+    assert (row.status, row.reason) == (
+        "skipped", 'does not fit: "suppression" is about declared secrets; pass secrets to the arena'
+    )  # fmt: skip
+    assert race(plain, Contestant("optimal"), None).reason.startswith("does not fit: expected epsilon")
+    named_all = Arena.of(MODEL, plain.streams, secrets=sv.secrets.visit("news", ["sports", "health"], window=3))
+    assert "name every symbol" in race(named_all, Keeper("suppression"), None).reason
+
+
+def test_rows_without_secrets_are_what_they_were():
+    arena = Arena.of(MODEL, [np.array([0, 1, 2, 0]), np.array([2, 1])], seed=3, fitted=[np.array([0, 0, 1])])
+    # as it was before secrets could be declared, so that rows kept then are found now
+    assert arena.fingerprint == "2e1206cd90a98944e04bf87682717b6abd397f549289ae1b7048736805de1b8f"
+    row = race(arena, Contestant("optimal"), 1.0)
+    assert "secrets" not in row.to_json()
+    assert Row.from_json(row.to_json()) == row
+    with_secret = race(
+        Arena.of(MODEL, arena.streams, seed=3, fitted=arena.fitted, secrets=EVER), Contestant("optimal"), 1.0
+    )
+    shared = {**with_secret.to_json(), "micros": 0}
+    del shared["secrets"]
+    assert shared == {**row.to_json(), "micros": 0}  # the account is beside the race, not in it
+    told = Told("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf, epsilon_at_least=0.1, verdict="holds")
+    kept = Row("suppression", "suppression", None, "no promise", secrets=(told, told))
+    assert Row.from_json(json.loads(json.dumps(kept.to_json()))) == kept
+
+
+def test_the_fingerprint_knows_secrets_and_the_attack():
+    streams = list(MODEL.sample(6, 90, seed=1))
+    prints = {
+        Arena.of(MODEL, streams).fingerprint,
+        Arena.of(MODEL, streams, secrets=EVER).fingerprint,
+        Arena.of(MODEL, streams, secrets=sv.secrets.ever("health", epsilon=0.4, window="first 6")).fingerprint,
+        Arena.of(MODEL, streams, secrets=sv.secrets.ever("health", epsilon=0.5, window=6)).fingerprint,
+        Arena.of(MODEL, streams, secrets=[EVER, EVER]).fingerprint,
+        Arena.of(MODEL, streams, secrets=EVER, attack=True).fingerprint,
+    }
+    assert len(prints) == 6
+    found = jobs(Arena.of(MODEL, streams, secrets=EVER), [0.5, 1.0], line_up_for_secrets(["optimal"]))
+    assert len({job.key for job in found}) == len(found)
+    assert [job.epsilon for job in found].count(None) == 5  # once each, whatever ε the others have
+
+
+@pytest.mark.slow
+def test_the_attack_finds_what_is_left_out_and_not_what_is_guarded():
+    secret = sv.secrets.ever("health", epsilon=0.5, window="first 8")
+    arena = Arena.of(TELLING, list(TELLING.sample(8, 1500, seed=5)), secrets=secret, attack=True)
+    leaky, kept = (race(arena, Keeper(name), None).secrets[0] for name in ("suppression", "guarded"))
+    assert leaky.verdict == "broken"
+    assert leaky.epsilon_at_least > secret.epsilon
+    assert kept.verdict != "broken"
+    assert kept.epsilon_at_least <= secret.epsilon
+    assert leaky.people == kept.people == 1500
+    assert "broken (1500 people" in secret_tables.markdown([race(arena, Keeper("suppression"), None)])
+
+
+# From here on: the command.
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    codes = MODEL.sample(6, 200, seed=7)
+    users = [f"u{user}" for user in np.repeat(np.arange(200), 6)]
+    pl.DataFrame({"user": users, "value": [NAMES[x] for x in codes.ravel()]}).write_csv(folder / "d.csv")
+    return folder / "d.csv"
+
+
+ASKED = ("--secret", "ever:health", "--secret-epsilon", "0.5", "--secret-window", "first 6")
+QUICK = ("--epsilon", "1", "--mechanisms", "balanced", "--batch", "1", "--test-users", "20")
+
+
+def test_the_command_says_what_every_row_promises_and_told(seqveil, data, tmp_path):
+    code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--plot", tmp_path / "race.png")
+    assert code == 0, err
+    assert "whether health occurs among the first 6 events: ε = 0.5 in total" in out
+    head = next(line for line in out.splitlines() if "promises" in line)
+    assert head.split() == ["mechanism", "ε", "an", "event", "error", "filtered", "promises", "told", "at", "most"]
+    for label in ("★ guarded", "randomized_response, halved", "optimal, total ε, spread", "utility_optimised"):
+        assert label in out
+    assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
+    told = json.loads(seqveil("compare", data, *QUICK, *ASKED, "--json")[1])
+    assert (told["attack"], [sv.secrets.from_dict(one) for one in told["secrets"]]) == (False, [EVER])
+    rows = {row["label"]: row for row in told["rows"]}
+    assert rows["guarded"]["epsilon"] is None
+    assert rows["guarded"]["secrets"][0]["promised"] == 0.5
+    assert rows["guarded"]["secrets"][0]["log_odds_worst"] <= 0.5
+    assert rows["balanced"]["secrets"][0]["promised"] == 12.0
+    assert rows["suppression of the named symbols"]["secrets"][0]["promised"] is None
+    _, named, _ = seqveil(
+        "compare", data, "--epsilon", "1", "--mechanisms", "guarded", "--test-users", "9", *ASKED, "--json"
+    )
+    assert [row["label"] for row in json.loads(named)["rows"]][2:] == ["guarded"]
+
+
+def test_without_a_secret_nothing_is_said_of_secrets(seqveil, data):
+    for form in ((), ("--markdown",), ("--json",)):
+        code, out, err = seqveil("compare", data, *QUICK, *form)
+        assert code == 0, err
+        for word in ("secret", "promises", "guarded", "context", "types"):
+            assert word not in out
+
+
+def test_rows_are_kept_and_found_again(seqveil, data, tmp_path):
+    folder = tmp_path / "race"
+    plain = ("compare", data, *QUICK, "--out", folder, "--json")
+    first = json.loads(seqveil(*plain)[1])
+    asked = (*plain, *ASKED)
+    second, third = (json.loads(seqveil(*asked)[1]) for _ in range(2))
+    assert (first["resumed"], second["resumed"], third["resumed"]) == (0, 0, len(second["rows"]))
+    assert second["rows"] == third["rows"]
+    again = json.loads(seqveil(*plain)[1])
+    assert again["resumed"] == len(first["rows"])
+    assert again["rows"] == first["rows"]
+    assert json.loads(seqveil(*plain, *ASKED, "--secret-epsilon", "0.6")[1])["resumed"] == 0
+    assert len(RowBook(folder)._rows) == len(first["rows"]) + 2 * len(second["rows"])
+
+
+def test_the_attack_is_a_column(seqveil, data):
+    args = ("compare", data, "--epsilon", "1", "--mechanisms", "suppression,guarded", "--test-users", "120", *ASKED)
+    code, out, err = seqveil(*args, "--attack", "--markdown")
+    assert code == 0, err
+    assert "| attack shows | verdict |" in out
+    assert "(120 people" in out
+    rows = json.loads(seqveil(*args, "--attack", "--json")[1])["rows"]
+    kept = next(row for row in rows if row["label"] == "guarded")["secrets"][0]
+    assert kept["verdict"] in ("holds", "not decided")
+    assert kept["people"] == 120
+    assert kept["epsilon_at_least"] <= 0.5
+
+
+def test_types_of_people_can_be_the_model(seqveil, data):
+    code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--context", "types:2", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["context"], told["types"], told["order"]) == ("types:2", 2, 1)
+    rows = {row["label"]: row for row in told["rows"]}
+    assert rows["guarded"]["secrets"][0]["log_odds_worst"] <= 0.5
+
+
+def test_bad_input_is_one_line(seqveil, data, tmp_path):
+    asked = ("--secret", "ever:health")
+    cases = {
+        "--secret has no total; add --secret-epsilon": asked,
+        "came without a secret": ("--secret-epsilon", "0.5"),
+        "not in the alphabet": ("--secret", "ever:zq-secret-77", "--secret-epsilon", "0.5"),
+        "a secret is written": ("--secret", "zq-secret-77", "--secret-epsilon", "0.5"),
+        "certain": ("--secret", "ever:news,sports,health", "--secret-epsilon", "0.5"),
+        "above 0": (*asked, "--secret-epsilon", "0"),
+        "needs the number of events a day": (*asked, "--secret-epsilon", "1", "--secret-window", "day"),
+        "at least 80 released people": (*ASKED, "--attack", "--test-users", "79"),
+        "got 0; release more": (*asked, "--secret-epsilon", "1", "--secret-window", "7", "--attack"),
+        "--attack is on a declared secret": ("--attack",),
+        "expected a mechanism among": (*ASKED, "--mechanisms", "guarded,nonsense"),
+        "expected a mechanism among optimal": ("--mechanisms", "suppression"),
+        "expected a context such as": ("--context", "nonsense"),
+        "--context says what --order says": ("--context", "types:2", "--order", "2"),
+    }
+    for expected, args in cases.items():
+        code, out, err = seqveil("compare", data, *args, "--out", tmp_path / "race")
+        assert (code, out, err.count("\n")) == (2, "", 1), (expected, err)
+        assert err.startswith("error: "), expected
+        assert expected in err, err
+        assert "zq-secret-77" not in err
+    assert not (tmp_path / "race").exists()
+
+
+def test_without_the_extra_the_attack_says_so_before_anything_is_released(seqveil, data, monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name.startswith("sklearn"):
+            raise ModuleNotFoundError(name="sklearn")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--attack", "--test-users", "100")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "the attack needs sklearn" in err
+
+
+def test_a_row_shows_its_secrets_in_a_notebook_and_a_picture(tmp_path):
+    arena = Arena.of(TELLING, list(TELLING.sample(6, 30, seed=2)), secrets=[EVER, EVER])
+    rows = [race(arena, Keeper(name), 1.0 if name == "utility_optimised" else None) for name in KEEPERS]
+    assert "promised nothing; most told ∞" in rows[KEEPERS.index("suppression")]._repr_html_()
+    assert "promised at most 0.5" in rows[0]._repr_html_()
+    drawn = plots.comparison([*rows, constant(arena, 1.0)], "hamming", tmp_path / "rows.png")
+    assert len(drawn.axes) == 4
