@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,30 +215,91 @@ def choose(
       least_people: people that each type must have.
       progress: told the share that is done, 0 to 1.
     """
-    _, rows = np.unique(users, return_inverse=True)
-    whose = rows if people is None else np.unique(people, return_inverse=True)[1]
-    count = int(whose.max(initial=-1)) + 1
-    if count < FEWEST_PEOPLE:
-        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {count}")
-    held = held_out(whose, seed)
-    found = candidates(text, alphabet.n, count - int(np.unique(whose[held]).size), least_people)
     law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
+    return choose_among(Events.of(users, codes, people), alphabet, text, progress, **law)
+
+
+class People(Protocol):
+    """The people whom contexts are compared on, numbered 0, 1, …: in memory, or counted elsewhere."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+
+    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """People whose events are all in memory."""
+
+    rows: Ints  # the stream of each event; where everyone has one, the person
+    codes: Ints
+    count: int
+    owner: Ints | None = None  # the person of each stream, where some have several
+
+    @classmethod
+    def of(cls, users: Ints, codes: Ints, people: Ints | None = None) -> Events:
+        """People numbered in the order of their names."""
+        names, first, rows = np.unique(users, return_index=True, return_inverse=True)
+        if people is None:
+            return cls(rows, codes, int(names.size))
+        persons, whose = np.unique(people, return_inverse=True)
+        return cls(rows, codes, int(persons.size), whose[first])
+
+    def _of_people(self, chosen: Ints) -> NDArray[np.bool_]:
+        """Which events are of these people."""
+        return np.isin(self.rows if self.owner is None else self.owner[self.rows], chosen)
+
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+        kept = ~self._of_people(without)
+        return context.fit(self.rows[kept], self.codes[kept], alphabet, **law)
+
+    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people."""
+        kept = np.flatnonzero(self._of_people(chosen))
+        kept = kept[np.argsort(self.rows[kept], kind="stable")]
+        rows = self.rows[kept]
+        begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+        place = np.arange(rows.size) - np.repeat(begins, np.diff(np.append(begins, rows.size)))
+        return rows[place < LONGEST], self.codes[kept[place < LONGEST]]
+
+
+def choose_among(people: People, alphabet: Symbols, text: str, progress: Progress | None, **law: Any) -> Choice:
+    """The choice of `choose` for people wherever their events are; `law` is what a fit takes, all of it."""
+    if people.count < FEWEST_PEOPLE:
+        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
+    held = people_held_out(people.count, law["seed"])
+    found = candidates(text, alphabet.n, people.count - held.size, law["least_people"])
+    streams, owner = people.streams(held), getattr(people, "owner", None)
+    whose = None if owner is None else owner[streams[0]]
     told = _Shares(progress, len(found) + 1)
     table = []
     for each in found:
-        model = each.fit(rows[~held], codes[~held], alphabet, progress=told.part, **law)
-        table.append(check(model, rows[held], codes[held], each, seed, None if people is None else whose[held]))
+        model = people.fit(each, alphabet, held, progress=told.part, **law)
+        table.append(check(model, *streams, each, law["seed"], whose))
         told.next()
     taken = table[-1] if text != "auto" else _smallest(table)
-    model = found[table.index(taken)].fit(rows, codes, alphabet, progress=told.part, **law)
+    nobody = np.zeros(0, np.int64)
+    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=told.part, **law)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
+
+
+def people_held_out(people: int, seed: int = 0) -> Ints:
+    """Who of so many people is held out, a fifth of them."""
+    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
+    return np.random.default_rng(seed).permutation(people)[:count]
 
 
 def held_out(people: Ints, seed: int = 0) -> NDArray[np.bool_]:
     """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
     names, rows = np.unique(people, return_inverse=True)
-    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * names.size)))
-    return np.isin(rows, np.random.default_rng(seed).permutation(names.size)[:count])
+    return np.isin(rows, people_held_out(names.size, seed))
 
 
 class _Shares:
@@ -283,6 +344,21 @@ def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
     """How the model did on people whom it was not fitted to, as its file tells; None where nobody looked."""
     checked = (model.origin or {}).get("checked")
     return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
+
+
+def said_of_check(model: MarkovModel) -> str:
+    """Whether the model was checked on people held out, in words that follow "the model was".
+
+    >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    'never checked on people held out'
+    """
+    found = held_out_check(model)
+    if found is None:
+        return "never checked on people held out"
+    return (
+        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
+        f"± {found['standard_error']:.4f}"
+    )
 
 
 def check(

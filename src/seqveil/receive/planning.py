@@ -39,6 +39,9 @@ class Row:
 
     For batches ε is that of one symbol on average (a batch spends batch · ε), `smoothed_error` that after decoding with
     all releases of the stream (None: not computed), and `delay` the most symbols that one waits for.
+
+    All of these hold under the model. `realised_error` and `realised_decoded` are what releases and the receiver's best
+    guesses cost real people, where there was data to measure it on (`receive.realised`).
     """
 
     epsilon: float
@@ -52,6 +55,8 @@ class Row:
     leakage: float
     batch: int = 1
     smoothed_error: float | None = None
+    realised_error: float | None = None
+    realised_decoded: float | None = None
 
     @property
     def delay(self) -> int:
@@ -67,6 +72,7 @@ class Plan:
     length: int
     distortion: str
     symbols: int
+    realised_people: int | None = None  # whom the realised errors are of
 
     def _repr_html_(self) -> str:
         return html.plan(self)

@@ -103,6 +103,7 @@ def next_version(before: Version, learned: Learned, mechanism: str, schedule: Sc
         "rounds": learned.rounds,
         "converged": learned.converged,
     }
+    why |= {"types": learned.model.types} if learned.types is not None else {}
     if told is not None:
         why |= {"held_out_users": told.users, "gain": told.gain, "error": told.error, "log_evidence": told.log_evidence}
     return Version(before.number + 1, setting, after, why)

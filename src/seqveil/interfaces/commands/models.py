@@ -192,6 +192,7 @@ def learn(
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
     order: o.Order = 1,
+    types: Annotated[int, o.option("K", "Types of people, where they foretell others better than one chain.")] = 1,
     strength: Annotated[
         float | None, o.option("W", "Pseudo-moves a row of the prior  [default: tried on held-out users]")
     ] = None,
@@ -212,7 +213,7 @@ def learn(
     _check_out(out, released, model)
     known = o.versions_in(model) or MarkovModel.load(model)
     with progress(str(released), "learning") as advance:
-        how: dict[str, Any] = {"order": order, "strength": strength, "confidence": confidence}
+        how: dict[str, Any] = {"order": order, "types": types, "strength": strength, "confidence": confidence}
         found = learn_file(released, known, progress=advance, **how, **rows.where)
     found.learned.model.save(out)
     emit_json(_learned_facts(found, out)) if json else _say_learned(found, out)
@@ -225,6 +226,7 @@ def _learned_facts(found: LearnedFile, out: Path) -> dict[str, object]:
         "releases": learned.found.events,
         "symbols": learned.model.n,
         "order": learned.model.order,
+        "types": learned.model.types,
         "rounds": learned.rounds,
         "converged": learned.converged,
         "strength": learned.strength,
@@ -267,6 +269,7 @@ class UpgradeOptions:
     budget: o.TotalBudget = None
     ldp_budget: o.LdpBudget = None
     mechanism: Annotated[str, o.option("NAME", "Of the version to come.")] = "optimal"
+    types: Annotated[int, o.option("K", "Types of people that the version to come may have.")] = 1
 
     def load(self) -> Versions | None:
         """The versions so far, or None where there are none; options that begin do not go with versions."""
@@ -315,7 +318,8 @@ class UpgradeOptions:
             users = move(settings[:-1], settings[-1])
             return True, f"put in force for {users} users, as the run before had begun to"
         evidence, now = evidence_of(settings), known.last
-        learned = learn(evidence, known.alphabet, rival=None if len(settings) == 1 else now.setting.model)
+        rival = None if len(settings) == 1 else now.setting.model
+        learned = learn(evidence, known.alphabet, rival=rival, types=self.types)
         found = learned.held_out
         if found is None or not found.earned:
             return False, f"kept: nothing learned from {evidence.events} releases foretells others beyond chance"

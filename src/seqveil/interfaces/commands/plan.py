@@ -7,14 +7,18 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
 if TYPE_CHECKING:
+    from seqveil.core.kernel import Ints
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.files.reading import Columns
     from seqveil.receive.planning import Plan
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
@@ -69,6 +73,9 @@ def plan(
     every: Annotated[int, o.option("M", "Spend M·ε at every M-th release.")] = 1,
     find_period: Annotated[bool, o.flag("--find-period", "Find the best M for each ε.")] = False,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw the trade-off.")] = None,
+    data: Annotated[
+        str | None, o.option("FILE", "People whom the model was not fitted to: release them, show the real error.")
+    ] = None,
     seed: Annotated[int, o.option("N", "Seed of the simulation.")] = 0,
     order: o.Order = 1,
     smoothing: o.Smoothing = 0.0,
@@ -82,27 +89,40 @@ def plan(
     It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
     No private data is released.
 
+    Where there is data, the columns "realised" tell what real people get: those of --data, or, where data stand in
+    place of a model, a fifth of the people, who are held out and released with a model of the others.
+
     Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
+
+    Example: seqveil plan clicks.model --epsilon 1 --data others.csv
     """
     from seqveil.receive import planning
 
     bounds = parse_epsilons(epsilon)
     sizes = [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
     check_picture(plot)
-    model = _model(source, columns=columns.columns, order=order, smoothing=smoothing, sort=sort, **asdict(cuts))
+    read: dict[str, Any] = {"columns": columns.columns, "sort": sort}
+    model = _model(source, order=order, smoothing=smoothing, **read, **asdict(cuts))
+    fitted = _is_data(source)
+    if fitted and data is not None:
+        raise InputError("--data goes with a model; where data stand in its place, people are held out of them")
+    people = None if data is None and not fitted else _people(source if data is None else data, model, **read)
     name, batched = _mechanisms(mechanism, sizes)
     costs = distortion or "hamming"
     simulated = (length, users if users is not None else 200 if costs == "hamming" else 20, seed)
     in_batches = {"batch_sizes": sizes, "batch_mechanism": batched, "batch_users": users}
     period = None if find_period else every
     made = planning.plan(model, bounds, name, costs, *simulated, period=period, **in_batches)  # type: ignore[arg-type]
+    about = HOLDS
+    if people is not None:
+        made, about = _realised(made, model, people, fitted, (order, smoothing), costs, simulated[1], seed)
     if plot is not None:
         from seqveil.interfaces import plots
 
         plots.tradeoff(made, plot)
     sentences = [_sentence(made, model, name, bound) for bound in bounds]
     sentences += [_batch_sentence(made, model, batched, bound, size) for bound in bounds for size in sizes]
-    (_emit if json else _say)(made, sentences, plot)
+    (_emit if json else _say)(made, sentences, plot, about)
 
 
 def check_picture(plot: Path | None) -> None:
@@ -163,12 +183,66 @@ def _model(source: str, **fitting: Any) -> MarkovModel:
     """The model, or one fitted to the data: a data file tells by its extension."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.fit import fit_file
-    from seqveil.interfaces.files.reading import is_data
 
-    if not is_data(source):
+    if source != "-" and not _is_data(source):
         return MarkovModel.load(source)
     with progress(source, "fitting", passes=2) as advance:
         return fit_file(source, progress=advance, **fitting).model
+
+
+def _is_data(source: str) -> bool:
+    """Whether a file that can be read again holds data, by its extension; standard input is gone once it was read."""
+    from seqveil.interfaces.files.reading import is_data
+
+    return is_data(source)
+
+
+def _people(data: str, model: MarkovModel, columns: Columns, sort: bool) -> tuple[Ints, Ints]:
+    """Whose each event of a file is, numbered by name, and its code."""
+    from seqveil.interfaces.files.rows import Source
+
+    users: list[Any] = []
+    codes = []
+    with progress(data, "reading") as advance:
+        for part in Source(data, columns, None, sort).coded(model.alphabet.strict, advance):
+            users += part.chunk.users.to_list()
+            codes.append(part.codes)
+    place = {user: at for at, user in enumerate(sorted(set(users)))}
+    return np.array([place[user] for user in users], np.int64), np.concatenate(codes)
+
+
+def _realised(
+    made: Plan,
+    model: MarkovModel,
+    people: tuple[Ints, Ints],
+    fitted: bool,
+    law: tuple[int, float],
+    distortion: str,
+    most: int,
+    seed: int,
+) -> tuple[Plan, str]:
+    """The plan with what it costs real people, and a sentence about whom its figures are of.
+
+    Where the model was fitted to these very people, a fifth of them is held out of another fit and released with that.
+    """
+    from seqveil.core.model import Counts
+    from seqveil.receive.contexts import FEWEST_PEOPLE, SMOOTHING, held_out
+    from seqveil.receive.realised import realised
+
+    users, codes = people
+    whom = "whom --data names; they are held out only if the model was not fitted to them"
+    if fitted:
+        if int(users.max()) + 1 < FEWEST_PEOPLE:
+            few = f"realised errors take {FEWEST_PEOPLE} people or more, of whom some are held out"
+            return made, f"{HOLDS}; {few}"
+        held = held_out(users, seed)
+        counts = Counts(model.n, law[0])
+        counts.add(users[~held], codes[~held])
+        model = counts.model(model.alphabet, law[1] or SMOOTHING)
+        users, codes = users[held], codes[held]
+        whom = "held out of the data, released with a model of the others"
+    found = realised(made, model, users, codes, distortion, most, seed)
+    return found, f"{HOLDS}, except those called realised: of {found.realised_people} people {whom}"
 
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
@@ -188,13 +262,13 @@ def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: flo
     return f"at ε = {epsilon:g} in batches of {size}: {guarantee(setting)}"
 
 
-def _emit(made: Plan, sentences: list[str], plot: Path | None) -> None:
+def _emit(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:
     rows = [asdict(row) | {"delay": row.delay} for row in made.rows]
     drawn = None if plot is None else str(plot)
-    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": HOLDS})
+    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": about})
 
 
-def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
+def _say(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:
     batches = any(row.batch > 1 for row in made.rows)
     rate = "ε an event" if batches else "ε"
     headings = [rate, "mechanism", "every", "error", "decoded", "truth", "best guess", "above optimum", "leakage"]
@@ -217,6 +291,12 @@ def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
         for cells, row in zip(rows, made.rows, strict=True):
             late = "" if row.smoothed_error is None else f"{row.smoothed_error:.4g}"
             cells += [str(row.batch), str(row.delay), late]
+    if made.realised_people is not None:
+        headings[4:4] = ["realised"]
+        headings[6:6] = ["realised"]
+        for cells, row in zip(rows, made.rows, strict=True):
+            cells[4:4] = [f"{row.realised_error:.4g}"]
+            cells[6:6] = [f"{row.realised_decoded:.4g}"]
     table(headings, rows)
     print(
         f"expected {made.distortion} error over {made.length} releases of people who follow the model; decoded: after "
@@ -227,5 +307,7 @@ def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
             "a batch of W spends W·ε, so every row of one ε spends the same on an event; delay: events that one waits "
             "for at most; smoothed: decoded with all releases of the stream"
         )
+    if about != HOLDS:
+        print(about)
     for sentence in sentences:
         print(sentence)

@@ -238,6 +238,9 @@ def decode(
     histogram: Annotated[
         str | None, o.option("FILE", "Write how often each symbol is expected to have occurred.")
     ] = None,
+    truth: Annotated[
+        Path | None, o.option("RAW", "The raw file that was released: say how many estimates are right.")
+    ] = None,
     chosen: o.SettingOptions,
     rows: o.ReleasedOptions,
     format: o.Format = None,
@@ -252,6 +255,9 @@ def decode(
 
     The setting comes from the side file; give the release's options only where there is none.
 
+    Whoever holds the raw data can name it by --truth, and is told the share of estimates that are right beside the one
+    that the model expects. It is that of people held out where the model was fitted to others.
+
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
     from seqveil.core.model import MarkovModel
@@ -264,6 +270,7 @@ def decode(
         "observers": chosen.observers(),
         "out_format": format if out == "-" else None,
         "inputs": (model,),
+        "truth": truth,
     }
     versions = o.versions_in(model, chosen.given or histogram is not None or chosen.observer is not None)
     if versions is not None:
@@ -280,11 +287,14 @@ def decode(
 def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
     if as_json:
         facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
-        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict)}
+        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict), "right": decoded.right}
         emit_json(facts, to_stderr=out == "-")
     else:
         said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-        lines([("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said], to_stderr=True)
+        told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
+        if decoded.right is not None:
+            told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
+        lines(told, to_stderr=True)
 
 
 @o.option_groups

@@ -55,6 +55,9 @@ class ColdStartOptions:
     versions: Annotated[
         Path | None, o.option("FILE", "With --cold-start: the models it made  [default: OUT.versions]")
     ] = None
+    types: Annotated[
+        int | None, o.option("K", "With --cold-start: types of people, where they foretell better  [default: 1]")
+    ] = None
 
 
 @o.option_groups
@@ -114,8 +117,8 @@ def release(
         return
     if model is None or cold != ColdStartOptions():
         raise InputError(
-            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
-            "with it)"
+            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after, --types and "
+            "--versions go with it)"
         )
     if kept.state is not None and force:
         raise InputError("--force does not go with --state, which goes on with its own output; name another one")
@@ -189,7 +192,7 @@ def _release_cold(
             names = values_of(source, advance)
         else:
             names = named_alphabet(cold.alphabet)
-        start = _cold_start(names, chosen, cold.learn_after, shared["seed"])
+        start = _cold_start(names, chosen, cold, shared["seed"])
         account = release_file(data, start, out, versions=cold.versions, progress=advance, **shared)
     if json:
         facts = {"versions": start.versions.describe(), "versions_file": str(written), "out": out}
@@ -199,7 +202,7 @@ def _release_cold(
     _say_versions(start, cold.alphabet is None)
 
 
-def _cold_start(names: Symbols, chosen: o.SettingOptions, learn_after: int | None, seed: int | None) -> ColdStart:
+def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions, seed: int | None) -> ColdStart:
     from seqveil.receive.coldstart import ColdStart, Points
 
     if chosen.epsilon is None:
@@ -210,9 +213,10 @@ def _cold_start(names: Symbols, chosen: o.SettingOptions, learn_after: int | Non
         chosen.mechanism or "optimal",
         chosen.distortion or "hamming",
         schedule=chosen.schedule(),
-        points=Points() if learn_after is None else Points(first=learn_after),
+        points=Points() if cold.learn_after is None else Points(first=cold.learn_after),
         budget=chosen.budgets(),
         seed=seed,
+        types=1 if cold.types is None else cold.types,
     )
 
 

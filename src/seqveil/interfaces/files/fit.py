@@ -17,7 +17,7 @@ import numpy as np
 from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, OnMissing, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Floats
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces.files.columns import Columns, Taken
 from seqveil.interfaces.files.ordering import NO_SYMBOL
@@ -146,9 +146,16 @@ def _with_context(
     events, apart = np.concatenate(codes), bool(source.columns.stream_columns)
     more: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
     more |= {"people": np.concatenate(whose)} if apart else {}
-    choice = choose(np.concatenate(ids), events, alphabet, context, **more)
+    number = _by_name(streams)
+    choice = choose(number[np.concatenate(ids)], events, alphabet, context, **more)
     source.taken.streams = len(streams) if apart else 0
     return Fitted(choice.model, events.size, len(people), choice, source.taken.streams)
+
+
+def _by_name(index: dict[Hashable, int]) -> Ints:
+    """For each number the place of its name among all names: the same whatever the order of the rows."""
+    place = {name: at for at, name in enumerate(sorted(index))}  # type: ignore[type-var]
+    return np.array([place[name] for name in index], np.int64)
 
 
 def _two_readings(

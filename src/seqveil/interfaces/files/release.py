@@ -42,7 +42,7 @@ from seqveil.interfaces.files.rows import (
 )
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receive.audit import ROUNDING
-from seqveil.receive.contexts import held_out_check
+from seqveil.receive.contexts import held_out_check, said_of_check
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases
 from seqveil.release.secrets import SecretTotal
@@ -491,16 +491,10 @@ def _model_check(setting: Setting) -> str:
     """Whether the model that a promise about secrets rests on was checked, in a sentence; empty without secrets."""
     if not setting.secrets:
         return ""
-    found = held_out_check(setting.model)
-    if found is None:
-        return (
-            "never checked on people held out, and the promise is about people who follow it; "
-            "`seqveil fit --context auto` checks one"
-        )
-    return (
-        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
-        f"± {found['standard_error']:.4f}"
-    )
+    said = said_of_check(setting.model)
+    if held_out_check(setting.model) is not None:
+        return said
+    return f"{said}, and the promise is about people who follow it; `seqveil fit --context auto` checks one"
 
 
 def guarantee(setting: Setting) -> str:
