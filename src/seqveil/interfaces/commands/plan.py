@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.files.reading import Columns
+    from seqveil.interfaces.files import Columns
     from seqveil.receive.planning import Plan
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
@@ -204,7 +204,9 @@ def _people(data: str, model: MarkovModel, columns: Columns, sort: bool) -> tupl
     users: list[Any] = []
     codes = []
     with progress(data, "reading") as advance:
-        for part in Source(data, columns, None, sort).coded(model.alphabet.strict, advance):
+        source = Source(data, columns, None, sort, missing=model.alphabet.missing)
+        pooled = model.alphabet.on_unknown == "other"
+        for part in source.coded(model.alphabet if pooled else model.alphabet.strict, advance):
             users += part.chunk.users.to_list()
             codes.append(part.codes)
     place = {user: at for at, user in enumerate(sorted(set(users)))}
