@@ -359,7 +359,10 @@ def features(releases: Sequence[Ints], n: int, times: Sequence[Floats] | None = 
     people = len(releases)
     if not people or not lengths.all():
         raise InputError("an attack needs at least one release of every person; leave out people without any")
-    symbols, m = _pooled(np.concatenate(releases), n)
+    codes = np.concatenate(releases)
+    if (codes < 0).any():  # a release that says nothing counts as a symbol of its own
+        codes, n = np.where(codes < 0, n, codes), n + 1
+    symbols, m = _pooled(codes, n)
     begins = np.cumsum(lengths) - lengths
     who = np.repeat(np.arange(people), lengths)
     counts = _counted(who, symbols, people, m)

@@ -19,7 +19,7 @@ from seqveil.evaluate.attack import Finding
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.estimates import evidence_of
-from seqveil.interfaces.files.reading import FilePath
+from seqveil.interfaces.files.reading import FilePath, Holes
 from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.writing import EPSILON
@@ -183,7 +183,7 @@ def _pooling(alphabet: Symbols) -> Symbols:
 def _one_each(file: Source, seed: int) -> list[Hashable]:
     """One stream of each person, by the seed: people are independent of one another, streams of one person are not."""
     owners: dict[Hashable, dict[Hashable, None]] = {}
-    for chunk in read(file.path, file.columns, file.chunk, file.format, "text"):
+    for chunk in read(file.path, file.columns, file.chunk, file.format, "text", holes="empty"):
         for user, key in zip(chunk.users.to_list(), chunk.keys.to_list(), strict=True):
             owners.setdefault(user, {})[key] = None
     draw = np.random.default_rng([seed, *b"streams"])
@@ -196,8 +196,9 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
         raise InputError("places in two columns need --model MODEL, which says how they become symbols")
     values: set[object] = set()
     for file in files:
-        for chunk in file.chunks("text", again=True):
-            values.update(chunk.values.to_list())  # type: ignore[union-attr]
+        holes: Holes = "empty" if file is files[0] else "none"  # a release may say nothing, a raw event not
+        for chunk in file.chunks("text", again=True, holes=holes):
+            values.update(chunk.values.drop_nulls().to_list())  # type: ignore[union-attr]
         if len(values) > 10_000:
             raise InputError(f"{file.name}: more than 10,000 values; pass --model MODEL, which says how they are cut")
     return Alphabet(sorted(values, key=str)).with_policy("hide")

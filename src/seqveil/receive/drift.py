@@ -72,6 +72,7 @@ class Drift:
     """
 
     def __init__(self, setting: Setting, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
+        setting.model.refuse_hours("drift")
         if setting.in_batches:
             raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
         if not setting.mechanism.sound:
@@ -119,7 +120,8 @@ class Drift:
         seen = self._followed.observe(rows, codes, times, begins)
         columns = seen.columns / seen.columns.max(1, keepdims=True)
         mine = (seen.beliefs * columns).sum(1)
-        self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[codes >= 0].sum())
+        made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
+        self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[made].sum())
         gains = np.stack([np.log(rival.weigh(own, columns) / mine) for rival in self._rivals])
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(len(self._rivals))
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)

@@ -79,7 +79,7 @@ def fit(
     context: Annotated[
         str | None,
         typer.Option(
-            metavar="auto|order:2|types:16",
+            metavar="auto|order:2|types:16|hours",
             help="What the next symbol depends on, checked on held-out people; auto compares several.",
         ),
     ] = None,
@@ -107,7 +107,9 @@ def fit(
 
     With --context some people are held out of the fit, and the table of how well each candidate foretells them is
     printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types that
-    fewer than 50 people make up are merged into others.
+    fewer than 50 people make up are merged into others. hours, hours:4 or hours:night=22-6,day=6-22 lets steps depend
+    on the hour of the day; later commands then need the time of each event. With ,per_day:96 events come evenly, so
+    many a day from midnight (or from ,starts:6 o'clock), which secrets need.
 
     The line `read` says what each column was taken for and how the rows were ordered; `seqveil inspect DATA` says more
     and proposes options.
@@ -156,10 +158,11 @@ def ledger(origin: Mapping[str, Any]) -> str:
 
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
-    model, edges, choice = fitted.model, int(fitted.model.chain.nnz), fitted.choice
+    model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin
     if as_json:
-        size = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
+        size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
+        size |= {} if model.hours is None else {"hours": str(model.hours)}
         counts = {"events": fitted.events, "users": fitted.users, "streams": fitted.streams or fitted.users}
         counts |= {"pooled": fitted.pooled}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
@@ -168,6 +171,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         return
     noisy = "about " if origin is not None and choice is None else ""
     types = f"{model.types} types, " if model.types > 1 else ""
+    types += "" if model.hours is None else f"{model.bands} bands of hours, "
     streams = f" in {fitted.streams} streams" if fitted.streams else ""
     unsure = " (noisy counts)" if noisy else ""
     said = [

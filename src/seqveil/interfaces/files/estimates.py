@@ -23,9 +23,9 @@ from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.audit import Verdict
 from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.reading import FilePath
+from seqveil.interfaces.files.reading import FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
 from seqveil.receive.decode import decode_codes, filter_codes, observe_sized
 from seqveil.receive.follow import numbered
@@ -87,7 +87,8 @@ def decode_file(
     """
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
-    told = None if truth is None else _truth(truth, source, alphabet, progress)
+    holes: Holes = "empty" if may_be_empty(received.setting) else "none"
+    told = None if truth is None else _truth(truth, source, alphabet, holes, progress)
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
     one_by_one = _decode_apart if received.setting.restarts else _decode_symbols
     decode = _decode_batches if received.setting.in_batches else one_by_one
@@ -95,7 +96,7 @@ def decode_file(
     table, at = Table(alphabet, source.columns), 0
     read = (released, *inputs) if truth is None else (released, *inputs, truth)
     with Writer(out, out_format, read) as writer:
-        for part in source.chunks(value_type_of(alphabet), progress, again=True):
+        for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
             writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}, part.streams))
@@ -108,16 +109,20 @@ def decode_file(
     return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress), right)
 
 
-def _truth(raw: FilePath, source: Source, alphabet: Symbols, progress: Progress | None) -> Ints:
-    """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none."""
-    file = Source(raw, source.columns, None)
+def _truth(raw: FilePath, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None) -> Ints:
+    """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none.
+
+    `holes`: whether values of the released file may be empty.
+    """
+    file = Source(raw, source.columns, None, missing=alphabet.missing)
+    names = alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
     held: dict[Hashable, list[int]] = {}
-    for part in file.coded(alphabet.with_policy("hide"), progress):
-        for user, code in zip(part.chunk.users.to_list(), part.codes.tolist(), strict=True):
+    for part in file.coded(names, progress):
+        for user, code in zip(part.chunk.keys.to_list(), part.codes.tolist(), strict=True):
             held.setdefault(user, []).append(code)
     found, taken = list[int](), dict[Hashable, int]()
-    for rows in source.chunks(value_type_of(alphabet), progress, again=True):
-        for user in rows.users.to_list():
+    for rows in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
+        for user in rows.keys.to_list():
             place = taken[user] = taken.get(user, -1) + 1
             own = held.get(user, [])
             found.append(own[place] if place < len(own) else UNMATCHED)
@@ -231,7 +236,8 @@ def _decode_apart(received: Received, loss: Distortion, online: bool, progress: 
             evidence = Evidence.of_streams(setting, *said)
         for places in groups(evidence.users, 2 * model.size + 2 * model.n, online):
             columns = evidence.table[evidence.index[places.T]]
-            sheet.fill(log.rows[at[places]], filtering.laws(model, columns, smoothed=not online))
+            bands = None if model.hours is None or times is None else model.bands_of(times[places.T])
+            sheet.fill(log.rows[at[places]], filtering.laws(model, columns, not online, bands))
     return log.users, sheet
 
 
@@ -430,6 +436,6 @@ def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, 
         everyone = followed.rows(batch.users)
         whose.append(everyone)
         with received.naming(batch.where):
-            for _, some, codes, _ in turns(everyone, batch.codes):
-                log.add(some, followed.observe(some, codes), received.setting)
+            for _, some, codes, stamps in turns(everyone, batch.codes, batch.times):
+                log.add(some, followed.observe(some, codes, stamps), received.setting)
     return log.evidence().arranged(np.concatenate(whose)), len(followed.users)

@@ -22,7 +22,7 @@ from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces.files.columns import Columns, Taken
 from seqveil.interfaces.files.ordering import NO_SYMBOL
 from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, seconds, value_type_of
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
@@ -81,15 +81,19 @@ def fit_file(
     alphabet go too. `missing` says what to do with rows without a value (`Source`), and the model remembers it. Where
     `columns` tell streams of a user apart, each begins the chain anew.
     Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
-    "types:16") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is done.
+    "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is
+    done.
     """
-    source = Source(data, columns or Columns(), format, sort, chunk, missing)
+    named = columns or Columns()
+    if context is not None and _by_hour(context):
+        named = replace(named, clock=True)
+    source = Source(data, named, format, sort, chunk, missing)
     policy: OnUnknown = on_unknown or ("error" if other is None else "other")
     pooled = 0
     if alphabet is None:
         scan = scanner(source, bins, levels, grid, other)
-        named: ValueType = "auto" if other is None else "text"
-        kind: ValueType = named if isinstance(scan, Distinct) else "number"
+        names: ValueType = "auto" if other is None else "text"
+        kind: ValueType = names if isinstance(scan, Distinct) else "number"
         first, second = _two_readings(source, kind, progress)
         for part in first:
             scan.add(part)
@@ -139,13 +143,16 @@ def _with_context(
 
     ids, whose, codes = [], [], []
     streams, people = dict[Hashable, int](), dict[Hashable, int]()
+    stamps: list[Floats] | None = []
     for part in rows:
         ids.append(numbered(streams, part.keys.to_list()))
         whose.append(numbered(people, part.users.to_list()))
         codes.append(np.asarray(encode(part, _counted(alphabet), source.name, FOR_FIT), np.int64))
+        stamps = _noted(stamps, part, source.name, needed=_by_hour(context))
     events, apart = np.concatenate(codes), bool(source.columns.stream_columns)
     more: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
     more |= {"people": np.concatenate(whose)} if apart else {}
+    more |= {"times": np.concatenate(stamps)} if stamps else {}
     number = _by_name(streams)
     choice = choose(number[np.concatenate(ids)], events, alphabet, context, **more)
     source.taken.streams = len(streams) if apart else 0
@@ -156,6 +163,25 @@ def _by_name(index: dict[Hashable, int]) -> Ints:
     """For each number the place of its name among all names: the same whatever the order of the rows."""
     place = {name: at for at, name in enumerate(sorted(index))}  # type: ignore[type-var]
     return np.array([place[name] for name in index], np.int64)
+
+
+def _by_hour(context: str) -> bool:
+    """Whether a context goes by the hour of the day, and so needs times; auto takes them where they are."""
+    from seqveil.receive.contexts import Context
+
+    return context != "auto" and Context.parse(context).hours is not None
+
+
+def _noted(stamps: list[Floats] | None, part: Chunk, file: str, needed: bool) -> list[Floats] | None:
+    """The times so far with those of these rows; None where the file has none and nobody asked for them."""
+    if stamps is None:
+        return None
+    try:
+        return [*stamps, seconds(part, file)]
+    except DataError:
+        if needed:
+            raise
+        return None
 
 
 def _two_readings(

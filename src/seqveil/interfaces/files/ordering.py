@@ -17,7 +17,7 @@ from seqveil.core.alphabet import MISSING
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError
 from seqveil.interfaces.files.columns import Columns, Taken, joined
-from seqveil.interfaces.files.reading import DECIMAL, Chunk, FilePath, ValueType, file_name, read
+from seqveil.interfaces.files.reading import DECIMAL, Chunk, FilePath, Holes, ValueType, file_name, read
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +36,7 @@ def ordered(
     *,
     sort: bool = False,
     live: bool = False,
-    holes: bool = False,
+    holes: Holes = "none",
     missing: Missing | None = None,
     taken: Taken | None = None,
 ) -> Iterator[Chunk]:
@@ -228,7 +228,7 @@ def sorted_chunks(
     chunk: int = 200_000,
     format: str | None = None,
     value_type: ValueType = "auto",
-    holes: bool = False,
+    holes: Holes = "none",
     missing: Missing | None = None,
     taken: Taken | None = None,
 ) -> Iterator[Chunk]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FilePath = str | os.PathLike[str]
 ValueType = Literal["auto", "text", "number"]
+Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 READABLE = {**FORMATS, ".json": "json"}  # and all but Parquet with .gz behind
@@ -93,7 +94,7 @@ def read(
     format: str | None = None,
     value_type: ValueType = "auto",
     live: bool = False,
-    holes: bool = False,
+    holes: Holes = "none",
     missing: Missing | None = None,
     taken: Taken | None = None,
 ) -> Iterator[Chunk]:
@@ -106,7 +107,8 @@ def read(
     value_type: "text", "number" (decimal), or "auto": the file's own type; in a CSV what the first 4 MB look like,
         where a leading zero makes text. Users in a CSV are always text.
     live: give what has arrived without waiting for a full chunk.
-    holes: a value that is missing or cannot be read is null (NaN in an array); else it is refused.
+    holes: "any": a value that is missing or cannot be read is null (NaN in an array); "empty": one that is missing
+        alone; "none": both are refused.
     missing: what will be done with values that are missing: they are null then, and what cannot be read is refused.
     taken: a record to fill in with what the columns were taken for.
 
@@ -198,7 +200,7 @@ class _Reader:
     columns: Columns
     value_type: ValueType
     live: bool
-    holes: bool = False
+    holes: Holes = "none"
     missing: Missing | None = None
     frame: pl.DataFrame | None = None
     taken: Taken = field(default_factory=Taken)
@@ -426,7 +428,7 @@ class _Reader:
 
         def parse(text: bytes) -> pl.DataFrame | None:
             try:
-                schema, loose = self.keep or None, self.holes and bool(self.keep)
+                schema, loose = self.keep or None, self.holes == "any" and bool(self.keep)
                 return pl.read_ndjson(text, schema=schema, infer_schema_length=None, ignore_errors=loose)
             except (Exception, pl.exceptions.PanicException):
                 return None
@@ -477,12 +479,13 @@ class _Reader:
         columns = []
         for series in frame.get_columns():
             value = series.name in self.columns.value_columns
+            holes: Holes = "none" if not value else "empty" if self.missing is not None else self.holes
             if value and self.missing is not None and series.dtype == pl.String:
                 series = series.replace("", None)
             if value and self.missing is not None and series.dtype.is_float():
                 series = series.fill_nan(None)
             empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
-            if not (value and (self.holes or self.missing is not None)) and empty.any():
+            if holes == "none" and empty.any():
                 self.refuse_empty(series.name, value, self.row + int(empty.arg_max() or 0))
             if series.name not in self.kinds and (~empty).any():
                 self.kinds[series.name] = self.kind(series.filter(~empty))
@@ -494,9 +497,9 @@ class _Reader:
                 series, kind = series.str.replace(",", ".", literal=True), "number"
             column = series.cast(casts[kind], strict=False) if kind in casts else series
             bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
-            if value and self.missing is not None:
-                bad = bad & ~empty
-            if not (value and self.holes) and bad.any():
+            if holes == "empty":
+                column, bad = pl.select(pl.when(~empty).then(column)).to_series().alias(series.name), bad & ~empty
+            if holes != "any" and bad.any():
                 expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
                 row = self.row + int(bad.arg_max() or 0)
                 remedy = "mend the row, or check that this is the value column and the model is this file's"

@@ -17,7 +17,17 @@ from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType, file_name, read
-from seqveil.interfaces.files.rows import CHUNK_ROWS, OTHER_RELEASE, Coded, Marks, Progress, Source, columns_for, gaps
+from seqveil.interfaces.files.rows import (
+    CHUNK_ROWS,
+    OTHER_RELEASE,
+    Coded,
+    Marks,
+    Progress,
+    Source,
+    columns_for,
+    gaps,
+    may_be_empty,
+)
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, VERSION, Digest
 from seqveil.release.batches import decode_path, encode_path
 from seqveil.release.setting import OTHER_MODEL, Setting
@@ -163,7 +173,8 @@ class Received:
         yield Portion(last.users.clear(), none, none.astype(np.float64), [], [], binder.end())
 
     def _coded(self, source: Source, progress: Progress | None) -> Iterator[Coded]:
-        return source.coded(self.setting.model.alphabet.with_policy("error"), progress, OTHER_RELEASE)
+        alphabet = self.setting.model.alphabet.with_policy("error")
+        return source.coded(alphabet, progress, OTHER_RELEASE, may_be_empty(self.setting))
 
     def _extras(self) -> Iterator[Floats] | None:
         """The column ε and, where rows may be left out, event, or of a cold start version; None: no column ε."""

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import times as clock
-from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
+from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Grid, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.interfaces.files.columns import Columns, Taken, joined, parted
 from seqveil.interfaces.files.ordering import order_key, ordered
-from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType, file_name
+from seqveil.interfaces.files.reading import Chunk, FilePath, Holes, ValueType, file_name
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
 from seqveil.release.batches import encode_path
 from seqveil.release.releases import Releases
@@ -101,28 +101,33 @@ class Source:
         value_type: ValueType = "auto",
         progress: Progress | None = None,
         again: bool = False,
-        holes: bool = False,
+        holes: Holes = "none",
     ) -> Iterator[Chunk]:
         """The rows in the order of their release; rows of one stream that go back in time are refused.
 
-        `again` is for a second reading of the file, which neither checks nor counts; `holes` lets values be missing.
+        `again` is for a second reading of the file, which neither checks nor counts; `holes` lets values be missing
+        (`reading.read`), where nothing else was said about them.
         """
         kind: ValueType = "text" if self.missing == "symbol" and value_type == "auto" else value_type
         how: dict[str, Any] = {"sort": self.sort, "live": self.piped, "missing": self.missing}
-        how |= {"holes": holes and self.missing is None, "taken": None if again else self.taken}
+        how |= {"holes": holes if self.missing is None else "none", "taken": None if again else self.taken}
         for chunk in ordered(self.path, self.columns, self.chunk, self.format, kind, **how):
             yield chunk
             if progress is not None:
                 progress(chunk.n)
 
     def coded(
-        self, alphabet: Symbols, progress: Progress | None = None, remedy: str = UNKNOWN_VALUE
+        self,
+        alphabet: Symbols,
+        progress: Progress | None = None,
+        remedy: str = UNKNOWN_VALUE,
+        blanks: bool = False,
     ) -> Iterator[Coded]:
         """The chunks with the code of every value; one outside the alphabet is UNKNOWN, or refused by its row alone.
 
         Times are there where the columns are read as times (`Columns.clock`). The streams of a user come one after
         another: a row that goes back to one that another followed is refused. `remedy` says what helps against a value
-        outside the alphabet.
+        outside the alphabet. With `blanks` an empty value says that nothing was released, and its code is WITHHELD.
         """
         pairs = len(self.columns.value_columns) == 2
         if pairs != isinstance(alphabet, Grid):
@@ -131,8 +136,9 @@ class Source:
                 f"the model is for values in {wanted} column{'s' * (wanted != 'one')}; name the right ones"
             )
         apart = _Apart(self.name, self.taken)
-        for chunk in self.chunks(value_type_of(alphabet), progress, holes=alphabet.hides):
-            codes = encode(chunk, alphabet, self.name, remedy)
+        holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
+        for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
+            codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name, remedy)
             begins = None if chunk.streams is None else apart.marks(chunk)
             yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None, begins)
 
@@ -186,9 +192,24 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VAL
         ) from None
 
 
+def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VALUE) -> Ints:
+    """The same where an empty value says that nothing was released."""
+    values = chunk.values
+    empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
+    blank = empty.all(1)
+    half = empty.any(1) & ~blank
+    if half.any():
+        row = chunk.row(int(half.argmax()))
+        raise DataError(f"{name}: row {row}: one coordinate is empty and the other is not; mend the row")
+    codes, said = np.full(chunk.n, WITHHELD, np.int64), np.flatnonzero(~blank)
+    if said.size:
+        codes[said] = encode(chunk if said.size == chunk.n else chunk.take(said), alphabet, name, remedy)
+    return codes
+
+
 def columns_for(setting: Setting, columns: Columns | None) -> Columns:
-    """The columns to read for this setting: with a budget per seconds the order must be times."""
-    return replace(columns or Columns(), clock=setting.budget.seconds is not None)
+    """The columns to read for this setting: where events need times, the order must be times."""
+    return replace(columns or Columns(), clock=setting.timed)
 
 
 def seconds(chunk: Chunk, name: str) -> Floats:
@@ -197,9 +218,13 @@ def seconds(chunk: Chunk, name: str) -> Floats:
 
     order = chunk.order
     if order is not None and order.dtype == pl.Struct:
-        raise DataError(f"{name}: a budget per seconds needs times in one column; name it with --time-column")
+        raise DataError(
+            f"{name}: a budget per seconds, or hours of the day, need times in one column; name --time-column"
+        )
     if order is None or chunk.counts:
-        raise DataError(f"{name}: a budget per seconds needs a time column; add time, or name it with --time-column")
+        raise DataError(
+            f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name --time-column"
+        )
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():
@@ -366,7 +391,7 @@ class Rows:
     @classmethod
     def of(cls, events: Events, made: Releases, setting: Setting, upto: int | None = None) -> Rows:
         """What was released of the first `upto` events; the first row of a batch has its ε and path."""
-        told = np.flatnonzero(made.codes[:upto] >= 0)
+        told = np.flatnonzero((made.codes[:upto] >= 0) | (made.codes[:upto] == WITHHELD))
         epsilons, seqs = made.epsilons[told], made.seqs[told]
         if made.sent is None:
             public = (events.users, events.order, events.streams)
@@ -384,6 +409,11 @@ class Rows:
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
         streams = None if events.streams is None else events.streams.gather(np.repeat(told, sizes))
         return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, streams)
+
+
+def may_be_empty(setting: Setting) -> bool:
+    """Whether a release may say nothing, so that a row with an empty value is one of them."""
+    return setting.withhold or setting.blank is not None
 
 
 def gaps(setting: Setting) -> bool:
@@ -406,7 +436,7 @@ class Table:
         more: Mapping[str, NDArray[Any]],
         streams: pl.Series | None = None,
     ) -> pl.DataFrame:
-        """One row for each user named, with the value of its code."""
+        """One row for each user named, with the value of its code; none where nothing was said."""
         import polars as pl
 
         public = parted(users, self._columns.user_columns)
@@ -415,7 +445,10 @@ class Table:
         if order is not None:
             public += order.struct.unnest().get_columns() if order.dtype == pl.Struct else [order]
         written = {column.name: column for column in public}  # a week may tell streams apart and order them, too
-        series = [*written.values(), *(values.gather(codes) for values in self._values)]
+        places = pl.Series(codes, dtype=pl.Int64)
+        if (codes < 0).any():
+            places = pl.select(pl.when(places >= 0).then(places)).to_series()
+        series = [*written.values(), *(values.gather(places) for values in self._values)]
         taken = {column.name for column in series} & set(more)
         if taken:
             raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it in the file")

@@ -184,6 +184,7 @@ def builtin(name: str) -> Source:
 
 def sampled(model: MarkovModel, start: Mapping[str, Any] | None = None, seed: int = 0) -> Source:
     """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
+    model.refuse_hours("the page")
     if model.n > MOST_SYMBOLS:
         raise InputError(f"the page shows at most {MOST_SYMBOLS} symbols, the model has {model.n}; cut it coarser")
     streams = list(model.sample(MOST_EVENTS, SAMPLES, seed))
