@@ -108,6 +108,7 @@ def release(
         "seed": seed,
         "format": files.format if data == "-" else None,
         "sort": files.sort,
+        "missing": files.missing,
         "meta": meta,
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
@@ -142,7 +143,7 @@ def _release_with_model(
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import columns_for
 
-    setting = chosen.setting(MarkovModel.load(model))
+    setting = chosen.setting(MarkovModel.load(model), shared["columns"].stream is not None)
     shared["columns"] = columns_for(setting, shared["columns"])
     shared["inputs"] = (model, *(chosen.observer or ()))
     with progress(data, "releasing") as advance:
@@ -202,7 +203,8 @@ def _release_cold(
     refuse_second(out, shared["meta"], written, force=shared["force"])  # before the data are read
     with progress(data, "releasing", passes=1 if cold.alphabet is not None else 2) as advance:
         if cold.alphabet is None:
-            names = values_of(Source(data, shared["columns"], shared["format"], False), advance)
+            source = Source(data, shared["columns"], shared["format"], missing=shared["missing"])
+            names = values_of(source, advance)
         else:
             names = named_alphabet(cold.alphabet)
         start = _cold_start(names, chosen, cold, shared["seed"])
@@ -240,8 +242,11 @@ def _say(account: Released) -> None:
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
+    apart = f" in {account.streams} streams" if account.streams else ""
+    who = f"{account.events} events, {account.users} users{apart}"
     said = [
-        ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
+        ("read", account.read),
+        ("released", f"{what} {who}" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
         ("realised", _realised(account, bound)),
@@ -264,7 +269,8 @@ def _realised(account: Released, bound: str) -> str:
     """What was leaked, and what holds beside it."""
     if account.whole_sequence and not isfinite(account.leakage):
         return account.whole_sequence
-    total = f"worst total over a stream {bound}{account.leakage:.4g}"
+    worst = "user's streams" if account.streams else "stream"
+    total = f"worst total over a {worst} {bound}{account.leakage:.4g}"
     if account.whole_sequence:
         return f"{total} ({account.whole_sequence})"
     charged = f"composition charges {account.composition:.4g}"
