@@ -41,7 +41,7 @@ def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(program, "solve", watched)
     _, streams = released(types(seed), seed, users=8, length=20)
     assert len(gaps) == len(asked) > 50
-    assert max(gaps) < 1e-4
+    assert max(gaps) < 5e-3
     assert streams.secrets()[0].log_odds_worst <= 0.5
 
 

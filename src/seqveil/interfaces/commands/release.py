@@ -165,20 +165,22 @@ def _release_with_state(
     from seqveil.interfaces.files.release import release_file
     from seqveil.release.store.backup import key_for
 
-    if not state.is_file() or not state.stat().st_size:
-        if kept.must_exist:
-            raise InputError(
-                f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
-                "leave --must-exist out to begin one whose ledger starts at zero"
-            )
-        lines([("state", f"{state.name} is new: its ledger begins at zero")], to_stderr=True)
+    begins = not state.is_file() or not state.stat().st_size
+    if begins and kept.must_exist:
+        raise InputError(
+            f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
+            "leave --must-exist out to begin one whose ledger starts at zero"
+        )
     key = kept.key
     secret = key_for(state, key)
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
-        return release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)
+        account = release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)
     except INTERRUPTIONS:
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
+    if begins:
+        lines([("state", f"{state.name} is new: its ledger began at zero")], to_stderr=True)
+    return account
 
 
 def _refuse_with_cold_start(data: str, cold: ColdStartOptions, given: dict[str, object]) -> None:
