@@ -502,7 +502,8 @@ def _update_by(lanes):
     return update_lanes
 
 
-_update_lanes, _update_few = _update_by(LANES), _update_by(FEW_LANES)
+_update_lanes: Any = _update_by(LANES)  # type: ignore[no-untyped-call]
+_update_few: Any = _update_by(FEW_LANES)  # type: ignore[no-untyped-call]
 
 
 @compiled
