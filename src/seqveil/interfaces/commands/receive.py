@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.words import MEANING, by_odds
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import ledger
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress, table
@@ -120,6 +121,8 @@ def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Depar
     best = None if report.composed is None else {**composed, "best": report.composed.best}
     share = report.held / report.releases if report.releases else 0.0
     found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
+    found.pop("told_grade")
+    found["grade"] = report.grade
     found["origin"] = model.origin
     if len(departures) == 1:
         found["against"] = asdict(next(iter(departures.values())))
@@ -142,6 +145,8 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     said = [
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
+        *(("means", sentence) for sentence in report.words),
+        ("grade", _grade(report)),
         (
             "leakage",
             f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
@@ -170,12 +175,20 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
     lines(said)
 
 
+def _grade(report: Report) -> str:
+    """The grade, and what it is of."""
+    if not report.passed:
+        return "red: a promise is broken, or the coins can be known; see below"
+    return f"{report.grade}: {MEANING[report.grade]} (docs/guarantee.md)"
+
+
 def _told(total: SecretTotal) -> str:
     """What the releases told about a secret."""
+    means = "" if total.epsilon is not None else f" By what was told, {by_odds(max(0.0, total.highest))}."
     promise = "" if total.epsilon is None else f" of at most {total.epsilon:g}"
     return (
-        f"{total.sentence}. The log odds moved by {total.log_odds_worst:.4g}{promise}, worst over {total.users} users "
-        f"(between {total.lowest:.4g} and {total.highest:.4g})"
+        f"{total.sentence}.{means} The log odds moved by {total.log_odds_worst:.4g}{promise}, "
+        f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
     )
 
 
