@@ -76,6 +76,7 @@ def release(
     yes: Annotated[
         bool, o.flag("--yes", "Leave out the warning where a stream is told so much that little protects.")
     ] = (False),
+    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.

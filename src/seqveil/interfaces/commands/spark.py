@@ -131,6 +131,7 @@ def release(
     files: Annotated[int | None, o.option("N", "With --checkpoint: files taken at a time.")] = None,
     buckets: Annotated[int, o.option("N", "With --checkpoint: groups of users; it keeps its own.")] = 32,
     cluster: ClusterOptions,
+    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release the rows of files on Spark: the releases of `seqveil release --state --key`.
