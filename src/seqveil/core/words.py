@@ -91,10 +91,12 @@ def leakage_for(suspicion: float, limit: float) -> float:
 def percent(share: float) -> str:
     """A probability as people say it, to the nearest figure.
 
-    >>> percent(0.25), percent(0.002)
-    ('25 %', '0.2 %')
+    >>> percent(0.25), percent(0.002), percent(0.9962), percent(0.99999)
+    ('25 %', '0.2 %', '99.6 %', '100 %')
     """
-    return f"{share * 100:.0f} %" if 0.01 <= share <= 0.99 else f"{share * 100:.2g} %"
+    if share > 0.99:
+        return f"{share * 100:.3g} %"
+    return f"{share * 100:.0f} %" if share >= 0.01 else f"{share * 100:.2g} %"
 
 
 def percent_up(share: float) -> str:

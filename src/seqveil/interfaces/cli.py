@@ -1,5 +1,5 @@
-"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | attack |
-compare | serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
+"""The command line: `seqveil advise | fit | learn | upgrade | plan | release | audit | drift | decode | stats |
+attack | compare | serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
+from seqveil.interfaces.commands.advise import advise
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.models import fit, learn, upgrade
 from seqveil.interfaces.commands.plan import mechanisms, plan
@@ -71,6 +72,7 @@ def _of_clone() -> list[Callable[..., Any]]:
 
 
 for command in (
+    advise,
     fit,
     learn,
     upgrade,

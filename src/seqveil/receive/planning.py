@@ -174,7 +174,7 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
         error,
         decoded,
         truth,
-        _unseen(setting, length),
+        best_guess_error(setting, length),
         float(np.mean(known)) if known else None,
         float(state.account.worst.max()),
         paid_truth=float(paid[0] / paid[1]) if paid[1] else None,
@@ -208,7 +208,7 @@ def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int
         totals += [part.mean() for part in (costs[places, made], costs.min(1), laws[places, made], late)]
         leakage = max(leakage, float(state.account.worst[0]))
     error, decoded, truth, late_error = (totals / users).tolist()
-    unseen, name, size = _unseen(setting, length), setting.mechanism.name, setting.batch
+    unseen, name, size = best_guess_error(setting, length), setting.mechanism.name, setting.batch
     return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error, truth)
 
 
@@ -236,7 +236,7 @@ def paid_truth(setting: Setting, seed: int = 0) -> float | None:
     return simulate(plain, 5 * min(period, 4), 3, seed).paid_truth if n * n <= 4 * QUICK else None
 
 
-def _unseen(setting: stream.Setting, length: int) -> float:
+def best_guess_error(setting: stream.Setting, length: int) -> float:
     """Expected cost of the best guess of each symbol with no release at all."""
     return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
@@ -287,13 +287,13 @@ def tune_opening(
         raise InputError("a box opens over windows of a known length, and these secrets have none; pass length")
     streams = model.sample(max(lengths) if length is None else length, users, seed=seed)
     costs = [
-        _guarded_cost(Setting.of(model, "guarded", None, distortion, secrets=wanted, opening=one), streams.T, seed)
+        guarded_cost(Setting.of(model, "guarded", None, distortion, secrets=wanted, opening=one), streams.T, seed)
         for one in shapes
     ]
     return shapes[int(np.argmin(np.round(costs, 12)))]
 
 
-def _guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
+def guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
     """The mean expected cost of the kernels along simulated streams."""
     state, coins, total = stream.State.start(setting, events.shape[1]), SeededCoins(seed), 0.0
     for codes in events:

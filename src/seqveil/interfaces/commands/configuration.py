@@ -5,8 +5,8 @@
     secret_epsilon = 0.5
 
 Its lines are called what the options are called, with _ or - between words; tables [[secret]] say what those of
-`--secrets` say. A line that belongs to a release but not to the command at hand, such as a column for `serve`, is passed
-over; a line that nobody knows is refused. Options on the command line win over the file.
+`--secrets` say. A line that belongs to a release but not to the command at hand, such as a column for `serve`, is
+passed over; a line that nobody knows is refused. Options on the command line win over the file.
 """
 
 from __future__ import annotations
