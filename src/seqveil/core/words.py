@@ -36,6 +36,18 @@ MEANING: dict[Colour, str] = {
     "amber": "a suspicion of 1 % may pass 10 %, and stays at 50 % at most",
     "red": "a suspicion of 1 % may become more likely than not",
 }
+CHECKS = {  # what an audit checks, by the names of its report
+    "each_release": "every release within its ε",
+    "each_stream": "every stream within its Σε",
+    "total": "every stream within the total budget",
+    "window": "every window within its budget",
+    "ldp_total": "every stream within the budget that needs no model",
+    "declared": "every declared secret within its ε",
+    "epsilons": "the ε of every row is what the setting spends there",
+    "values": "the values are those that follow from the paths",
+    "unchanged": "the rows are those that the release wrote",
+    "unseeded": "the side file names no seed",
+}
 REMEDY = (
     "declare what must stay secret (--secret), set a total (--budget) or release in batches (--batch); "
     "`seqveil advise` finds a setting"

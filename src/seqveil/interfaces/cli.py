@@ -1,5 +1,5 @@
 """The command line: `seqveil advise | fit | learn | upgrade | plan | release | audit | drift | decode | stats |
-attack | compare | serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
+report | attack | compare | serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -29,6 +29,7 @@ from seqveil.interfaces.commands.models import fit, learn, upgrade
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, drift, stats
 from seqveil.interfaces.commands.release import release
+from seqveil.interfaces.commands.report import report
 from seqveil.interfaces.commands.serve import serve, studio, tokens
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
@@ -82,6 +83,7 @@ for command in (
     drift,
     decode,
     stats,
+    report,
     *_further("compare", "attack"),
     serve,
     studio,

@@ -145,10 +145,10 @@ class _Way:
 
     def row(self, model: MarkovModel, wishes: Wishes, total: float, seed: int) -> planning.Row:
         """What it is expected to err."""
-        rate, length = self.rate(total, wishes.length), max(min(wishes.length, SIMULATED), self.batch)
+        rate, length = self.rate(total, wishes.length), min(wishes.length, SIMULATED)
         if self.batch > 1:
             setting = Setting.of(model, "auto", rate, wishes.distortion, batch=self.batch)
-            return planning.simulate_batches(setting, length, FEW, seed)
+            return planning.simulate_batches(setting, min(length, 3 * self.batch), FEW, seed)
         setting = Setting.of(model, "optimal", rate, wishes.distortion, Schedule(self.period))
         return planning.simulate(setting, length, 60 if wishes.distortion == "hamming" else 5, seed)
 
@@ -159,14 +159,7 @@ def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -
     allowed = _down(leakage_for(wishes.suspicion, wishes.limit))
     total: float | None = allowed
     if accuracy and wishes.wrong is not None:
-        found = {
-            way: _least(lambda spent, way=way: way.row(model, wishes, spent, seed).error, wishes.wrong, LEAST, most)  # type: ignore[misc]
-            for way in ways
-            for most in [way.most(wishes.length)]
-        }
-        reached = {way: spent for way, spent in found.items() if spent is not None}
-        total = min(reached.values(), default=None)
-        ways = [way for way, spent in reached.items() if spent == total]
+        total, ways = _cheapest(model, wishes, ways, wishes.wrong, seed)
     _check_reachable(total, wishes)
     assert total is not None
     rows = {way: way.row(model, wishes, total, seed) for way in ways}
@@ -178,6 +171,23 @@ def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -
     one = min(rate * way.period, total)
     risk = Risk(total, one_release=one, truth=row.paid_truth, period=way.period, size=way.batch)
     return _told(options, row.error, row.constant_error, risk, accuracy, wishes, total / allowed)
+
+
+def _cheapest(
+    model: MarkovModel, wishes: Wishes, ways: list[_Way], wrong: float, seed: int
+) -> tuple[float | None, list[_Way]]:
+    """The least total that any way needs to err by `wrong` at most, and that way; one that cannot beat it is left."""
+    total, best = None, []
+    for way in ways:
+        most = way.most(wishes.length) if total is None else total
+
+        def error(spent: float, way: _Way = way) -> float:
+            return way.row(model, wishes, spent, seed).error
+
+        found = _least(error, wrong, LEAST, most)
+        if found is not None and (total is None or found < total):
+            total, best = found, [way]
+    return total, best
 
 
 def _told(

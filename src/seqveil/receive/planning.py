@@ -229,7 +229,7 @@ def paid_truth(setting: Setting, seed: int = 0) -> float | None:
     plain = replace(setting, budget=Budget(spread, setting.budget.horizon))
     if setting.in_batches:
         quick = n * setting.batch <= QUICK
-        return simulate_batches(plain, 2 * setting.batch, 4, seed).paid_truth if quick else None
+        return simulate_batches(plain, 2 * setting.batch, 6, seed).paid_truth if quick else None
     if hamming:
         outputs = min(n, 1 + math.exp(setting.epsilon * period))
         return simulate(plain, 8 * min(period, 6), 40, seed).paid_truth if n * outputs <= 40 * QUICK else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.words import MEANING, by_odds
+from seqveil.core.words import CHECKS, MEANING, by_odds
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import ledger
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress, table
@@ -98,18 +98,6 @@ def _end(report: Report, chain: MarkovModel, departures: dict[str, Departure], j
 
 
 SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
-CHECKS = {
-    "each_release": "every release within its ε",
-    "each_stream": "every stream within its Σε",
-    "total": "every stream within the total budget",
-    "window": "every window within its budget",
-    "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε",
-    "epsilons": "the ε of every row is what the setting spends there",
-    "values": "the values are those that follow from the paths",
-    "unchanged": "the rows are those that the release wrote",
-    "unseeded": "the side file names no seed",
-}
 
 
 def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> dict[str, object]:

@@ -366,7 +366,7 @@ class Run(ABC):
             facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
         for name in ("choices", "refused", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
-        facts |= {"words": list(account.words), "grade": account.grade}
+        facts |= {"words": list(account.words), "grade": account.grade, "guarantee": account.guarantee}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:
             facts["secrets"] = [asdict(total) for total in account.secrets]
