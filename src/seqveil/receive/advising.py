@@ -25,7 +25,8 @@ from seqveil.release.setting import Setting
 
 PERIODS = (1, 2, 3, 4, 6, 8)
 BATCHES = (2, 5, 10, 20)
-LEAST, MOST = 0.05, 6.0  # ε of a secret between which one is looked for; of a release up to planning.HIGHEST
+LEAST = 0.05  # ε below which nothing is told
+RUNGS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # ε of a secret that are tried, in this order
 LARGEST = 30.0  # ε of a batch
 STEPS = 7  # halvings of that range, in logarithms
 FEW = 6  # simulated streams where every release is a program
@@ -115,9 +116,9 @@ def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) 
         return planning.guarded_cost(Setting.of(model, "guarded", None, wishes.distortion, secrets=kept), events, seed)
 
     allowed = _down(log_odds_for(wishes.suspicion, wishes.limit))
-    found = _least(error, wishes.wrong, LEAST, MOST) if accuracy and wishes.wrong is not None else allowed
-    _check_reachable(found, wishes)
-    epsilon = allowed if found is None else found
+    epsilon = _first(error, wishes.wrong) if accuracy and wishes.wrong is not None else allowed
+    if epsilon is None:
+        raise _unreachable(wishes)
     first = wishes.secrets[0]
     options: dict[str, Any] = {"secret": [secret.name for secret in wishes.secrets], "secret_epsilon": epsilon}
     options |= {} if first.window is None else {"secret_window": str(first.window)}
@@ -160,8 +161,8 @@ def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -
     total: float | None = allowed
     if accuracy and wishes.wrong is not None:
         total, ways = _cheapest(model, wishes, ways, wishes.wrong, seed)
-    _check_reachable(total, wishes)
-    assert total is not None
+    if total is None:
+        raise _unreachable(wishes)
     rows = {way: way.row(model, wishes, total, seed) for way in ways}
     way = min(rows, key=lambda each: rows[each].error)
     row, rate = rows[way], way.rate(total, wishes.length)
@@ -233,12 +234,29 @@ def _least(error: Callable[[float], float], wrong: float, low: float, high: floa
     return _up(high)
 
 
-def _check_reachable(found: float | None, wishes: Wishes) -> None:
-    if found is None:
-        raise InputError(
-            f"no setting is expected to err by {wishes.wrong:g} or less on streams that follow this model; tolerate "
-            "more, or let releases wait for later events"
-        )
+def _first(error: Callable[[float], float], wrong: float) -> float | None:
+    """The least ε of a secret whose error is at most `wrong`, as `_least`.
+
+    A larger ε need not err less, since every release is the best for itself and not for those that follow: so they are
+    tried from below, and only between the first that will do and the one before is it halved.
+    """
+    before = None
+    for epsilon in RUNGS:
+        if error(epsilon) <= wrong:
+            low, high = before, epsilon
+            for _ in range(3 if low is not None else 0):
+                middle = math.sqrt(low * high)  # type: ignore[operator]
+                low, high = (low, middle) if error(middle) <= wrong else (middle, high)
+            return _up(high)
+        before = epsilon
+    return None
+
+
+def _unreachable(wishes: Wishes) -> InputError:
+    more = "" if wishes.secrets else ", or let releases wait for later events"
+    return InputError(
+        f"no setting is expected to err by {wishes.wrong:g} or less on streams that follow this model; tolerate more{more}"
+    )
 
 
 def _up(value: float) -> float:
