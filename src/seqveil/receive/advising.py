@@ -255,7 +255,8 @@ def _first(error: Callable[[float], float], wrong: float) -> float | None:
 def _unreachable(wishes: Wishes) -> InputError:
     more = "" if wishes.secrets else ", or let releases wait for later events"
     return InputError(
-        f"no setting is expected to err by {wishes.wrong:g} or less on streams that follow this model; tolerate more{more}"
+        f"no setting is expected to err by {wishes.wrong:g} or less on streams that follow this model; "
+        f"tolerate more{more}"
     )
 
 
