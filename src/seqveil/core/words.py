@@ -244,11 +244,15 @@ class Risk:
             ToldSecret.of(secret, max(secret.epsilon, total.log_odds_worst))
             for secret, total in zip(setting.secrets if setting.guards else (), told, strict=False)
         ]
-        bounded = setting.mechanism.sound and not setting.unbounded
-        total = math.inf if setting.budget.total is None else setting.budget.total
-        one = min(setting.epsilon * setting.schedule.period, total) if bounded else None
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
-        return cls(up, down, one, tuple(secrets), period=setting.schedule.period, size=setting.batch, **more)
+        return cls(up, down, _one_release(setting), tuple(secrets), **_shape(setting), **more)
+
+    @classmethod
+    def promised(cls, setting: Any, **more: Any) -> Risk:
+        """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
+        secrets = tuple(ToldSecret.of(secret, secret.epsilon) for secret in setting.secrets if setting.guards)
+        total = math.inf if setting.budget.total is None else setting.budget.total
+        return cls(total, None, _one_release(setting), secrets, **_shape(setting), **more)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -288,6 +292,18 @@ class Risk:
             return ""
         remedy = "lower --secret-epsilon; `seqveil advise` finds a setting" if self.secrets else REMEDY
         return f"{grade.text}; {remedy}; --yes leaves this line out"
+
+
+def _one_release(setting: Any) -> float | None:
+    """The ε of the release that carries most; None where there is no bound for one."""
+    if not setting.mechanism.sound or setting.unbounded:
+        return None
+    most = float(setting.epsilon * setting.schedule.period)
+    return most if setting.budget.total is None else min(most, setting.budget.total)
+
+
+def _shape(setting: Any) -> dict[str, int]:
+    return {"period": setting.schedule.period, "size": setting.batch}
 
 
 def _why(becomes: float, what: str) -> str:

@@ -192,7 +192,7 @@ class Payloads:
         return tuple(self._wording.encode(values).tolist())
 
     def _time(self, seq: int, time: Any) -> float:
-        if self._setting.budget.seconds is None:
+        if not self._setting.timed:
             return 0.0
         try:
             stamps = seconds([time])

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -124,6 +124,9 @@ class PolicyOptions:
     on_refused: Annotated[
         str, o.option("report|stop", "Events that cannot be released: drop and report, or end the bridge.")
     ] = "report"
+    must_exist: Annotated[
+        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = False
 
 
 @bridge.command()
@@ -165,18 +168,20 @@ def _run(
     json: bool,
 ) -> None:
     from seqveil.core import fast
-    from seqveil.core.coins import key_file
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
+    from seqveil.release.store.backup import key_for
     from seqveil.release.streams import Streams
 
     fast.load()  # now rather than while somebody waits
     named = Topics(topics.raw, topics.released, topics.errors)
-    secret = None if key is None else key_file(key, create=True)
-    with Streams.open(state, setting, key=secret, gaps=policies.gaps) as store:  # type: ignore[arg-type]
+    secret, gaps = key_for(state, key), cast(Any, policies.gaps)
+    with Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist) as store:
         link = Link(broker, named.subscription)
         refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
         working = Bridge(store, link, named, log=_log, **refusing)
         _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
+        if store.begun:
+            _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
         if broker.tls is None and broker.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
         with _ended_by_signals(working):
