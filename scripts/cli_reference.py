@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 COMMANDS = (
+    "advise",
     "fit",
     "learn",
     "upgrade",
@@ -17,6 +18,7 @@ COMMANDS = (
     "drift",
     "decode",
     "stats",
+    "report",
     "compare",
     "reproduce",
     "bench",

@@ -302,7 +302,7 @@ def _one_release(setting: Any) -> float | None:
     return most if setting.budget.total is None else min(most, setting.budget.total)
 
 
-def _shape(setting: Any) -> dict[str, int]:
+def _shape(setting: Any) -> dict[str, Any]:
     return {"period": setting.schedule.period, "size": setting.batch}
 
 

@@ -107,10 +107,10 @@ class Standing:
     secrets: tuple[Watch, ...] | tuple[SecretStanding, ...] = ()  # the accounts of declared secrets
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def words(self) -> list[str]:
         """What the figures mean for the person, a sentence each: of every declared secret, and of the whole stream."""
         told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
-        return Risk(max(0.0, self.most), -self.least, secrets=told).sentences
+        return list(Risk(max(0.0, self.most), -self.least, secrets=told).sentences)
 
 
 @dataclass(frozen=True, eq=False)

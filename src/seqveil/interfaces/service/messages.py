@@ -300,7 +300,7 @@ def account_of(account: Standing) -> bytes:
     }
     counts = {"user": account.user, "events": account.events, "releases": account.releases}
     told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
-    told["words"] = list(account.words)
+    told["words"] = account.words
     if account.whole_sequence:
         told["whole_sequence"] = account.whole_sequence
     if account.secrets:
