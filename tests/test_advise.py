@@ -9,6 +9,7 @@ import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import advise as command
 from seqveil.interfaces.commands.configuration import configuration
 from seqveil.receive import planning
 from seqveil.receive.advising import Wishes, advise, lines_of
@@ -183,3 +184,30 @@ def test_secrets_on_the_command_line_take_the_place_of_those_in_the_file(clicks)
         assert main(["release", "clicks.csv", "--config", "c.toml", *(more or COLUMNS), "-o", out]) == 0
         told = json.loads((clicks / f"{out}.meta.json").read_text())["secrets"]
         assert [each["name"] for each in told] == names
+
+
+def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
+    answers = {"1.": "m.model", "2.": "partner", "3.": "ever:health", "4.": "", "5.": ""}
+    asked = []
+
+    def prompt(question, **more):
+        asked.append(question[:2])
+        return answers[question[:2]]
+
+    monkeypatch.setattr(command.typer, "prompt", prompt)
+    monkeypatch.setattr(command.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(command.sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["advise", "--length", "5", "--json"]) == 0
+    assert asked == ["1.", "2.", "3.", "4.", "5."]
+    assert json.loads(capsys.readouterr().out)["options"]["secret"] == ["ever:health"]
+    answers["2."] = ""
+    assert main(["advise", "--file", "m.model", "-o", "other.toml"]) == 2
+    assert "expected --seen-by" in capsys.readouterr().err
+
+
+def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
+    bad = ["--seen-by", "team", "--secret", "ever:helth", *COLUMNS]
+    assert main(["advise", "--file", "clicks.csv", *bad]) == 2
+    assert "not in the alphabet" in capsys.readouterr().err
+    assert not (clicks / "clicks.model").exists()
+    assert not (clicks / "seqveil.toml").exists()

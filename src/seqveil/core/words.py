@@ -323,13 +323,21 @@ def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
     ['ever:health: holds; of the people whom its best guess singled out, a suspicion of 10 % that it is right became
     14 %']
     """
-    said = []
-    for one in found:
-        guess = one.get("guess")
-        ratio = None if guess is None else guess.get("likelihood_ratio")
-        text = f"{one['about']}: {one['sentence']}"
-        if isinstance(ratio, int | float) and 0 < ratio < math.inf and one["about"] != IDENTITY:
-            text += "; of the people whom its best guess singled out, a suspicion of 10 % that it is right became "
-            text += percent(moved(0.10, math.log(ratio)))
-        said.append(text)
-    return said
+    return [f"{one['about']}: {one['sentence']}{_singled_out(one)}" for one in found]
+
+
+def _singled_out(one: Mapping[str, Any]) -> str:
+    means = guess_means(one["about"], (one.get("guess") or {}).get("likelihood_ratio"))
+    return f"; {means}" if means else ""
+
+
+def guess_means(about: str, ratio: Any) -> str:
+    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
+
+    >>> guess_means("ever:health", 1.5)
+    'of the people whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
+    """
+    if not isinstance(ratio, int | float) or not 0 < ratio < math.inf or about == IDENTITY:
+        return ""
+    became = percent(moved(0.10, math.log(ratio)))
+    return f"of the people whom its best guess singled out, a suspicion of 10 % that it is right became {became}"

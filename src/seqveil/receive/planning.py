@@ -28,6 +28,7 @@ PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
 FEW = 40  # simulated streams of batches
 QUICK = 100  # size of a program up to which a few simulated streams take a moment: symbols times events of a batch
+LARGE = 50_000  # transitions beyond which even those take longer
 PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
 SHAPES = (None, *(Opening(start, power) for start in (0.25, 0.5, 0.75) for power in (0.5, 1.0, 2.0)))
 
@@ -231,7 +232,8 @@ def paid_truth(setting: Setting, seed: int = 0) -> float | None:
     0.98
     """
     n, hamming, period = setting.model.n, setting.distortion.is_hamming, setting.schedule.period
-    if setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:
+    large = setting.model.chain.nnz > LARGE
+    if large or setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:
         return None
     spread = setting.budget.total if setting.budget.horizon is not None else None
     plain = replace(setting, budget=Budget(spread, setting.budget.horizon))

@@ -90,6 +90,7 @@ def advise(
     if not force and taken(out):
         raise InputError(f"{out.name}: is there already; name another file by --out, or pass --force to replace it")
     chain, where, events = _model(named, columns, cuts, model_out, force)
+    fitted = str(where) != named
     many = length if length is not None else events
     wishes = Wishes(many, before, after, tolerated, waiting, secrets, distortion or "hamming")
     found = solve(chain, wishes, from_accuracy=tolerated is not None and odds is None)
@@ -97,6 +98,8 @@ def advise(
     written = {"model": str(where), **given, **found.options}
     o.SettingOptions(**found.options).setting(chain)  # what is recommended must be a setting
     comments = ["Written by `seqveil advise`; release, serve, bridge and spark take it by --config.", *_said(found)]
+    if fitted:
+        chain.save(where)
     write_text(out, lines_of(written, comments))
     if json:
         facts = {"options": written, "error": found.error, "best_guess_error": found.guess, "out": str(out)}
@@ -111,10 +114,12 @@ def _answer(name: str, given: str | None, default: str | None = None) -> str:
     if given is not None:
         return given
     if sys.stdin.isatty() and sys.stderr.isatty():
-        return str(typer.prompt(QUESTIONS[name], default=default or "", show_default=False, err=True)).strip()
+        given = str(typer.prompt(QUESTIONS[name], default=default or "", show_default=False, err=True)).strip()
+    if given:
+        return given
     if default is None:
         option = "--" + name.replace("_", "-")
-        raise InputError(f"expected {option}, the answer to “{QUESTIONS[name][3:]}”; there is no terminal to ask at")
+        raise InputError(f"expected {option}, the answer to “{QUESTIONS[name][3:]}”; got none")
     return default
 
 
@@ -177,7 +182,7 @@ def _odds(text: str) -> tuple[float, float]:
 def _model(
     source: str, columns: o.ColumnOptions, cuts: o.CutOptions, out: Path | None, force: bool
 ) -> tuple[MarkovModel, Path, int]:
-    """The model, where it is, and how many events a stream has: of a model itself nobody knows."""
+    """The model, where it is or is to be written, and how many events a stream has: of a model itself nobody knows."""
     from seqveil.interfaces.files.fit import fit_file
     from seqveil.interfaces.files.reading import FORMATS
     from seqveil.interfaces.files.writing import taken
@@ -194,7 +199,6 @@ def _model(
         fitted = fit_file(source, **shared)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
             fitted = fit_file(source, context="order:1", **shared)
-    fitted.model.save(place)
     return fitted.model, place, max(1, math.ceil(fitted.events / fitted.users))
 
 
