@@ -9,7 +9,7 @@ import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.commands import advise as command
+from seqveil.interfaces.commands import advise as asking
 from seqveil.interfaces.commands.configuration import configuration
 from seqveil.receive import planning
 from seqveil.receive.advising import Wishes, advise, lines_of
@@ -194,9 +194,9 @@ def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
         asked.append(question[:2])
         return answers[question[:2]]
 
-    monkeypatch.setattr(command.typer, "prompt", prompt)
-    monkeypatch.setattr(command.sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(command.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(asking.typer, "prompt", prompt)
+    monkeypatch.setattr(asking.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(asking.sys.stderr, "isatty", lambda: True, raising=False)
     assert main(["advise", "--length", "5", "--json"]) == 0
     assert asked == ["1.", "2.", "3.", "4.", "5."]
     assert json.loads(capsys.readouterr().out)["options"]["secret"] == ["ever:health"]
