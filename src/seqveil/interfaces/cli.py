@@ -1,5 +1,5 @@
-"""The command line: `seqveil advise | fit | learn | upgrade | plan | release | audit | drift | decode | stats |
-report | attack | compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
+"""The command line: `seqveil inspect | advise | fit | learn | upgrade | plan | release | audit | drift | decode |
+stats | report | attack | compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -25,6 +25,7 @@ from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
 from seqveil.interfaces.commands.advise import advise
 from seqveil.interfaces.commands.bridge import bridge
+from seqveil.interfaces.commands.inspecting import inspect
 from seqveil.interfaces.commands.models import fit, learn, upgrade
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, drift, stats
@@ -74,6 +75,7 @@ def _of_clone() -> list[Callable[..., Any]]:
 
 
 for command in (
+    inspect,
     advise,
     fit,
     learn,

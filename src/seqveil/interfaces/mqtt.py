@@ -39,6 +39,7 @@ from seqveil.interfaces.broker import (
 )
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.release.batches import encode_path
+from seqveil.release.setting import refuse_restarts
 from seqveil.release.stream import UNKNOWN, Setting
 from seqveil.release.streams import OutOfOrder, Releases, Streams
 
@@ -164,6 +165,7 @@ class Payloads:
     """
 
     def __init__(self, setting: Setting, on_unknown: OnUnknown | None = None) -> None:
+        refuse_restarts(setting, "the bridge")
         self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
 
     def read(self, user: str, payload: bytes) -> Event:

@@ -184,13 +184,14 @@ def _model(
 ) -> tuple[MarkovModel, Path, int]:
     """The model, where it is or is to be written, and how many events a stream has: of a model itself nobody knows."""
     from seqveil.interfaces.files.fit import fit_file
-    from seqveil.interfaces.files.reading import FORMATS
+    from seqveil.interfaces.files.reading import is_data
     from seqveil.interfaces.files.writing import taken
     from seqveil.receive.contexts import FEWEST_PEOPLE
 
-    if Path(source).suffix.lower() not in FORMATS:
+    if not is_data(source):
         return o.model_in(Path(source)), Path(source), STREAM
-    place = Path(source).with_suffix(".model") if out is None else out
+    plain = source.removesuffix(".gz")
+    place = Path(plain).with_suffix(".model") if out is None else out
     if not force and taken(place):
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
