@@ -12,7 +12,7 @@ from seqveil.core import filtering, html, mechanisms
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
@@ -231,6 +231,13 @@ def paid_truth(setting: Setting, seed: int = 0) -> float | None:
     >>> round(paid_truth(Setting.of(model, epsilon=1.0, schedule=3)), 2)
     0.98
     """
+    try:
+        return _paid_truth(setting, seed)
+    except SeqveilError:  # such as a model that goes by the hour: it is an extra, and must not undo what was released
+        return None
+
+
+def _paid_truth(setting: Setting, seed: int) -> float | None:
     n, hamming, period = setting.model.n, setting.distortion.is_hamming, setting.schedule.period
     large = setting.model.chain.nnz > LARGE
     if large or setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:
