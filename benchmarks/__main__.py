@@ -38,6 +38,7 @@ NAMES = (
     "secrets",
     "contexts",
     "attack",
+    "files",
 )
 
 
