@@ -85,7 +85,7 @@ class Core:
         self.counts, self.payloads, self.log = Counts(), payloads, log or (lambda event, details: None)
         self._store, self._name, self._on_refused = store, name, on_refused
         kept = store.position(f"{name}:numbers")
-        self.numbers: dict[str, int] = {} if kept is None else json.loads(kept)  # of events not confirmed yet
+        self.numbers: dict[str, int] = {} if kept is None else json.loads(str(kept))  # of events not confirmed yet
         self._kept = dict(self.numbers)
         self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
         self._latest: dict[str, float] = {}
@@ -196,8 +196,6 @@ class Core:
         return {f"{self._name}:numbers": json.dumps(self.numbers, separators=(",", ":"))}
 
     def _told(self, event: Event, seq: int, made: Releases | Exception | None) -> Made | Refusal:
-        if not isinstance(made, Releases) and event.ident is not None:
-            self.numbers.pop(event.ident, None)
         if isinstance(made, OutOfOrder):
             return Refusal("order", seq, made.upcoming)
         if isinstance(made, InputError | BudgetSpent):

@@ -291,8 +291,7 @@ class _Cells:
 
     def __init__(self, setting: Setting) -> None:
         grid = setting.model.alphabet
-        edges = (grid.x.edges, grid.y.edges) if isinstance(grid, Grid) else None
-        if edges is None or abs(edges[0]).max() > 180 or abs(edges[1]).max() > 90:
+        if not isinstance(grid, Grid) or abs(grid.x.edges).max() > 180 or abs(grid.y.edges).max() > 90:
             raise InputError(
                 "OwnTracks' locations need a model over a Grid of longitude (x) and latitude (y) in degrees; fit one"
             )
