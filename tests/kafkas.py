@@ -69,19 +69,29 @@ class Place:
         assert self._producer.flush(30) == 0
 
     def received(self, count, kind="released", seconds=40.0):
-        """The first so many messages of a topic as (user, payload), by partition; fails if fewer come."""
-        topic = f"{self.name}-{kind}"
+        """What a topic holds as (user, payload): at least so many, or it fails, and what comes right after them."""
+        with self.reader(kind) as read:
+            end = time.monotonic() + seconds
+            while len(got := read()) < count:
+                assert time.monotonic() < end, f"{len(got)} of {count}"
+            return [*read()]
+
+    @contextmanager
+    def reader(self, kind="released"):
+        """A function that reads on and gives all that it has read."""
         reader = Consumer({"bootstrap.servers": self.address, "group.id": "reader", "log_level": 0})
-        reader.assign([TopicPartition(topic, number, 0) for number in range(4)])
-        got, end = [], time.monotonic() + seconds
-        while time.monotonic() < end and (len(got) < count or not count):
-            got += [message for message in reader.consume(1000, 0.3) if message.error() is None]
-            if not count:
-                break
-        more = reader.consume(1000, 0.5)
-        reader.close()
-        assert len(got) >= count, f"{len(got)} of {count}"
-        return [((message.key() or b"").decode(errors="replace"), message.value()) for message in [*got, *more]]
+        reader.assign([TopicPartition(f"{self.name}-{kind}", number, 0) for number in range(4)])
+        got = []
+
+        def read():
+            came = [message for message in reader.consume(1000, 0.4) if message.error() is None]
+            got.extend(((message.key() or b"").decode(errors="replace"), message.value()) for message in came)
+            return got
+
+        try:
+            yield read
+        finally:
+            reader.close()
 
     @contextmanager
     def bridge(self, link=KeepingLink, setting=None, cluster=None, key=KEY, **options):
