@@ -29,6 +29,7 @@ NAMES = (
     "store",
     "kills",
     "service",
+    "abuse",
     "page",
     "cold_start",
     "private_fit",

@@ -8,12 +8,14 @@ order-1 chain and for a mixture of 48 chains.
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 
 from benchmarks import secrets_soundness, secrets_zone
 from benchmarks.timing import best, find
 from seqveil import Budget, MarkovModel, Setting, secrets
+from seqveil.core.coins import coins
 from seqveil.core.distortion import hamming
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import Guarded
@@ -22,6 +24,8 @@ from seqveil.core.secrets.solving import guarded
 from seqveil.evaluate.rivals import declared
 from seqveil.receive.planning import tune_opening
 from seqveil.release.secrets import guarded_table
+from seqveil.release.store import Memory
+from seqveil.release.streams import Streams
 
 USERS, CLICKS, TYPES = 300, 20, 48
 HEALTH = "health"
@@ -33,11 +37,12 @@ CASES = (  # total ε, sides, the truth or nothing, prototype with one chain and
     (1.0, "up", True, 0.307, 0.341),
 )
 LARGE = 10_000
+ROWS, PEOPLE = 2_000, 50
 CHAINS = 10_000
 
 
 def run(data: Path | None) -> dict[str, object]:
-    found: dict[str, object] = {"large": time_of_large()}
+    found: dict[str, object] = {"large": time_of_large(), "rows": time_of_rows()}
     loaded = clicks(data)
     if loaded is not None:
         streams, model, truth, health = loaded
@@ -160,6 +165,22 @@ def time_of_first(model: MarkovModel, health: int) -> float:
     took = 1e6 * best(lambda: guarded_table(setting, watches), 300)
     print(f"  one kernel for {model.n} symbols: {took:.0f} µs")
     return took
+
+
+def time_of_rows() -> dict[str, float]:
+    """Milliseconds of one row of a generated log, released for many people at once: kernel, check, draw and account."""
+    rng = np.random.default_rng(0)
+    rows = 0.5 * rng.dirichlet(np.full(17, 0.3), 17) + 0.5 * rng.dirichlet(np.ones(17))
+    model = MarkovModel(rng.dirichlet(np.ones(17)), rows)
+    codes, found = model.sample(ROWS // PEOPLE, PEOPLE, seed=1), {}
+    people = np.repeat(np.arange(PEOPLE), ROWS // PEOPLE).tolist()
+    for name, window in (("whole stream", None), ("windows of 20", 20)):
+        setting = Setting.of(model, "guarded", secrets=secrets.ever(0, epsilon=0.5, window=window))
+        streams, began = Streams(setting, Memory(setting, releases=False), coins(1)), process_time()
+        streams.release(people, codes.ravel())
+        found[name] = 1e3 * (process_time() - began) / ROWS
+        print(f"  {ROWS} rows of {PEOPLE} people, 17 symbols, {name}: {found[name]:.1f} ms a row", flush=True)
+    return found
 
 
 def time_of_large() -> float:

@@ -49,18 +49,18 @@ def run(data: Path | None) -> dict[str, object]:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[int, str]]:
+def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
     """A server in a process of its own: its port and a token."""
     with tempfile.TemporaryDirectory() as folder:
         chain().save(Path(folder, "model"))
         seqveil = [sys.executable, "-m", "seqveil"]
-        add = [*seqveil, "tokens", "add", f"{folder}/tokens", "--scope", "release"]
+        add = [*seqveil, "tokens", "add", f"{folder}/tokens", "--scope", scope]
         token = subprocess.run(add, capture_output=True, text=True, check=True).stdout.strip()
         options = (
             f"--epsilon {EPSILON} --state {folder}/state.db --tokens {folder}/tokens --port 0 --model {folder}/model"
         )
         with open(Path(folder, "log"), "w+") as log:
-            server = subprocess.Popen([*seqveil, "serve", *options.split()], stderr=log)
+            server = subprocess.Popen([*seqveil, "serve", *options.split(), *more], stderr=log)
             try:
                 yield _port(server, Path(folder, "log")), token
             finally:

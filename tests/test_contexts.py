@@ -119,7 +119,7 @@ def test_candidates_are_what_people_and_symbols_allow() -> None:
     assert [each.name for each in candidates("order:1", 17, 100)] == ["order:1"]
 
 
-@pytest.mark.parametrize("text", ["", "hours", "types", "types:x", "types:0", "order:2;types:3", "switch:2"])
+@pytest.mark.parametrize("text", ["", "hour", "types", "types:x", "types:0", "order:2;types:3", "switch:2"])
 def test_contexts_that_are_none(text: str) -> None:
     with pytest.raises(InputError, match=r"context") as caught:
         Context.parse(text)
@@ -127,7 +127,17 @@ def test_contexts_that_are_none(text: str) -> None:
 
 
 def test_names_of_contexts_are_read_back() -> None:
-    for text in ("order:1", "order:3", "types:16", "order:2,types:4", "types:4,switch:0.01", "types:4,switch:estimate"):
+    for text in (
+        "hours:24",
+        "hours:night=22-6,day=6-22",
+        "hours:4,per_day:96,starts:6",
+        "order:1",
+        "order:3",
+        "types:16",
+        "order:2,types:4",
+        "types:4,switch:0.01",
+        "types:4,switch:estimate",
+    ):
         assert Context.parse(text).name == text
 
 
@@ -175,7 +185,7 @@ def test_the_command_as_json(file: Path, tmp_path: Path, capsys: pytest.CaptureF
     [
         (["--context", "types:0"], "order and types of 1 and more"),
         (["--context", "sometimes"], "expected a context such as auto"),
-        (["--context", "hours"], "hours of the day are no context yet"),
+        (["--context", "hours"], "hours of the day, need a time column"),
         (["--context", "types:1000"], "1000 types needs at least as many people"),
         (["--context", "auto", "--order", "2"], "--context says what --order says"),
         (["--context", "types:4", "--private", "1"], "a private fit is of one chain"),

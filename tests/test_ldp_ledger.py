@@ -24,6 +24,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.receive.upgrade import upgrade
 from seqveil.release import batches, stream
+from seqveil.release.store.marks import user_mark
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 
@@ -150,7 +151,9 @@ def test_a_file_that_had_moved_on_before_is_charged_the_largest_level(tmp_path):
         store.release(["ann"] * 3, [0, 1, 2], range(3))
     upgrade(path, [loose], strict)
     with Streams.open(path, strict, coins=SeededCoins(1)) as store:
-        store._store.sql.execute("UPDATE users SET ldp = -1")
+        sql = store._store.sql
+        *ledger, state = sql.execute("SELECT events, releases, spent, most, least, state FROM users").fetchone()
+        sql.execute("UPDATE users SET ldp = -1, mark = ?", (user_mark(1, (*ledger, -1), state),))
         assert store.standing("ann").ldp == pytest.approx(6.0, abs=UNIT)
 
 

@@ -60,6 +60,35 @@ def test_a_service_says_where_something_is_withheld(tmp_path):
         assert [each.status for each in client.releases("ann")] == [each.status for each in made]
 
 
+def test_a_client_reads_a_setting_with_observers_where_it_has_their_models(tmp_path):
+    model = words_model()
+    other = sv.MarkovModel.mixture([model, model], [0.5, 0.5])
+    setting = guarded(model, "gym", observers=[other])
+    with running(tmp_path, setting) as service, Client(service.url, service.secret) as client:
+        with pytest.raises(sv.errors.ModelError, match="name the models of all of them") as refused:
+            client.setting()
+        assert "\n" not in str(refused.value)
+        assert client.setting([other]).to_dict() == setting.to_dict()
+        assert client.setting(observers=[model, other]).to_dict() == setting.to_dict()
+
+
+def test_how_a_secret_is_kept_may_stand_in_a_configuration(tmp_path, monkeypatch):
+    (tmp_path / "c.toml").write_text(
+        'secret = ["ever:gym"]\nsecret_epsilon = 0.5\nsecret_withhold = true\nsecret_blank = 0.5\n'
+    )
+    monkeypatch.setenv("SEQVEIL_SERVE_SECRET_OPENING", "constant")
+    loaded = load({"no_auth": True, "secret_withhold": None}, tmp_path / "c.toml")
+    options = SettingOptions(**{name: getattr(loaded, name) for name in SettingOptions.__dataclass_fields__})
+    setting = options.setting(words_model())
+    assert (setting.withhold, setting.blank, setting.opening) == (True, 0.5, None)
+
+
+def test_spark_refuses_releases_that_say_nothing():
+    setting = guarded(words_model(), "gym", withhold=True)
+    with pytest.raises(sv.errors.InputError, match="Spark writes no row"):
+        Job(setting, setting.model.alphabet, KEY, ("user", "seq", "value"))
+
+
 def test_the_options_of_a_secret_may_stand_in_a_configuration(tmp_path, monkeypatch):
     (tmp_path / "c.toml").write_text('secret = ["ever:gym"]\nsecret_epsilon = 0.5\nsecret_window = "4"\n')
     monkeypatch.setenv("SEQVEIL_SERVE_SECRET_SIDES", "up")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil import Alphabet, Bins, Grid, MarkovModel, secrets
 from seqveil.core.errors import InputError
+from seqveil.release.streams import Streams
 
 PAGES = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=["home", "clinic", "health news"])
 ROOM = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
@@ -307,9 +308,19 @@ def test_any_declaration_survives_json(epsilon, window, values):
     assert secrets.from_dict(json.loads(json.dumps(secret.to_dict()))) == secret
 
 
-def test_a_secret_too_faint_to_be_counted_is_refused():
+def test_an_event_at_which_a_secret_is_too_faint_to_be_counted_is_refused():
     """Pr(every event is home) underflows after 323 events; unnoticed, it would neither be kept nor accounted for."""
     alone = sv.MarkovModel([0.1, 0.9], [[0.1, 0.9], [0.1, 0.9]], alphabet=["home", "out"])
-    with pytest.raises(InputError, match="smaller `longest`"):
-        sv.Session(alone, mechanism="guarded", secrets=[sv.secrets.each("home", epsilon=0.5)])
+    setting = sv.Setting.of(alone, "guarded", secrets=sv.secrets.each("home", epsilon=0.5))
+    assert setting.watches.limit == 280
+    with pytest.raises(
+        InputError, match=r"at most 280 events, and a user has more; .* less likely than 1e-280"
+    ) as told:
+        Streams(setting).release(["ann"] * 281, [0, 1, 1] * 93 + [0, 1])
+    assert "\n" not in str(told.value)
+    streams = Streams(setting)
+    streams.release(["ann"] * 280, [0, 1] * 140)
+    with pytest.raises(InputError, match="at most 280 events"):
+        streams.release(["ann"], [1])
+    assert streams.secrets()[0].kept
     assert sv.Session(alone, mechanism="guarded", secrets=[sv.secrets.each("home", epsilon=0.5)], longest=200)

@@ -440,12 +440,30 @@ def test_a_second_writer_is_refused(tmp_path):
         store.release(["ann"], [0], [0])
         with pytest.raises(StoreBusy, match="another process has this state file open"):
             Streams.open(path, plain())
-        look = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('SELECT * FROM users')"
+        # from another process too; one may look, as a backup does
+        other = subprocess.run([sys.executable, "-c", OPENS.format(str(path))], capture_output=True, text=True)
+        assert "another process has this state file open" in other.stderr
+        look = f"import sqlite3; print(sqlite3.connect({str(path)!r}).execute('SELECT count(*) FROM users').fetchone())"
         other = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
-        assert "locked" in other.stderr
+        assert other.stdout == "(1,)\n"
         store.release(["ann"], [0], [1])
     with Streams.open(path, plain()) as store:
         assert store.standing("ann").events == 2
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["s.db"]
+
+
+OPENS = "from seqveil.release.store.database import Database; Database({!r}, None)"
+
+
+def test_whatever_else_writes_into_the_file_is_noticed(tmp_path):
+    path = tmp_path / "s.db"
+    with Streams.open(path, plain()) as store:
+        store.release(["ann"], [0], [0])
+        with sqlite3.connect(path) as sql:
+            sql.execute("UPDATE users SET spent = 7")
+        sql.close()
+        with pytest.raises(StoreError, match="something else has written into the state file"):
+            store.release(["ann"], [0], [1])
 
 
 def test_a_copy_can_be_taken_while_it_is_open(tmp_path):
@@ -546,8 +564,9 @@ def test_large_states_are_not_written(tmp_path):
     assert (units(twin.standings().most) == units(kept.most)).all()
 
 
-def test_no_raw_symbol_is_written(tmp_path):
+def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
+    monkeypatch.setattr("seqveil.release.streams.time.time", lambda: 1e9)  # when it began is written
     setting = stream.Setting.of(chain(2, 6), "balanced", 0.5, budget=Budget(total=1e-7))
     with (
         Streams.open(tmp_path / "one.db", setting, key=KEY) as one,

@@ -113,7 +113,9 @@ def test_an_older_file_keeps_the_ledger_of_a_user_who_was_a_number(tmp_path):
 
 def test_an_older_file_with_a_user_by_number_and_by_text_is_refused_and_left_alone(tmp_path):
     path, setting = old_file(tmp_path, "state-1-twice")
-    with pytest.raises(DataError, match=r"1 users are there twice.*begin a new state file") as refused:
+    with pytest.raises(
+        DataError, match=r"1 users are there twice.*begin a new file, whose ledger begins at zero"
+    ) as refused:
         Streams.open(path, setting, key=KEY)
     assert "\n" not in str(refused.value)
     with closing(sqlite3.connect(path)) as sql:

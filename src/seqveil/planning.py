@@ -1,5 +1,27 @@
 """Expected error before anything is released: the public name of `seqveil.receive.planning`."""
 
-from seqveil.receive.planning import Plan, Row, best_period, plan, simulate, simulate_batches, smoothed, tune_opening
+from seqveil.receive.planning import (
+    Plan,
+    Row,
+    SecretRow,
+    best_period,
+    plan,
+    simulate,
+    simulate_batches,
+    simulate_secrets,
+    smoothed,
+    tune_opening,
+)
 
-__all__ = ["Plan", "Row", "best_period", "plan", "simulate", "simulate_batches", "smoothed", "tune_opening"]
+__all__ = [
+    "Plan",
+    "Row",
+    "SecretRow",
+    "best_period",
+    "plan",
+    "simulate",
+    "simulate_batches",
+    "simulate_secrets",
+    "smoothed",
+    "tune_opening",
+]

@@ -47,6 +47,23 @@ def faint(states: Floats) -> NDArray[np.bool_]:
     return small.any(-1) if small.any() else np.zeros(len(states), bool)  # by rows is many times slower
 
 
+def in_band(model: MarkovModel, bands: Ints) -> NDArray[np.bool_]:
+    """Which states an event in these bands of hours (B,) can have: (B, S)."""
+    return np.asarray(np.arange(model.size) // model.n == bands[:, None])
+
+
+def within(model: MarkovModel, states: Floats, here: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Laws given that the state is one of these (B, S), and in which rows that cannot be.
+
+    So is an event's band of hours taken in, before anything is released: times are public. Whoever knows the time but
+    nothing of the symbol learns nothing of it, because which band comes next does not depend on the symbol.
+    """
+    law = np.where(here, states, 0.0)
+    total = clear(law).sum(1, keepdims=True)
+    amiss = total[:, 0] == 0
+    return shared(law, np.where(total > 0, total, 1.0)), amiss
+
+
 def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
     """The filter's whole step: law of the next state after a release, and the marginal (B,) of it."""
     posterior, marginal = condition(model, states, column)
@@ -174,6 +191,7 @@ def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]
 
     A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
     """
+    model.refuse_hours("this reading of whole streams")
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))
     states = start(model, users)
@@ -184,11 +202,16 @@ def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]
     return before, after
 
 
-def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints) -> None:
-    """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later."""
+def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints, bands: Ints | None = None) -> None:
+    """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
+
+    `bands` (T, B) are the bands of hours of the events, for a model that goes by them.
+    """
     later = np.ones(filtered.shape[1:])
     for t in range(len(filtered) - 2, -1, -1):
         ahead = later * columns[t + 1][:, model.newest]
+        if bands is not None:
+            ahead *= in_band(model, bands[t + 1])
         later = pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
         law = filtered[t] * later
         total = law.sum(1, keepdims=True)
@@ -210,17 +233,22 @@ def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
     return np.stack([symbols(model, law) for law in laws], axis=1)
 
 
-def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
+def foresee(model: MarkovModel, codes: Ints, lengths: Ints, bands: Ints | None = None) -> Iterator[tuple[Floats, Ints]]:
     """For each step, laws (B, n) of the next symbols from the true ones before them, and these symbols (B,).
 
     Parameters:
       codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
       lengths: events of each (U,).
+      bands: their bands of hours (U, T), for a model that goes by them.
     """
+    if bands is None:
+        model.refuse_hours("foretelling without times")
     states, known = start(model, len(codes)), _Known(model)
     for t in range(codes.shape[1]):
         now = int((lengths > t).sum())
         states, truth = states[:now], codes[:now, t]
+        if bands is not None:
+            states = within(model, states, in_band(model, bands[:now, t]))[0]
         yield symbols(model, states), truth
         if t + 1 < codes.shape[1]:
             states = known.move(states, truth)
@@ -258,8 +286,10 @@ class _Known:
         return ahead
 
 
-def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
+def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints, bands: Ints | None = None) -> Floats:
     """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur.
+
+    `bands` are the bands of hours of the events, for a model that goes by them.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> log_likelihoods(model, np.array([0, 1, 0]), np.array([0, 1, 0])).round(3).tolist()
@@ -270,7 +300,7 @@ def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
     for places, lengths in Layout.of(rows).blocks(most=max(1, CHUNK // model.size)):
         who = rows[places[:, 0]]
         with np.errstate(divide="ignore"):
-            for laws, truth in foresee(model, codes[places], lengths):
+            for laws, truth in foresee(model, codes[places], lengths, None if bands is None else bands[places]):
                 out[who[: truth.size]] += np.log(laws[np.arange(truth.size), truth])
     return out
 

@@ -1,4 +1,4 @@
-"""An attack on real people that knows no model of ours: does a promise about a secret hold for them?
+"""An attack on real people that needs no model of ours: does a promise about a secret hold for them?
 
 People are split in two. From the releases and the truth of one half, classifiers learn to guess a secret from releases
 alone, and the one guess that seems to tell most is picked: a set R of releases, "score at least c" or "at most c". On
@@ -10,7 +10,9 @@ for every set R. With k1 of n1 people who have the secret in R, and k0 of n0 who
 
     ε ≥ log(low(k1, n1) / high(k0, n0)),      each bound wrong with a probability of at most `false_alarm` / 2.
 
-So a promise that holds is called broken with a probability of at most `false_alarm`, whatever the law of the data is:
+One guess is scored, however many attackers there were to pick it from: beside the classifiers, Bayes attackers with
+models of their own (`bayes`). So a promise that holds is called broken with a probability of at most `false_alarm`,
+whatever the law of the data is:
 people are taken as independent draws, and nothing else is assumed. A promise that is broken may go unnoticed, where the
 classifiers are too weak or the people too few: `Finding.verdict` says "not decided" where even a leak of twice ε, in
 the surest tenth of people, would have gone unnoticed, and how many people it would take.
@@ -19,7 +21,7 @@ the surest tenth of people, would have gone unnoticed, and how many people it wo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,7 +30,10 @@ from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled, Secret
+from seqveil.evaluate.bayes import posteriors
+from seqveil.receive.learn import Evidence
 
 Flags = NDArray[np.bool_]
 Verdict = Literal["holds", "broken", "not decided"]
@@ -104,6 +109,9 @@ def attack_secret(
     times: Sequence[Floats] | None = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
+    models: Mapping[str, MarkovModel] | None = None,
+    evidence: Evidence | None = None,
+    attackers: Attackers | None = None,
 ) -> Finding:
     """Attack what was promised about a secret.
 
@@ -115,14 +123,43 @@ def attack_secret(
     times: when the releases were made, in seconds, where that is known to the attacker.
     seed: splits the people and makes the classifiers.
     false_alarm: how likely a promise that holds may be called broken.
+    models: models of Bayes attackers by name, who guess by the probability of the secret given all releases. They must
+        not have been fitted to the people who are attacked.
+    evidence: what each release tells of the truth, people numbered as in `releases`; Bayes attackers need it.
+    attackers: makers of classifiers, as in `attack_labels`.
     """
     targets, kept, at = _targets(secret, truth, seed)
     seen = [releases[k] for k in kept]
     stamps = None if times is None else [times[k] for k in kept]
     found = features(seen, secret.n, stamps, at)
-    sides = secret.secret.sides
-    return attack_labels(found, targets, epsilon, sides=sides, about=_about(secret.secret), seed=seed,
-                         false_alarm=false_alarm)  # fmt: skip
+    beliefs = _beliefs(models or {}, evidence, secret, kept, at, list(targets))
+    return attack_labels(found, targets, epsilon, sides=secret.secret.sides, about=_about(secret.secret), seed=seed,
+                         false_alarm=false_alarm, attackers=attackers, target_scores=beliefs)  # fmt: skip
+
+
+def _beliefs(
+    models: Mapping[str, MarkovModel],
+    evidence: Evidence | None,
+    secret: Compiled,
+    kept: Sequence[int],
+    at: Ints | None,
+    targets: Sequence[str],
+) -> dict[str, dict[str, Floats]]:
+    """For each target, how likely each Bayes attacker holds it to be for each person."""
+    if not models:
+        return {}
+    if evidence is None:
+        raise InputError("a Bayes attacker needs evidence=, what each release tells of the truth (`Evidence.of`)")
+    chosen = np.zeros(int(evidence.users.max(initial=-1)) + 1, bool)
+    chosen[list(kept)] = True
+    part = evidence.of_users(chosen)
+    part = Evidence(part.table, np.unique(part.users, return_inverse=True)[1], part.index)
+    values = [1] if secret.automaton.values == 2 else list(range(secret.automaton.values))
+    told = {name: posteriors(part, model, secret, at) for name, model in models.items()}
+    return {
+        target: {f"Bayes with {name}": found[:, value] for name, found in told.items()}
+        for target, value in zip(targets, values, strict=True)
+    }
 
 
 def _about(secret: Secret) -> str:
@@ -165,6 +202,7 @@ def attack_labels(
     attackers: Attackers | None = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
+    target_scores: Mapping[str, Mapping[str, Floats]] | None = None,
 ) -> Finding:
     """Attack labels of people from what was released of them.
 
@@ -176,6 +214,7 @@ def attack_labels(
     scores: further attackers that need no training, one number a person, for each name.
     attackers: makers of classifiers in scikit-learn's manner, by name; logistic regression and gradient boosting.
     seed, false_alarm: as in `attack_secret`.
+    target_scores: further attackers of single labels, by the label's name.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
@@ -186,7 +225,8 @@ def attack_labels(
         needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
         return Finding(about, "not decided", epsilon, 0.0, people, false_alarm, needed)
     makers = classifiers(seed) if attackers is None else attackers
-    rule = _pick(found, usable, sides, makers, scores or {}, seed, false_alarm)
+    ready = {name: {**(scores or {}), **(target_scores or {}).get(name, {})} for name in usable}
+    rule = _pick(found, usable, sides, makers, ready, seed, false_alarm)
     held = ~rule.learned_on
     score, truth = rule.scores[held], usable[rule.target][held]
     guess, low = rule.scored(score, truth, false_alarm)
@@ -230,7 +270,7 @@ def _pick(
     targets: dict[str, Flags],
     sides: str,
     makers: Attackers,
-    scores: dict[str, Floats],
+    scores: dict[str, dict[str, Floats]],
     seed: int,
     false_alarm: float,
 ) -> _Rule:
@@ -239,7 +279,7 @@ def _pick(
     for target, truth in targets.items():
         learned_on = _half(truth, seed)
         trained = {name: _trained(make, found, truth, learned_on, seed) for name, make in makers.items()}
-        for name, score in {**trained, **scores}.items():
+        for name, score in {**trained, **scores[target]}.items():
             seen, labels = score[learned_on], truth[learned_on]
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(seen, up):
@@ -319,7 +359,10 @@ def features(releases: Sequence[Ints], n: int, times: Sequence[Floats] | None = 
     people = len(releases)
     if not people or not lengths.all():
         raise InputError("an attack needs at least one release of every person; leave out people without any")
-    symbols, m = _pooled(np.concatenate(releases), n)
+    codes = np.concatenate(releases)
+    if (codes < 0).any():  # a release that says nothing counts as a symbol of its own
+        codes, n = np.where(codes < 0, n, codes), n + 1
+    symbols, m = _pooled(codes, n)
     begins = np.cumsum(lengths) - lengths
     who = np.repeat(np.arange(people), lengths)
     counts = _counted(who, symbols, people, m)

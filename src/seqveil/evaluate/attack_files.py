@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,12 @@ from seqveil.evaluate import attack
 from seqveil.evaluate.attack import Finding
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files import writing as side
-from seqveil.interfaces.files.reading import FilePath
+from seqveil.interfaces.files.estimates import evidence_of
+from seqveil.interfaces.files.reading import FilePath, Holes
+from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.writing import EPSILON
+from seqveil.receive.learn import Evidence
 from seqveil.release.setting import OTHER_MODEL
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
@@ -57,31 +60,58 @@ def attack_file(
     seed: int = 0,
     false_alarm: float = attack.FALSE_ALARM,
     progress: Progress | None = None,
+    with_models: Mapping[str, MarkovModel] | None = None,
 ) -> list[Finding]:
     """Whether what was promised about secrets holds for the people of a file, one finding a secret.
 
     released: the file that was released.
     truth: the raw file it was made from, with the same users in the same order of events.
-    model: gives the alphabet, which files of numbers and places need; no attacker uses its chain.
+    model: gives the alphabet, which files of numbers and places need; no classifier uses its chain.
     secrets: what to attack; by default those that the side file says were promised, and where there are none, single
         events of the most frequent values.
     claimed: the ε that was promised about the odds, instead of what the side file and the column of ε say.
     who: also whether people are recognised by their past.
     meta, columns, format, seed, false_alarm, progress: as elsewhere.
+    with_models: models of Bayes attackers by name, fitted to other people than those of the file; `model` must be the
+        one that the release was made with.
     """
+    evidence = _evidence(released, model, with_models, {"meta": meta, "columns": columns, "format": format})
     people = read_people(released, truth, model, meta, columns, format, progress)
     chosen = list(secrets) or people.secrets or _events(people)
     shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm / (len(chosen) + who)}
+    bayes: dict[str, Any] = {"models": with_models, "evidence": evidence}
     findings = []
     for secret in chosen:
         promised = _promised(secret, people, claimed)
         attacked = secret.over(people.alphabet)
-        findings.append(attack.attack_secret(people.releases, people.truth, attacked, promised, **shared))
+        findings.append(attack.attack_secret(people.releases, people.truth, attacked, promised, **shared, **bayes))
     if who:
         findings.append(
             attack.attack_identity(people.releases, people.truth, people.alphabet.n, people.total, **shared)
         )
     return findings
+
+
+def _evidence(
+    released: FilePath, model: MarkovModel | None, others: Mapping[str, MarkovModel] | None, where: dict[str, Any]
+) -> Evidence | None:
+    """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
+    if not others:
+        return None
+    if model is None:
+        raise InputError("a Bayes attacker weighs each release by how it was made; pass --model, the release's own")
+    names = model.alphabet.strict.fingerprint()
+    for name, other in others.items():
+        if other.alphabet.strict.fingerprint() != names:
+            raise ModelError(
+                f"{name} is about other values than the release; fit it with --alphabet and the release's model"
+            )
+    received = receive(released, model, **where)
+    if received.setting.in_batches or received.setting.budget.seconds is not None:
+        raise InputError(
+            "a Bayes attacker weighs releases one by one, without a budget per seconds; leave --with-model out"
+        )
+    return evidence_of(received)
 
 
 def _promised(secret: Secret, people: People, claimed: float | None) -> float | None:
@@ -140,8 +170,9 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
         raise InputError("places in two columns need --model MODEL, which says how they become symbols")
     values: set[object] = set()
     for file in files:
-        for chunk in read(file.path, file.columns, file.chunk, file.format, "text"):
-            values.update(chunk.values.to_list())  # type: ignore[union-attr]
+        holes: Holes = "empty" if file is files[0] else "none"  # a release may say nothing, a raw event not
+        for chunk in read(file.path, file.columns, file.chunk, file.format, "text", holes=holes):
+            values.update(chunk.values.drop_nulls().to_list())  # type: ignore[union-attr]
         if len(values) > 10_000:
             raise InputError(f"{file.name}: more than 10,000 values; pass --model MODEL, which says how they are cut")
     return Alphabet(sorted(values, key=str)).with_policy("hide")

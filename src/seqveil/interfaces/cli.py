@@ -1,5 +1,5 @@
 """The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | attack |
-compare | serve | studio | tokens | bridge | spark | reproduce | bench | mechanisms`.
+compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -30,6 +30,7 @@ from seqveil.interfaces.commands.receive import audit, decode, drift, stats
 from seqveil.interfaces.commands.release import release
 from seqveil.interfaces.commands.serve import serve, studio, tokens
 from seqveil.interfaces.commands.spark import spark
+from seqveil.interfaces.commands.state import state
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -88,6 +89,7 @@ for command in (
 ):
     app.command()(command)  # type: ignore[type-var]
 app.add_typer(tokens)
+app.add_typer(state)
 app.add_typer(bridge, name="bridge")
 app.add_typer(spark, name="spark")
 

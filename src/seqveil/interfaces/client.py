@@ -52,6 +52,7 @@ class ServiceError(SeqveilError):
         self.reason = str(problem.get("type", "")).rpartition(":")[2]
         self.position: int | None = problem.get("position")
         self.next: int | None = problem.get("next")
+        self.most: int | None = problem.get("most")  # events that it takes at once, where there were more
         self.refused: list[int] = list(problem.get("refused", ()))
         self.releases = [_release(row) for row in problem.get("releases", ())]
         super().__init__(f"the service answered {status} {self.reason}: {problem.get('detail', 'no more is known')}")
@@ -186,10 +187,15 @@ class Client:
             self._model = model
         return self._model
 
-    def setting(self) -> Setting:
-        """The setting that the service releases with: what a decoder needs."""
+    def setting(self, observers: Sequence[MarkovModel] = ()) -> Setting:
+        """The setting that the service releases with: what a decoder needs.
+
+        Parameters:
+            observers: the models of all further observers that declared secrets are kept from, in any order. The
+                service names them by their fingerprints and does not send them; without them such a setting is refused.
+        """
         model = self.model()
-        return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model)
+        return Setting.from_dict(self._json("GET", "/v1/model")["setting"], model, observers)
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -209,7 +215,14 @@ class Client:
 
     def _release(self, events: list[Event], name: str) -> list[Release]:
         body = _body(events, name)
-        return [_release(row) for row in self._json("POST", "/v1/release", body)["releases"]]
+        try:
+            return [_release(row) for row in self._json("POST", "/v1/release", body)["releases"]]
+        except ServiceError as error:
+            if error.reason != "too-large" or len(events) == 1:
+                raise
+            # refused before anything was drawn: in parts, as many as it takes at once, or half of what was too large
+            size = min(error.most or len(events), (len(events) + 1) // 2 if error.most is None else len(events) - 1)
+            return [made for part in _parts(events, max(1, size)) for made in self._release(part, name)]
 
     def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._send(method, path, body))
@@ -252,7 +265,12 @@ class Client:
             try:
                 if self._connection is None:
                     self._connection = self._connect()
-                self._connection.request(method, path, body, headers)
+                try:
+                    self._connection.request(method, path, body, headers)
+                except (BrokenPipeError, ConnectionResetError):
+                    if body is None:
+                        raise
+                    # a refusal may be there already: it is decided before the body is read
                 answer = self._connection.getresponse()
                 content = answer.read()
                 if answer.will_close:

@@ -13,6 +13,7 @@ from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.release.store import Position
+from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import budget_spent
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
 
@@ -93,7 +94,7 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
     in the order they came, each whole, or not at all, or but for the events that a spent budget refuses. What is wrong
     with a job is found before any of it is drawn, and holds up no other.
     """
-    left = list(jobs)
+    left = _in_order(store, jobs)
     while left:
         try:
             made = _released(store, left, noted)
@@ -102,27 +103,57 @@ def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = 
             culprit, place = _owner(left, error.position)
             culprit.outcome = OutOfOrder(place, str(error), error.upcoming)
             left = [job for job in left if job is not culprit]
+        except Damaged as error:  # of some users: whoever sends events of theirs is out, all others go on
+            users = set(error.users)
+            culprits = [job for job in left if users.intersection(job.users)]
+            for job in culprits:
+                job.outcome = error
+            left = [job for job in left if job.outcome is None]
+            if not culprits:  # it is not known whose they are
+                return _halves(store, left, noted, error)
         except StoreError as error:  # the disk's trouble is everyone's
             for job in left:
                 job.outcome = error
             return 0
         except Exception as error:
-            if len(left) == 1:
-                left[0].outcome = error
-                return 0
-            half = len(left) // 2
-            return sum(release_together(store, part, noted) for part in (left[:half], left[half:]))
+            return _halves(store, left, noted, error)
         else:
             _share(store, left, made)
             return 1
     return 0
 
 
+def _in_order(store: Streams, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs but for those whose order is wrong, which have that for their outcome: looking at it first costs less
+    than a transaction that fails for each of them."""
+    try:
+        found = store.misplaced([(job.users, job.seqs) for job in jobs])
+    except Damaged as error:
+        culprits = [job for job in jobs if not set(error.users).isdisjoint(job.users)]
+        for job in culprits:
+            job.outcome = error
+        return _in_order(store, [job for job in jobs if job not in culprits]) if culprits else list(jobs)
+    except StoreError:  # which whoever releases them hears of
+        return list(jobs)
+    for job, wrong in zip(jobs, found, strict=True):
+        job.outcome = wrong
+    return [job for job in jobs if job.outcome is None]
+
+
+def _halves(store: Streams, jobs: Sequence[Job], noted: Noted | None, error: Exception) -> int:
+    """Go on with either half by itself, down to the one job that has the trouble."""
+    if len(jobs) == 1:
+        jobs[0].outcome = error
+        return 0
+    half = len(jobs) // 2
+    return sum(release_together(store, part, noted) for part in (jobs[:half], jobs[half:]))
+
+
 def _released(store: Streams, jobs: Sequence[Job], noted: Noted | None) -> Releases:
     users = [user for job in jobs for user in job.users]
     seqs = [seq for job in jobs for seq in job.seqs]
     raw = [codes for job in jobs for codes in job.raw]
-    timed = store.setting.budget.seconds is not None
+    timed = store.setting.timed
     times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
     return taken(lambda: store.release(users, raw, seqs, times, noted))
 

@@ -244,14 +244,14 @@ class Payloads:
             return (UNKNOWN,)
 
     def _time(self, seq: int | None, content: dict[str, Any], arrival: float | None) -> float:
-        if self._setting.budget.seconds is None:
+        if not self._setting.timed:
             return 0.0
         if arrival is not None and "time" not in content:
             return arrival
         return _stamp(seq, content.get("time"))
 
     def _arrived(self, arrival: float | None) -> float:
-        if self._setting.budget.seconds is None:
+        if not self._setting.timed:
             return 0.0
         if arrival is None:
             raise Refusal("time")

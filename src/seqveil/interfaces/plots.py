@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from seqveil.core.alphabet import Grid
-    from seqveil.receive.planning import Plan, Row
+    from seqveil.receive.planning import Plan, Row, SecretRow
 
 __all__ = [
     "DECODED",
@@ -149,6 +149,32 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     axes.set(ylabel=f"expected {plan.distortion} error", title="What a budget buys", ylim=(0, None))
     axes.set_xlabel("ε an event" if any(row.batch > 1 for row in plan.rows) else "ε per release")
     _epsilon_axis(axes, [row.epsilon for row in plan.rows])
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
+    return finish(figure, path)
+
+
+def secret_tradeoff(rows: Sequence[SecretRow], distortion: str, path: str | Path | None = None) -> Figure:
+    """Expected error against the total of the declared secrets, one line for each ε of a release.
+
+    Dotted: after the receiver's online decoder, where that errs less than the release.
+    """
+    figure = blank((7.5, 4.2))
+    axes = figure.subplots()
+    rates = list(dict.fromkeys(row.epsilon for row in rows))
+    for rate, look in zip(rates, _looks(), strict=False):
+        line = sorted((row for row in rows if row.epsilon == rate), key=lambda row: max(row.totals))
+        bounds, name = (
+            [max(row.totals) for row in line],
+            "guarded" if rate is None else f"guarded, ε = {rate:g} a release",
+        )
+        axes.plot(bounds, [row.error for row in line], label=name, **look)
+        if any(row.decoded_error < row.error - 1e-9 for row in line):
+            decoded = [row.decoded_error for row in line]
+            axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
+    axes.axhline(rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
+    axes.set(ylabel=f"expected {distortion} error", title="What keeping a secret costs", ylim=(0, None))
+    axes.set_xlabel("total ε of the secret")
+    _epsilon_axis(axes, [max(row.totals) for row in rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
 

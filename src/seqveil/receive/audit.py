@@ -82,7 +82,9 @@ class Asked(NamedTuple):
         kept = {replace(secret, epsilon=1.0): secret.epsilon for secret in setting.secrets if setting.guards}
         if secrets is None:
             return cls(setting.secrets, tuple(kept.values()), setting.longest) if kept else cls()
-        given = (each.epsilon if promised else kept.get(replace(each, epsilon=1.0)) for each in secrets)
+        given = (
+            each.epsilon if promised and each.has_total else kept.get(replace(each, epsilon=1.0)) for each in secrets
+        )
         return cls(tuple(secrets), tuple(given), longest)
 
 

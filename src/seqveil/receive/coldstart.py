@@ -15,10 +15,10 @@ from seqveil.core.coins import coins, known_as
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import symbols_of
+from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.receive.follow import turns
 from seqveil.receive.learn import Chain, Evidence, Learned, learn
-from seqveil.receive.learn.learner import LARGEST
+from seqveil.receive.learn.learner import LARGEST, check_types
 from seqveil.receive.versions import Version, VersionedStreams, Versions, first_version, next_version
 from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.releases import Standings
@@ -103,6 +103,7 @@ class ColdStart(_Follower):
         schedule: a period or a `Schedule`, that of all versions.
         start: the mechanism of version 0.
         order: of the learned chains.
+        types: how many types of people a learned version may have; a mixture must foretell better than one chain.
         points: when to learn.
         budget: a total, or a `Budget` without window.
         seed: for research only.
@@ -131,6 +132,7 @@ class ColdStart(_Follower):
         points: Points | None = None,
         budget: Budget | float | None = None,
         seed: int | None = None,
+        types: int = 1,
     ) -> None:
         if isinstance(alphabet, int) and alphabet < 2:
             raise InputError("expected an alphabet, or the number of symbols, at least 2")
@@ -141,12 +143,12 @@ class ColdStart(_Follower):
         chosen = mechanisms.find(mechanism)
         if isinstance(chosen, mechanisms.BatchMechanism) or not chosen.sound:
             raise InputError(f'expected a sound mechanism that releases one by one, got "{chosen.name}"')
-        self._mechanism, self._order = chosen.name, order
+        self._mechanism, self._order, self._types = chosen.name, order, check_types(types, order)
         self._points = points or Points()
         super().__init__(Versions([begin]))
         self._coins = coins(seed)
         self.tried: list[tuple[int, Learned]] = []  # all that was learned, after how many events
-        self._chain = Chain.uniform(names.n)
+        self._rival: Chain | MarkovModel = Chain.uniform(names.n)
 
     @property
     def private(self) -> bool:
@@ -214,14 +216,14 @@ class ColdStart(_Follower):
         """Learn from all releases so far; the new version where it earned its place, else None."""
         now = self.versions.last
         evidence = self.streams.evidence()
-        learned = learn(evidence, self.versions.alphabet, self._order, rival=self._chain)
+        learned = learn(evidence, self.versions.alphabet, self._order, rival=self._rival, types=self._types)
         self.tried.append((self.events, learned))
         if learned.held_out is None or not learned.held_out.earned:
             return None
         version = next_version(now, learned, self._mechanism, now.setting.schedule, self.events)
         self.streams.switch(version)
         self.versions.add(version)
-        self._chain = learned.chain
+        self._rival = learned.chain if learned.types is None else learned.model
         return version
 
     def save(self, path: str | os.PathLike[str]) -> None:

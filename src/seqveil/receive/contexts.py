@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,15 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.fitting import MOST_STATES
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
-from seqveil.core.model import Counts, MarkovModel, fit_mixture
+from seqveil.core.model import Counts, HourCounts, MarkovModel, fit_mixture
+from seqveil.core.times import Hours
 from seqveil.release import stream
 
-AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
+AUTO = ("order:1", "hours", "order:2", "types:4", "types:16", "types:48")
+DAY = "24"  # bands of hours where nobody says how many
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
 FEWEST_PEOPLE = 10  # with fewer there is nobody to hold out
 LONGEST = 500  # events of a person that are foretold
@@ -37,6 +40,7 @@ SMOOTHING = 1.0  # what nobody did in the fit, others may do
 MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
 BINS = 10  # of calibration
 TOLD = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
+NO_TIMES = "hours of the day need a time for each event; add a column time, or name it with --time-column"
 _NUMBERS = 1 << 21
 
 Progress = Callable[[float], None]
@@ -44,43 +48,58 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Context:
-    """What the next symbol may depend on: the last `order` symbols, and a type of person.
+    """What the next symbol may depend on: the last `order` symbols, and a type of person or the hour of the day.
+
+    `hours` are bands of the day as `core.times.Hours` reads them; with `per_day` events come evenly, so many a day,
+    from the hour `starts` on.
 
     >>> Context.parse("types:16")
-    Context(order=1, types=16, switch=0.0001)
+    Context(order=1, types=16, switch=0.0001, hours=None, per_day=None, starts=0.0)
     >>> Context.parse("order:2,types:4").title
     '4 types, order 2'
+    >>> Context.parse("hours:night=22-6,day=6-22").title
+    'order 1, 2 hour bands'
     """
 
     order: int = 1
     types: int = 1
     switch: float | str = SWITCH
+    hours: str | None = None
+    per_day: int | None = None
+    starts: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Context:
-        """The context that a text names, such as order:2, types:16 or order:2,types:16,switch:0.01."""
+        """The context that a text names, such as order:2, types:16, order:2,types:16,switch:0.01 or hours:24."""
         given: dict[str, Any] = {}
-        for part in text.split(","):
-            name, _, number = part.strip().partition(":")
+        for name, value in _parts(text):
             try:
-                estimated = (name, number) == ("switch", "estimate")
-                given[name] = number if estimated else float(number) if name == "switch" else int(number)
+                if name == "hours":
+                    given[name] = str(Hours.parse(value or DAY))
+                elif name in ("switch", "starts"):
+                    given[name] = value if (name, value) == ("switch", "estimate") else float(value)
+                else:
+                    given[name] = int(value)
+            except InputError:
+                raise
             except ValueError:
                 name = ""
-            if text == "hours":
-                raise InputError(
-                    "hours of the day are no context yet; types that change, as types:16,switch:0.01, follow them"
-                )
-            if name not in ("order", "types", "switch"):
-                raise InputError(f"expected a context such as auto, order:2 or types:16, got {text!r}")
+            if name not in cls.__dataclass_fields__:
+                raise InputError(f"expected a context such as auto, order:2, types:16 or hours, got {text!r}")
         found = cls(**given)
+        found._check_hours()
         if found.order < 1 or found.types < 1 or not (found.switch == "estimate" or 0 <= float(found.switch) < 1):
             raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
+        if "switch" in given and found.types == 1:
+            raise InputError(f"switch is between types of people, as in types:16,switch:0.01; got {text!r} without any")
         return found
 
     @property
     def name(self) -> str:
         """The context as `parse` reads it."""
+        if self.hours is not None:
+            evenly = "" if self.per_day is None else f",per_day:{self.per_day},starts:{self.starts:g}"
+            return f"hours:{self.hours}{evenly}"
         parts = [f"types:{self.types}"] if self.types > 1 else []
         parts = [f"order:{self.order}", *parts] if self.order > 1 or not parts else parts
         switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
@@ -89,6 +108,9 @@ class Context:
     @property
     def title(self) -> str:
         """The context in words."""
+        if self.hours is not None:
+            evenly = "" if self.per_day is None else f", {self.per_day} a day"
+            return f"order 1, {Hours.parse(self.hours).count} hour bands{evenly}"
         if self.types == 1:
             return f"order {self.order}"
         switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
@@ -105,14 +127,60 @@ class Context:
         seed: int = 0,
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
+        times: Floats | None = None,
     ) -> MarkovModel:
-        """The model of this context fitted to streams: users and codes of all events."""
+        """The model of this context fitted to streams: users and codes of all events, and their times in seconds."""
+        if self.hours is not None:
+            return self._fit_hours(users, codes, alphabet, smoothing, prior, times)
         if self.types == 1:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, smoothing, prior)
         law = (smoothing, prior, seed, least_people, progress)
         return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *law)
+
+    def _fit_hours(
+        self, users: Ints, codes: Ints, alphabet: Symbols, smoothing: float, prior: Any, times: Floats | None
+    ) -> MarkovModel:
+        assert self.hours is not None
+        if times is None:
+            raise DataError(NO_TIMES)
+        bands = HourCounts(alphabet.n, Hours.parse(self.hours))
+        bands.add(users, codes, times)
+        model = bands.model(alphabet, smoothing, prior)
+        if self.per_day is None:
+            return model
+        even = model.scheduled(self.per_day, self.starts)
+        assert even.hours is not None
+        layout = Layout.of(np.unique(users, return_inverse=True)[1])
+        seqs = np.empty(users.size, np.int64)
+        seqs[layout.order] = np.arange(users.size) - np.repeat(layout.begins, layout.lengths)
+        if ((even.hours.begins.index(self.starts) + seqs) % self.per_day != even.hours.of(times)).any():
+            raise DataError(
+                f"expected {self.per_day} events a day, evenly spread, in streams that begin at {self.starts:g} "
+                "o'clock; some come at other times: fill the gaps, or leave per_day out"
+            )
+        return even
+
+    def _check_hours(self) -> None:
+        if (self.hours is None and self.per_day is not None) or (self.per_day is None and self.starts):
+            raise InputError("per_day and starts go with hours of the day, as in hours:24,per_day:96")
+        if self.hours is not None and (self.order, self.types, self.switch) != (1, 1, SWITCH):
+            raise InputError("hours of the day go with order 1 and without types; name hours alone, or leave them out")
+        if self.per_day is not None:
+            Hours.equal(self.per_day)
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Names and values of a context; bands of hours have commas of their own."""
+    found: list[tuple[str, str]] = []
+    for part in text.split(","):
+        name, colon, value = part.strip().partition(":")
+        if not colon and "=" in name and found and found[-1][0] == "hours":
+            found[-1] = "hours", f"{found[-1][1]},{name}"
+        else:
+            found.append((name, value))
+    return found
 
 
 @dataclass(frozen=True)
@@ -168,7 +236,9 @@ def _line(row: Check, taken: bool) -> str:
     return f"{row.title:<32}{_cells(texts)}{'  taken' if taken else ''}"
 
 
-def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE) -> list[Context]:
+def candidates(
+    text: str, n: int, people: int, least_people: int = LEAST_PEOPLE, times: Floats | None = None
+) -> list[Context]:
     """The contexts to compare: those of `auto` that so many people allow, or the one named beside a plain chain.
 
     >>> [each.name for each in candidates("auto", 17, 1000)]
@@ -181,8 +251,16 @@ def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE)
     return [
         each
         for each in found
-        if (each.types == 1 or each.types * least_people <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
+        if (each.hours is None or _tells_hours(times, n, each.hours))
+        and (each.types == 1 or each.types * least_people <= people)
+        and (each.order == 1 or n**3 <= MOST_CONTEXTS)
     ]
+
+
+def _tells_hours(times: Floats | None, n: int, hours: str) -> bool:
+    """Whether these times fall in more than one band of hours, few enough for the alphabet."""
+    bands = Hours.parse(hours)
+    return times is not None and bands.count * n <= MOST_STATES // 4 and np.unique(bands.of(times)).size > 1
 
 
 def choose(
@@ -196,6 +274,7 @@ def choose(
     seed: int = 0,
     least_people: int = LEAST_PEOPLE,
     progress: Progress | None = None,
+    times: Floats | None = None,
 ) -> Choice:
     """Compare contexts on held-out people, and fit the one taken to everyone.
 
@@ -212,30 +291,95 @@ def choose(
       seed: of the split and the fits; the table is repeatable.
       least_people: people that each type must have.
       progress: told the share that is done, 0 to 1.
+      times: the time of every event in seconds, where there are times; hours of the day need them.
     """
-    _, rows = np.unique(users, return_inverse=True)
-    people = int(rows.max(initial=-1)) + 1
-    if people < FEWEST_PEOPLE:
-        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people}")
-    held = held_out(rows, seed)
-    found = candidates(text, alphabet.n, people - int(np.unique(rows[held]).size), least_people)
     law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
+    return choose_among(Events.of(users, codes, times), alphabet, text, progress, **law)
+
+
+class People(Protocol):
+    """The people whom contexts are compared on, numbered 0, 1, …: in memory, or counted elsewhere."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+
+    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """People whose events are all in memory."""
+
+    rows: Ints
+    codes: Ints
+    count: int
+    times: Floats | None = None  # in seconds, where there are times
+
+    @classmethod
+    def of(cls, users: Ints, codes: Ints, times: Floats | None = None) -> Events:
+        """People numbered in the order of their names."""
+        names, rows = np.unique(users, return_inverse=True)
+        return cls(rows, codes, int(names.size), times)
+
+    def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+        kept = ~np.isin(self.rows, without)
+        times = None if self.times is None else self.times[kept]
+        return context.fit(self.rows[kept], self.codes[kept], alphabet, times=times, **law)
+
+    def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Who and which code, event by event, of these people."""
+        kept = self._kept(chosen)
+        return self.rows[kept], self.codes[kept]
+
+    def moments(self, chosen: Ints) -> Floats | None:
+        """When these events of `streams` came."""
+        return None if self.times is None else self.times[self._kept(chosen)]
+
+    def _kept(self, chosen: Ints) -> Ints:
+        kept = np.flatnonzero(np.isin(self.rows, chosen))
+        kept = kept[np.argsort(self.rows[kept], kind="stable")]
+        rows = self.rows[kept]
+        begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+        place = np.arange(rows.size) - np.repeat(begins, np.diff(np.append(begins, rows.size)))
+        return np.asarray(kept[place < LONGEST], np.int64)
+
+
+def choose_among(people: People, alphabet: Symbols, text: str, progress: Progress | None, **law: Any) -> Choice:
+    """The choice of `choose` for people wherever their events are; `law` is what a fit takes, all of it."""
+    if people.count < FEWEST_PEOPLE:
+        raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
+    held = people_held_out(people.count, law["seed"])
+    times, later = (people.times, people.moments(held)) if isinstance(people, Events) else (None, None)
+    found = candidates(text, alphabet.n, people.count - held.size, law["least_people"], times)
+    streams = people.streams(held)
     told = _Shares(progress, len(found) + 1)
     table = []
     for each in found:
-        model = each.fit(rows[~held], codes[~held], alphabet, progress=told.part, **law)
-        table.append(check(model, rows[held], codes[held], each, seed))
+        model = people.fit(each, alphabet, held, progress=told.part, **law)
+        table.append(check(model, *streams, each, law["seed"], later))
         told.next()
     taken = table[-1] if text != "auto" else _smallest(table)
-    model = found[table.index(taken)].fit(rows, codes, alphabet, progress=told.part, **law)
+    nobody = np.zeros(0, np.int64)
+    model = people.fit(found[table.index(taken)], alphabet, nobody, progress=told.part, **law)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
+
+
+def people_held_out(people: int, seed: int = 0) -> Ints:
+    """Who of so many people is held out, a fifth of them."""
+    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
+    return np.random.default_rng(seed).permutation(people)[:count]
 
 
 def held_out(people: Ints, seed: int = 0) -> NDArray[np.bool_]:
     """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
     names, rows = np.unique(people, return_inverse=True)
-    count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * names.size)))
-    return np.isin(rows, np.random.default_rng(seed).permutation(names.size)[:count])
+    return np.isin(rows, people_held_out(names.size, seed))
 
 
 class _Shares:
@@ -282,7 +426,29 @@ def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
     return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
 
 
-def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
+def said_of_check(model: MarkovModel) -> str:
+    """Whether the model was checked on people held out, in words that follow "the model was".
+
+    >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    'never checked on people held out'
+    """
+    found = held_out_check(model)
+    if found is None:
+        return "never checked on people held out"
+    return (
+        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
+        f"± {found['standard_error']:.4f}"
+    )
+
+
+def check(
+    model: MarkovModel,
+    users: Ints,
+    codes: Ints,
+    context: Context | None = None,
+    seed: int = 0,
+    times: Floats | None = None,
+) -> Check:
     """How well a model foretells the streams of people whom it was not fitted to.
 
     Parameters:
@@ -291,8 +457,12 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
       codes: their symbols, as codes of the model's alphabet.
       context: what to call the model.
       seed: of the releases whose errors are counted.
+      times: when they came, in seconds, for a model by the hour of the day.
     """
-    named = context or Context(model.order, model.types)
+    if model.hours is not None and times is None:
+        raise DataError(NO_TIMES)
+    bands = None if model.hours is None or times is None else model.hours.of(times)
+    named = context or Context(model.order, model.types, hours=None if model.hours is None else str(model.hours))
     _, rows = np.unique(users, return_inverse=True)
     layout = Layout.of(rows)
     people, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
@@ -300,7 +470,8 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
     at = 0
     for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
         short = np.minimum(long, LONGEST)
-        for laws, truth in filtering.foresee(model, codes[places[:, : int(short.max())]], short):
+        places = places[:, : int(short.max())]
+        for laws, truth in filtering.foresee(model, codes[places], short, None if bands is None else bands[places]):
             told = laws[np.arange(truth.size), truth]
             with np.errstate(divide="ignore"):
                 totals[at : at + truth.size] += np.log(told)
@@ -311,9 +482,9 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
     # a ratio of sums over people: each person's part of it moves both
     spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(people)
     error = float(np.sqrt((spread**2).sum() * people / max(1, people - 1)) / symbols)
-    predicted, realised = _errors(model, layout, codes, seed)
+    predicted, realised = _errors(model, layout, codes, seed, times)
     foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
-    size = (int(model.types), int(model.chain.nnz), people, symbols)
+    size = (int(model.types), model.transitions, people, symbols)
     return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
 
 
@@ -328,7 +499,9 @@ def _hits(laws: Floats, told: Floats) -> Floats:
     return np.stack([np.bincount(place, minlength=BINS), sums, np.bincount(hit, minlength=BINS)])
 
 
-def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
+def _errors(
+    model: MarkovModel, layout: Layout, codes: Ints, seed: int, times: Floats | None
+) -> tuple[float | None, float | None]:
     """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people.
 
     Given all that is public after a release y, the model expects it to be wrong with probability 1 - post(y).
@@ -341,9 +514,10 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
     state, expected, wrong = stream.State.start(setting, begins.size), 0.0, 0
     for t in range(int(lengths.max())):
         now = int((lengths > t).sum())
-        truth = codes[layout.order[begins[:now] + t]]
-        state = state.take(np.arange(now))
-        released, after = stream.step(setting, state, truth, coins)
+        events = layout.order[begins[:now] + t]
+        truth, stamps = codes[events], None if times is None else times[events]
+        state = stream.located(setting, state.take(np.arange(now)), stamps)
+        released, after = stream.step(setting, state, truth, coins, stamps)
         post, _ = filtering.condition(model, state.states, released.columns)
         shown = filtering.symbols(model, post)
         expected += float((1.0 - shown[np.arange(now), released.codes]).sum())

@@ -18,6 +18,7 @@ from seqveil.core.errors import DataError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
 from seqveil.core.model import MarkovModel
+from seqveil.core.times import Time, seconds
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.setting import UNSAID, SecretTerms, usual_mechanism
@@ -33,7 +34,7 @@ def decode(
     *,
     schedule: Schedule | int | None = None,
     budget: Budget | float | None = None,
-    times: Sequence[float] | None = None,
+    times: Sequence[Time] | None = None,
     length: int | None = None,
     smooth: bool = True,
     **secret_terms: Unpack[SecretTerms],
@@ -56,9 +57,10 @@ def decode(
     if not len(released):
         return np.zeros((0, model.n))
     if setting.in_batches:
-        return decode_paths(setting, released, length or batch * len(released), times, smooth)
-    stamps = None if times is None else np.asarray(times, np.float64)[None, :]
-    return decode_codes(setting, encode_released(model, released)[None, :], stamps, smooth)[0]
+        stamps = None if times is None else seconds(times).tolist()
+        return decode_paths(setting, released, length or batch * len(released), stamps, smooth)
+    moments = None if times is None else seconds(times)[None, :]
+    return decode_codes(setting, encode_released(model, released)[None, :], moments, smooth)[0]
 
 
 def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
@@ -112,7 +114,8 @@ def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = No
     for t, (law, column) in enumerate(filter_codes(setting, codes, times)):
         filtered[t], columns[t] = law, column
     if smooth:
-        filtering.smooth(model, filtered, columns)
+        bands = None if model.hours is None or times is None else model.bands_of(times.T)
+        filtering.smooth(model, filtered, columns, bands)
     return filtering.symbols_of_streams(model, filtered)
 
 
@@ -123,7 +126,9 @@ def filter_codes(setting: stream.Setting, codes: Ints, times: Floats | None = No
     """
     state = stream.State.start(setting, len(codes))
     for t in range(codes.shape[1]):
-        seen, after = stream.observe(setting, state, codes[:, t], None if times is None else times[:, t])
+        stamps = None if times is None else times[:, t]
+        state = stream.located(setting, state, stamps)
+        seen, after = stream.observe(setting, state, codes[:, t], stamps)
         column = seen.columns / seen.columns.max(1, keepdims=True)
         yield filtering.condition(setting.model, state.states, column)[0], column
         state = after

@@ -22,8 +22,8 @@ from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.states import States
 from seqveil.receive.follow import Followed, turns
+from seqveil.receive.learn.types import Types
 from seqveil.release.state import Rows
 from seqveil.release.stream import Setting
 
@@ -33,6 +33,7 @@ FIRM = 30.0  # transitions out of a symbol that the model counts for when a riva
 PACE = (1.0, 4.0, 16.0)  # how far learning rivals step: 1 is the EM step, which is slow where releases tell little
 ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
 LEAST = 1e-4  # probability that a learning rival gives any step
+SETTLED = 30  # steps after which people are held to be where they usually are
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 
 
@@ -54,8 +55,8 @@ class Drift:
     costs no privacy. No alarm is no proof that the model is right.
 
     The rivals are the chain made stickier, the chain made looser, chains learned from the releases before, and people
-    of several kinds, who stay longer or less long than the model says. Each bet is spread over the times at which a
-    change might have begun.
+    of several kinds, who stay longer or less long than the model says. Against a mixture the kinds are its own types,
+    other ones of which may have become common. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> drift = Drift(Setting.of(model, "randomized_response", epsilon=2.0), alpha=0.01)
@@ -70,6 +71,7 @@ class Drift:
     """
 
     def __init__(self, setting: Setting, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
+        setting.model.refuse_hours("drift")
         if setting.in_batches:
             raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
         if not setting.mechanism.sound:
@@ -102,7 +104,8 @@ class Drift:
         seen = self._followed.observe(rows, codes, times)
         columns = seen.columns / seen.columns.max(1, keepdims=True)
         mine = (seen.beliefs * columns).sum(1)
-        self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[codes >= 0].sum())
+        made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
+        self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[made].sum())
         gains = np.stack([np.log(rival.weigh(rows, columns) / mine) for rival in self._rivals])
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(len(self._rivals))
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
@@ -143,11 +146,35 @@ def _waiting(events: int) -> float:
 def rivals_of(model: MarkovModel) -> list[Rival]:
     """The rivals that `Drift` bets on unless told otherwise."""
     found: list[Rival] = [Fixed(looser(model, SHARE))]
-    if model.size == model.n:
+    if model.stacked:
         found.append(Fixed(stickier(model, SHARE)))
         if model.n <= LEARNED:
-            found += [*(Learning(model, pace) for pace in PACE), Kinds(model)]
+            chain = mean_chain(model)
+            found += [*(Learning(chain, pace) for pace in PACE), Kinds(model)]
     return found
+
+
+def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
+    """Kinds of people, and how many users of each are taken for seen to begin with."""
+    if model.types == 1:
+        odds = [FIRM if each == 1.0 else 1.0 for each in ODDS]
+        return [staying(model, each) for each in ODDS], np.array(odds)
+    found = Types.of(model)
+    return [chain.model(model.alphabet) for chain in found.chains], FIRM * np.maximum(found.weights, LEAST)
+
+
+def mean_chain(model: MarkovModel) -> MarkovModel:
+    """The chain of everyone together: where people are after a while, whatever their type, and what they do next."""
+    if model.types == 1:
+        return model
+    law = model.initial
+    for _ in range(SETTLED):
+        law = model.advance(law)
+    share = np.zeros((model.n, model.size))
+    share[model.newest, np.arange(model.size)] = law + np.finfo(float).tiny
+    moved = model.advance(share / share.sum(1, keepdims=True))
+    rows = moved.reshape(model.n, model.types, model.n).sum(1)
+    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
 
 
 def looser(model: MarkovModel, share: float) -> MarkovModel:
@@ -158,12 +185,11 @@ def looser(model: MarkovModel, share: float) -> MarkovModel:
 
 
 def stickier(model: MarkovModel, share: float) -> MarkovModel:
-    """The model (of order 1) with this share of every step staying where it is."""
+    """The model (of order 1, with types or without) with this share of every step staying where it is."""
     from scipy import sparse
 
-    chain = sparse.csr_array((1 - share) * model.chain + share * sparse.eye_array(model.n))
-    parts = (chain, (1 - share) * model.backoff)
-    states = States(1, model.n, model.initial, *parts, model.base, model.base_state, model.newest)
+    chain = sparse.csr_array((1 - share) * model.chain + share * sparse.eye_array(model.size))
+    states = replace(model.states, chain=chain, backoff=(1 - share) * model.backoff)
     return MarkovModel._of(states, model.alphabet)
 
 
@@ -185,7 +211,8 @@ class Fixed:
 
 
 class Kinds:
-    """A rival with people of several kinds: the odds that a symbol stays, in the model, times one factor for each kind.
+    """A rival with people of several kinds, each a chain: against one chain, those who stay longer or less long than it
+    says; against a mixture, its own types.
 
     Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
     for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
@@ -193,10 +220,10 @@ class Kinds:
     """
 
     def __init__(self, model: MarkovModel) -> None:
-        self._kinds = [Fixed(staying(model, odds)) for odds in ODDS]
-        self._common = np.array([FIRM if odds == 1.0 else 1.0 for odds in ODDS])  # users of each kind, to begin with
-        self._own = np.zeros((len(ODDS), 0))  # log of what each user's releases say for each kind
-        self._share = np.zeros((len(ODDS), 0))  # of each user that counts for a kind so far
+        kinds, self._common = _kinds(model)
+        self._kinds = [Fixed(kind) for kind in kinds]
+        self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind
+        self._share = np.zeros((len(kinds), 0))  # of each user that counts for a kind so far
 
     def grow(self, users: int) -> None:
         """Make room for so many users, each of whom may be of any kind."""

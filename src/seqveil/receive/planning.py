@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from seqveil.core import filtering, html, mechanisms
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
@@ -19,7 +20,7 @@ from seqveil.core.secrets.bounds import Opening
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Schedule
-from seqveil.release.secrets import guarded_table
+from seqveil.release.secrets import guarded_table, totals
 from seqveil.release.setting import Setting
 
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -39,6 +40,9 @@ class Row:
 
     For batches ε is that of one symbol on average (a batch spends batch · ε), `smoothed_error` that after decoding with
     all releases of the stream (None: not computed), and `delay` the most symbols that one waits for.
+
+    All of these hold under the model. `realised_error` and `realised_decoded` are what releases and the receiver's best
+    guesses cost real people, where there was data to measure it on (`receive.realised`).
     """
 
     epsilon: float
@@ -52,6 +56,8 @@ class Row:
     leakage: float
     batch: int = 1
     smoothed_error: float | None = None
+    realised_error: float | None = None
+    realised_decoded: float | None = None
 
     @property
     def delay(self) -> int:
@@ -67,6 +73,7 @@ class Plan:
     length: int
     distortion: str
     symbols: int
+    realised_people: int | None = None  # whom the realised errors are of
 
     def _repr_html_(self) -> str:
         return html.plan(self)
@@ -99,6 +106,7 @@ def plan(
     >>> row.error < row.constant_error
     True
     """
+    model.refuse_hours("plan")
     if min(length, users, 1 if batch_users is None else batch_users) < 1:
         raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
     chosen = mechanisms.get(mechanism)
@@ -221,6 +229,66 @@ def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:
     return float((mine - least).mean())
 
 
+@dataclass(frozen=True)
+class SecretRow:
+    """What keeping declared secrets costs, as a `Row` says it; ε is that of every release, None where there is none.
+
+    `error` counts a release that says nothing at its price, `decoded_error` is that of the receiver's best estimate,
+    `blank` is the share of releases that say nothing, and `told` the most that any simulated stream told about any of
+    the secrets (log B), `totals` what was promised about each.
+    """
+
+    totals: tuple[float, ...]
+    epsilon: float | None
+    error: float
+    decoded_error: float
+    truth: float
+    blank: float
+    constant_error: float
+    told: float
+
+
+def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: int = 0) -> SecretRow:
+    """Release streams sampled from the model with declared secrets kept, and average what every release costs.
+
+    Parameters:
+        setting: one whose mechanism is "guarded".
+        length: events of a simulated stream.
+        users: how many streams are simulated; one release takes milliseconds.
+        seed: of the simulation; the same seed gives the same figures.
+
+    >>> from seqveil.core.secrets import ever
+    >>> model = MarkovModel([0.5, 0.4, 0.1], [[0.6, 0.35, 0.05], [0.4, 0.55, 0.05], [0.3, 0.2, 0.5]])
+    >>> setting = Setting.of(model, "guarded", secrets=ever(2, epsilon=0.5, window=5))
+    >>> row = simulate_secrets(setting, length=10, users=5)
+    >>> row.error < row.constant_error, row.told <= 0.5
+    (True, True)
+    """
+    if not setting.guards:
+        raise InputError('expected a setting whose mechanism is "guarded"; pass secrets=[sv.secrets.ever(…)] with it')
+    if min(length, users) < 1:
+        raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
+    model, distortion = setting.model, setting.distortion
+    price = 1.0 if setting.blank is None else setting.blank
+    codes, coins = model.sample(length, users, seed), SeededCoins(seed + 1)
+    state, sums, rows = stream.State.start(setting, users), np.zeros(4), np.arange(users)
+    for t in range(length):
+        made, state = stream.step(setting, state, codes[:, t], coins)
+        post = made.beliefs * made.columns
+        post /= post.sum(1, keepdims=True)
+        costs, blank = distortion.expected(post), made.codes == WITHHELD
+        said = np.where(blank, 0, made.codes)
+        error = np.where(blank, price, costs[rows, said])
+        truth = np.where(blank, 0.0, post[rows, said])
+        sums += [error.mean(), costs.min(1).mean(), truth.mean(), blank.mean()]
+    error, decoded, truth, blank = (sums / length).tolist()
+    assert state.watches is not None
+    told = max(total.log_odds_worst for total in totals(setting.secrets, state.watches))
+    epsilon = None if setting.unbounded else setting.epsilon
+    promised = tuple(secret.epsilon for secret in setting.secrets)
+    return SecretRow(promised, epsilon, error, decoded, truth, blank, _unseen(setting, length), told)
+
+
 def tune_opening(
     model: MarkovModel,
     secrets: Secret | Sequence[Secret],
@@ -250,6 +318,7 @@ def tune_opening(
     >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening(0.5)])
     Opening(start=0.5, power=1.0)
     """
+    model.refuse_hours("tuning a box by simulation")
     wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
     lengths = [one.length for one in wanted if one.length is not None]
     if length is None and not lengths:

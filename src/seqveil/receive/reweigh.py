@@ -36,6 +36,7 @@ Path = tuple[int, ...]
 
 def check(setting: Setting, model: MarkovModel) -> None:
     """Refuse a model that is not over the setting's symbols. Order and support may differ."""
+    model.refuse_hours("weighing a release under another model")
     if setting.model.n != model.n:
         raise InputError(
             f"expected a model over the release's {setting.model.n} symbols, got {model.n}; fit it with that alphabet"
@@ -179,8 +180,8 @@ def wrong_model_bound(epsilon: Floats, distance: Floats, ldp: float = 2.0) -> Fl
 
     Reference: docs/theory.md, section 3(c).
     """
-    left = 1.0 - distance * 2.0 * np.sinh(epsilon)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # an ε without bound bounds nothing
+        left = 1.0 - distance * 2.0 * np.sinh(epsilon)
         found = np.where(left > 0, epsilon - np.log(np.maximum(left, 0.0)), np.inf)
         floor = np.where(epsilon > 0, ldp * epsilon, 0.0)
     return np.minimum(floor, found)

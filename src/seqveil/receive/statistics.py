@@ -167,6 +167,7 @@ def _check(
     top: int,
     method: str,
 ) -> None:
+    setting.model.refuse_hours("statistics with intervals")
     if setting.in_batches:
         raise InputError("intervals are for releases one by one; decode a release in batches instead")
     if not setting.mechanism.sound:

@@ -20,7 +20,7 @@ from seqveil.core.kernel import Ints
 from seqveil.receive.learn import Evidence
 from seqveil.receive.versions import Version, VersionedStreams, refuse_unmovable, replayed
 from seqveil.release.store.database import Database
-from seqveil.release.store.packing import pack, units
+from seqveil.release.store.packing import pack
 from seqveil.release.store.protocol import codec_of
 from seqveil.release.stream import Setting, State
 
@@ -146,11 +146,5 @@ def _switch(database: Database, user: int, version: int, otherwise: int) -> int:
 
 
 def _write(database: Database, ids: Ints, state: State) -> None:
-    packed = pack(state)
-    width, account = len(packed) // max(1, len(state)), state.account
-    figures = (units(account.most), -units(-account.least), units(state.ldp))
-    ledger = zip(*(figure.tolist() for figure in figures), ids.tolist(), strict=True)
-    database.sql.executemany(
-        "UPDATE users SET most = ?, least = ?, ldp = ?, state = ? WHERE id = ?",
-        [(*told, packed[k * width : (k + 1) * width], user) for k, (*told, user) in enumerate(ledger)],
-    )
+    account = state.account
+    database.rewrite(ids, np.stack([account.most, account.least, state.ldp], axis=1), pack(state))

@@ -50,7 +50,7 @@ class DeviceFleet:
         model = setting.model
         plain = setting.schedule.period == 1 and not setting.budget.limited and setting.schedule.threshold is None
         covered = setting.mechanism is OPTIMAL and setting.distortion.is_hamming
-        covered = covered and model.full_support and model.types == 1
+        covered = covered and model.full_support and model.types == 1 and model.hours is None
         if not (plain and covered and 1 < model.n <= WIDEST and usable(setting.epsilon, model.n) > 0):
             raise InputError(
                 f"a device fleet does mechanism optimal with cost hamming over 2 to {WIDEST} symbols, a chain of full "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -25,6 +25,7 @@ from seqveil.release.stream import NOTHING, Setting, allowance
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
 MOST_SKIPPED = 10_000  # events that one event may leave out
+MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 
 
@@ -96,6 +97,22 @@ def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
     chosen = np.array(fresh, np.intp)
     rounds = [chosen[turn] for turn in rounds_of(users[chosen])]
     return Plan(chosen, rounds, skips if skips.any() else None, old, twice, late)
+
+
+def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
+    """What is wrong with the order of a call's events, if anything; else `upcoming` moves on behind them."""
+    after: dict[User, int] = {}
+    for k, (user, seq) in enumerate(zip(users, seqs, strict=True)):
+        expected = after.get(user, upcoming.get(user, 0))
+        if seq > expected:
+            try:
+                _check_gap(k, seq, expected, gaps)
+            except OutOfOrder as error:
+                return error
+        if seq >= expected:
+            after[user] = seq + 1
+    upcoming.update(after)
+    return None
 
 
 def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
@@ -250,25 +267,31 @@ class Call:
         return self._times_fail(plan, group, slots, live) or self._too_many(plan, slots, live)
 
     def _too_many(self, plan: Plan, slots: Slots, live: Live) -> InputError | None:
-        """More events of a user than declared secrets were promised for."""
-        limit = None if self.setting.watches is None else self.setting.watches.limit
-        if limit is None or not plan.fresh.size:
+        """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
+        watches = self.setting.watches
+        if watches is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
+            return InputError(
+                f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
+                "be given up at once; send the missing events, or check the numbers"
+            )
+        if watches is None or watches.limit is None or not plan.fresh.size:
             return None
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
-        if (live.next_seqs(who) + np.bincount(place, more) <= limit).all():
+        if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
             return None
         return InputError(
-            f"a declared secret was promised for streams of at most {limit} events, and a user has more; begin with a "
-            "larger `longest`, or with a window"
+            f"a declared secret was promised for streams of at most {watches.limit} events, and a user has more; "
+            f"{watches.beyond}"
         )
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""
-        if self.setting.budget.seconds is None:
+        if not self.setting.timed:
             return None
         who, at = slots[plan.fresh], group[plan.fresh]
         try:
+            stream.check_turns(self.setting, self.made.seqs[at], None if self.times is None else self.times[at])
             latest = live.state.window.take(who).latest
             stream.check_times(self.setting, who, None if self.times is None else self.times[at], latest)
         except InputError as error:

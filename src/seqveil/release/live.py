@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core import filtering
 from seqveil.core.coins import User
 from seqveil.core.errors import InputError
+from seqveil.core.jumps import pass_over
 from seqveil.core.kernel import Ints
 from seqveil.core.secrets import Watches
 from seqveil.release import batches, stream
@@ -138,16 +138,20 @@ class Live:
     def _replayed(self, releases: Iterable[Stored]) -> State:
         """The state that these releases imply, as any receiver computes it."""
         setting, state = self._setting, State.start(self._setting, 1)
+        given_up = 0  # events in a row, which were passed over in one step
         for stored in releases:
             if stored.code == GAP:
-                state = skipped(setting, state)
-            elif setting.in_batches:
+                given_up += 1
+                continue
+            if given_up:
+                state, given_up = skipped(setting, state, given_up), 0
+            if setting.in_batches:
                 path = stored.path if stored.released else None
                 _, state = batches.observe(setting, state, path, stored.events, stored.time)
             else:
                 stamp = None if stored.time is None else np.array([stored.time])
                 _, state = stream.observe(setting, state, np.array([stored.code], np.int64), stamp)
-        return state
+        return skipped(setting, state, given_up) if given_up else state
 
     # what calls do with them
 
@@ -160,13 +164,19 @@ class Live:
             made, self.state = self.state.move(slots, act)
             return made
         part = self.state.take(slots)
-        while (waiting := np.flatnonzero(skips > 0)).size:
-            part.put(waiting, skipped(self._setting, part.take(waiting)))
-            skips = skips - 1
+        for count in np.unique(skips[skips > 0]).tolist():
+            waiting = np.flatnonzero(skips == count)
+            part.put(waiting, skipped(self._setting, part.take(waiting), count))
         made, after = act(part)
         moved = np.flatnonzero(after.steps > part.steps)
         self.state.put(slots[moved], after.take(moved))
         return made
+
+    def known_seqs(self, names: Sequence[User]) -> dict[User, int]:
+        """The sequence number that comes next of those users who are live."""
+        live = [name for name in names if name in self._slot]
+        steps = self.state.steps[[self._slot[name] for name in live]].tolist() if live else []
+        return dict(zip(live, steps, strict=True))
 
     def next_seqs(self, slots: Slots) -> Ints:
         """The sequence number that each of these users' next event has."""
@@ -198,14 +208,14 @@ class Live:
         return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
 
 
-def skipped(setting: Setting, state: State) -> State:
-    """The state after an event that nobody released: the belief moves on, nothing is charged."""
-    states, account, watches = state.states, state.account, state.watches
-    for _ in range(setting.batch):
-        states, account = filtering.predict(setting.model, states), account.skip(setting.model)
+def skipped(setting: Setting, state: State, events: int = 1) -> State:
+    """The state after events that nobody released: the belief moves on, nothing is charged."""
+    watches = state.watches
+    states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
     if watches is not None:  # as a release that says the same whatever the truth is
-        watches = stream.observed(watches, np.ones((len(state), setting.model.n), np.int64))
-    return replace(state, states=states, steps=state.steps + 1, account=account, watches=watches)
+        for _ in range(events):
+            watches = stream.observed(watches, np.ones((len(state), setting.model.n), np.int64))
+    return replace(state, states=states, steps=state.steps + events, account=account, watches=watches)
 
 
 def _check_name(name: User) -> None:

@@ -89,9 +89,20 @@ class Session:
 
     @property
     def belief(self) -> Floats:
-        """What an observer of the releases believes about the next symbol, before it is released."""
+        """What an observer of the releases believes about the next symbol, before it is released.
+
+        Under a model by the hour of the day, that is before the time of the event is known (`belief_at`).
+        """
         with self._lock:
             law = filtering.symbols(self._setting.model, self._state.states)[0].copy()
+        law.flags.writeable = False
+        return law
+
+    def belief_at(self, time: Time) -> Floats:
+        """What an observer believes about the next symbol once it is known when it comes."""
+        with self._lock:
+            state = stream.located(self._setting, self._state, _row(time))
+            law = filtering.symbols(self._setting.model, state.states)[0].copy()
         law.flags.writeable = False
         return law
 
@@ -123,11 +134,13 @@ class Session:
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
+            state = stream.located(self._setting, self._state, _row(time))
             if self._setting.guards and self.watches is not None:
                 stack = guarded_table(self._setting, self.watches).kernels()
                 return stack.one(0, self._setting.model.alphabet)
-            epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
-            stack = stream.kernels(self._setting, self.belief[None], float(epsilons[0]))
+            epsilons, _, _ = stream.allowance(self._setting, state, _row(time))
+            beliefs = filtering.symbols(self._setting.model, state.states)
+            stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
     def release(self, symbol: Any, time: Time | None = None) -> Any:

@@ -131,6 +131,7 @@ class Setting:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
+        _check_hours(model, chosen, purse, others)
         price = None if blank is None else float(blank)
         kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
@@ -143,16 +144,22 @@ class Setting:
             raise InputError(
                 "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
             )
-        if self.watches is not None:
-            self.watches.check_room()
+        watches = self.watches  # refuses models of observers that do not go together
         if self.guards:
             for model, secret in itertools.product((self.model, *self.observers), self.secrets):
                 ahead(model, secret, self.longest).check_countable()
+        if watches is not None:
+            watches.check_room()
 
     @property
     def guards(self) -> bool:
         """Whether the declared secrets are kept; else they are only accounted for."""
         return self.mechanism is mechanisms.guarded
+
+    @property
+    def timed(self) -> bool:
+        """Whether every event needs its time: for a budget per seconds, or a model by the hour of the day."""
+        return self.budget.seconds is not None or self.model.hours is not None
 
     @property
     def unbounded(self) -> bool:
@@ -302,6 +309,11 @@ def _check_guarded(
     name = mechanisms.guarded.name
     if not secrets:
         raise InputError(f'"{name}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
+    if not all(secret.has_total for secret in secrets):
+        raise InputError(
+            "a declared secret has no total, and nothing is released without one; give its epsilon, for instance the "
+            "line epsilon = 0.5 in its table in TOML"
+        )
     if budget.limited or schedule != Schedule():
         raise InputError(_ALONE)
     if withhold and epsilon is not None and not isinstance(epsilon, _Unsaid):
@@ -311,6 +323,30 @@ def _check_guarded(
         )
     if blank is not None and (isinstance(blank, bool) or not (isinstance(blank, (int, float)) and 0 <= blank < 1e9)):
         raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
+
+
+def _check_hours(
+    model: MarkovModel, mechanism: Mechanism | BatchMechanism, budget: Budget, observers: tuple[MarkovModel, ...]
+) -> None:
+    """Refuse what does not go together with a model by the hour of the day; secrets see to themselves."""
+    if any(each.hours is not None and each.hours != model.hours for each in observers):
+        raise InputError("an observer's model by the hour of the day needs the hours of the model itself; fit both so")
+    if any(each.hours is not None and each.starts != model.starts for each in observers):
+        raise InputError(
+            "observers' models by the hour of the day need the schedule of the model itself; give both one"
+        )
+    if model.hours is None:
+        return
+    if isinstance(mechanism, BatchMechanism) or mechanism.for_model is not None:
+        raise InputError(
+            f'"{mechanism.name}" does not go with a model by the hour of the day; use "optimal" without a batch, or '
+            "types that change"
+        )
+    if budget.limited and budget.when_spent == "stop":  # whoever gets the releases would not know when the others came
+        raise InputError(
+            'with hours of the day a spent budget cannot say nothing (when_spent="stop"), for the time of an event '
+            'left out would not be known; use "hold" or "error"'
+        )
 
 
 def _floor(floor: float | None, rate: float) -> float | None:

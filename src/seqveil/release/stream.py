@@ -7,7 +7,7 @@ as an argument and leave no trace but the draw.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -91,11 +91,15 @@ def step(
     marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
     symbol (`hidden`).
     """
-    return _advance(
-        setting, state, _Truths(setting, state, raw_codes(codes, setting.model.n, len(state)), coins), times
-    )
+    known = located(setting, state, times)
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), coins)
+    return _advance(setting, known, truths, times, state)
 
 
+_HOURLESS = "a model by the hour of the day needs the time of each event; pass time=…"
+_OFF_TURN = (
+    "event {}: expected the times of {} events a day, evenly spread, from the hour at which streams begin; check it"
+)
 _TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 
 
@@ -156,7 +160,44 @@ def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = 
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
     """
-    return _advance(setting, state, _Given(released_codes(setting, codes, len(state))), times)
+    known = located(setting, state, times)
+    return _advance(setting, known, _Given(released_codes(setting, codes, len(state))), times, state)
+
+
+def located(setting: Setting, state: State, times: Floats | None) -> State:
+    """The state where the times of the coming events are known and their symbols are not.
+
+    Under a model by the hour, belief and account are those of the events' bands of hours; else nothing changes.
+    """
+    model = setting.model
+    if model.hours is None:
+        return state
+    here = filtering.in_band(model, bands_of(setting, times, len(state)))
+    states, amiss = filtering.within(model, state.states, here)
+    if amiss.any():
+        raise InputError(_OFF_TURN.format(int(amiss.argmax()), model.bands), int(amiss.argmax()))
+    return replace(state, states=states, account=state.account.within(here))
+
+
+def check_turns(setting: Setting, seqs: Ints, times: Floats | None) -> None:
+    """Refuse, before anything of a call is drawn, an event that does not come when the model's schedule has it.
+
+    `seqs` count each user's events from 0.
+    """
+    model = setting.model
+    if model.hours is None or model.starts is None or not seqs.size:
+        return
+    turn = model.hours.begins.index(model.starts) + seqs
+    amiss = bands_of(setting, times, seqs.size) != turn % model.bands
+    if amiss.any():
+        raise InputError(_OFF_TURN.format(int(amiss.argmax()), model.bands), int(amiss.argmax()))
+
+
+def bands_of(setting: Setting, times: Floats | None, count: int) -> Ints:
+    """The bands of hours of so many events."""
+    if times is None or len(times) != count:
+        raise InputError(_HOURLESS)
+    return setting.model.bands_of(times)
 
 
 def released_codes(setting: Setting, codes: Any, count: int | None = None) -> Ints:
@@ -304,7 +345,10 @@ def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
-def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
+def _advance(
+    setting: Setting, state: State, source: _Truths | _Given, times: Floats | None, before: State
+) -> tuple[Released, State]:
+    """One step from `state`; who is refused stays as `before`, when the time of the event was not known."""
     epsilons, gone, saved = allowance(setting, state, times)
     model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
     if state.watches is not None:
@@ -324,7 +368,7 @@ def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Fl
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
-    return released, _unmoved(state, after, refused) if refused.any() else after
+    return released, _unmoved(before, after, refused) if refused.any() else after
 
 
 def _within_budget(

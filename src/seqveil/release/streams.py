@@ -6,26 +6,33 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
 from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, user_name
-from seqveil.core.errors import InputError, SeqveilError
+from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
-from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, plan_of
+from seqveil.release.calls import NEXT, Call, Gaps, OutOfOrder, Seen, Watch, first_gap, plan_of
 from seqveil.release.live import Live
 from seqveil.release.releases import EARLIER, Path, Releases, Standing, Standings, left_of, taken
 from seqveil.release.secrets import SecretTotal, totals
 from seqveil.release.setting import NO_BOUND, refuse_other
 from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.release.store.packing import ldp_before
+from seqveil.release.store.schema import SPENDS
 from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
+
+if TYPE_CHECKING:
+    from seqveil.release.store.backup import Verified
 
 __all__ = [
     "EARLIER",
@@ -101,6 +108,10 @@ class Streams:
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
+        if gaps == "skip" and setting.model.hours is not None:
+            raise InputError(
+                'with hours of the day no event may be left out, for its time would be unknown; use gaps="refuse"'
+            )
         self.setting, self._coins, self._gaps = setting, coins or SystemCoins(), gaps
         self._watch, self._seen = watch, seen
         self._store: StateStore = Memory(setting) if store is None else store
@@ -108,6 +119,9 @@ class Streams:
         self.private = self._coins.private if private is None else private == "yes"
         # settings before and now, where the store moved on to another model
         self.versions: list[dict[str, object]] | None = None if listed is None else json.loads(listed)
+        # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
+        self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
+        self.began = None if began is None else float(began)
         self._level = _level(setting, self.versions or [])
         self._live = Live(setting, self._store, memory, self._level)
         self._lock = threading.RLock()
@@ -123,8 +137,9 @@ class Streams:
         coins: Coins | KeyedCoins | None = None,
         gaps: Gaps = "refuse",
         memory: int = 1 << 28,
+        must_exist: bool = False,
     ) -> Streams:
-        """Open a state file, or make it; refuses a file of another model or setting, or one that is in use.
+        """Open a state file, or make it; refuses a file of another model, setting or key, or one that is in use.
 
         Parameters:
             path: the file.
@@ -133,6 +148,7 @@ class Streams:
             coins: of another kind; a key or coins, not both.
             gaps: as for `Streams`.
             memory: as for `Streams`.
+            must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
         from seqveil.release.store.database import Database
         from seqveil.release.store.protocol import codec_of
@@ -141,10 +157,10 @@ class Streams:
             raise InputError("pass a key or coins, not both")
         described = setting.signature
         chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
-        database = Database(path, codec_of(setting))
+        database = Database(path, codec_of(setting), must_exist)
         try:
             with database.transaction():
-                _agree(database, described, chosen.private)
+                _agree(database, described, chosen.private, None if key is None else key_mark(key))
             return cls(setting, database, chosen, gaps=gaps, memory=memory)
         except BaseException:
             database.close()
@@ -165,14 +181,16 @@ class Streams:
                 self._open = False
                 self._store.close()
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the state file as it is now. Going on from an older copy draws the events since then again: see the
-        docs."""
-        with self._lock:
-            copy = getattr(self._store, "backup", None)
-            if copy is None:
-                raise InputError("only streams with a state file can be copied; begin with Streams.open")
-            copy(path)
+    def backup(self, path: str | os.PathLike[str]) -> Verified:
+        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
+
+        Going on from an older copy draws the events since then again: see the docs.
+        """
+        copy = getattr(self._store, "backup", None)
+        if copy is None:
+            raise InputError("only streams with a state file can be copied; begin with Streams.open")
+        found: Verified = copy(path)
+        return found
 
     def release(
         self,
@@ -243,12 +261,17 @@ class Streams:
 
     def standing(self, user: User) -> Standing | None:
         """Where a user stands; None for one who never came."""
-        name = self._named(user)
-        with self._lock, self._store.transaction():
-            row = self._store.find([name])[0]
-            if row is None:
-                return None
-            watches = None if self.setting.watches is None else self._live.watches(name)
+        name, watches = self._named(user), None
+        snapshot = getattr(self._store, "snapshot", None)
+        if snapshot is not None and self.setting.watches is None:
+            with snapshot() as records:
+                row = records.find(name)
+        else:
+            with self._lock, self._store.transaction():
+                row = self._store.find([name])[0]
+                watches = None if row is None or self.setting.watches is None else self._live.watches(name)
+        if row is None:
+            return None
         leakage = max(row.most, -row.least, 0.0)
         ldp = float(ldp_before(np.array([row.spent]), self._level)[0]) if math.isnan(row.ldp) else row.ldp
         left = left_of(self.setting.budget.total, leakage)
@@ -272,17 +295,53 @@ class Streams:
             names = self._store.everyone()[0]
             return totals(self.setting.secrets, (self._live.watches(name) for name in names))
 
-    def releases(self, user: User, since: int = 0) -> list[Stored]:
-        """What was released of a user, from sequence number `since` on."""
+    def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
+        """What was released of a user, from sequence number `since` on, at most `limit` of them.
+
+        A state file is read as it is committed, and nobody who releases waits for it.
+        """
+        name, snapshot = self._named(user), getattr(self._store, "snapshot", None)
+        if snapshot is not None:
+            with snapshot() as records:
+                row = records.find(name)
+                return [] if row is None else list(records.releases(row.id, since, limit))
         with self._lock, self._store.transaction():
-            row = self._store.find([self._named(user)])[0]
-            return [] if row is None else list(self._store.releases(row.id, row.events, since))
+            row = self._store.find([name])[0]
+            return [] if row is None else list(islice(self._store.releases(row.id, row.events, since), limit))
+
+    def leakages(self) -> tuple[Floats, int]:
+        """What every user's stream has told, in the order they came, and how many users are damaged and left out."""
+        look = getattr(self._store, "everyones_leakage", None)
+        if look is None:
+            return self.standings().leakage, 0
+        found: tuple[Floats, int] = look()
+        return found
 
     def next_seqs(self, users: Sequence[User]) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
-        with self._lock, self._store.transaction():
-            rows = self._store.find([self._named(user) for user in users])
+        names, snapshot = [self._named(user) for user in users], getattr(self._store, "snapshot", None)
+        if snapshot is not None:
+            with snapshot() as records:
+                rows = [records.find(name) for name in names]
+        else:
+            with self._lock, self._store.transaction():
+                rows = self._store.find(names)
         return np.array([0 if row is None else row.events for row in rows], np.int64)
+
+    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
+        """Which of several calls, each of users and sequence numbers, would be refused for their order.
+
+        Each is looked at after those before it that would not be. Nothing is changed.
+        """
+        users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
+        with self._lock:
+            upcoming = self._live.known_seqs(users)
+            unknown = [user for user in users if user not in upcoming]
+            if unknown:
+                with self._store.transaction():
+                    rows = self._store.find(unknown)
+                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
+        return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
 
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
@@ -317,7 +376,7 @@ class Streams:
             upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
             users = np.array([everyone[name] for name in call.names], np.intp)
             plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        limited = self.setting.budget.seconds is not None or self.setting.watches is not None
+        limited = self.setting.timed or self.setting.watches is not None
         for group in groups if len(groups) > 1 and limited else ():
             call.check(group, self._live, self._gaps)
         drawn = False
@@ -373,10 +432,13 @@ class Streams:
         if seqs is not None and count and (int(numbers.min()) < 0 or int(numbers.max()) >= 2**62):
             raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
         stamps = None
-        if self.setting.budget.seconds is not None and count:
+        if self.setting.timed and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
-                raise InputError("a budget per seconds needs the time of each event; pass times=…")
+                wanted = (
+                    "a budget per seconds" if self.setting.model.hours is None else "a model by the hour of the day"
+                )
+                raise InputError(f"{wanted} needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
@@ -401,13 +463,36 @@ def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
     return max(own.ldp, mechanisms.largest_ldp(others))
 
 
-def _agree(database: Any, described: str, private: bool) -> None:
-    """Write down what the file is for, or refuse to use it for something else."""
-    known, was_private = database.fact("setting"), database.fact("private")
+def _agree(database: Any, described: str, private: bool, key: str | None) -> None:
+    """Write down what the file is for, or refuse to use it for something else; `key` is the mark of the key."""
+    known, was_private, marked = (database.fact(name) for name in ("setting", "private", KEY_MARK))
     if known is None:
+        if not database.begun:
+            raise DataError(f"{database.name}: does not say what it is for; it is damaged, restore it from a backup")
         database.set_fact("setting", described)
         database.set_fact("private", "yes" if private else "no")
-        return
-    refuse_other(json.loads(known), json.loads(described), f"{database.name}:", "a new file")
-    if was_private == "yes" and not private:
-        raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")
+        database.set_fact("begun", repr(time.time()))
+    else:
+        refuse_other(json.loads(known), json.loads(described), f"{database.name}:", SPENDS)
+        if was_private == "yes" and not private:
+            raise InputError(f"{database.name}: holds private releases, so a seed cannot go on with it; leave it out")
+    if marked is not None and private and marked != key:
+        given = "no key is given" if key is None else "this is another one"
+        raise InputError(
+            f"{database.name}: was drawn with the key that has the mark {marked}, and {given}; pass that key, or "
+            "change it for good with `seqveil state rotate-key`"
+        )
+    if marked is None and key is not None:
+        database.set_fact(KEY_MARK, key)
+
+
+KEY_MARK = "key"
+
+
+def key_mark(key: bytes) -> str:
+    """What tells one key from another and nothing about either: 16 hexadecimal digits.
+
+    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
+    (True, False)
+    """
+    return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()

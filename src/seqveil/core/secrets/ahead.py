@@ -187,11 +187,80 @@ class Ahead:
     @property
     def limit(self) -> int | None:
         """The number of events that can be promised for; None for no limit."""
+        limits = [each for each in (self.foreseen, self.countable) if each is not None]
+        return min(limits, default=None)
+
+    @property
+    def foreseen(self) -> int | None:
+        """The number of events up to which every window is watched in time; None for all."""
         if self.family:
             return self.longest
         if self.repeats and self.unwatched > self.aim:
             return max(self.length, self.longest // self.length * self.length)
         return None
+
+    @property
+    def beyond(self) -> str:
+        """Why there is no promise about longer streams, and what to do: the end of a message."""
+        if self.limit == self.foreseen:
+            longer = "start a new stream, or start with a larger `longest`"
+            return f"{longer}, or with a window" if self.family else longer
+        remedy = "give the secret a window" if self.family else "smooth the model"
+        return (
+            f"beyond that the model makes the secret, or its opposite, less likely than {FAINTEST:g}, and such odds "
+            f"cannot be counted: start a new stream, or {remedy}"
+        )
+
+    @cached_property
+    def countable(self) -> int | None:
+        """Events before the end of the first window that has a value less likely than FAINTEST; None: there is none.
+
+        On a chain with states that it leaves for good, the probability of coming back falls without end, and in the end
+        no float holds it: odds of such a window would be rounded to anything. What the model rules out altogether is no
+        value of a window. Where no promise needs an end (`foreseen` is None), the odds of all windows after the first
+        `lead` events agree within e^ε, so that these tell of all others.
+        """
+        if self.family:
+            least = self.family_priors
+        else:
+            law, found = self.model.initial, []
+            for _ in range(self._windows):
+                found.append((self.at_start * law).sum(1))
+                for _ in range(self.length if self.repeats else 0):
+                    law = self.model.advance(law)
+            least = np.array(found)
+        if (least >= FAINTEST).all():
+            return None
+        before = 0
+        for events, priors in self._log_priors():
+            if (np.isfinite(priors) & (priors < np.log(FAINTEST))).any():
+                return before
+            before = events
+        return None
+
+    @property
+    def _windows(self) -> int:
+        """How many windows, from the first on, tell of all."""
+        if not self.repeats:
+            return 1
+        reach = self.lead + self.length if self.foreseen is None else self.foreseen
+        return max(1, reach // self.length)
+
+    def _log_priors(self) -> Iterator[tuple[int, Floats]]:
+        """The event that each window ends with, and log Pr(v) of it (V,), however small: a law carried forward."""
+        told_nothing, start = np.ones(self.model.n), filtering.start(self.model, 1)
+        law, events = self.opened(start[0]), 0
+        for _ in range(self.length if self.family else self._windows):
+            for position in range(1, 1 if self.family else self.length):
+                law = self.read(filtering.carry(self.model, law, told_nothing), position)
+            events += 1 if self.family else self.length
+            yield events, np.logaddexp.reduce(filtering.as_logs(self.by_value(law)), axis=1)
+            law = filtering.carry(self.model, law, told_nothing)
+            if self.family:
+                law = self.read(law, events)
+            else:
+                places = np.tile(self._places, len(law))
+                law = self.opened(filtering.gathered(places, law.ravel(), self.model.size))
 
     def _told(self, table: Floats) -> float:
         with np.errstate(divide="ignore"):
@@ -241,11 +310,11 @@ class Ahead:
             )
 
     def check_countable(self) -> None:
-        """Refuse a secret about the whole stream that becomes so unlikely, or so certain, that its odds round away."""
-        if self.family and ((self.family_priors > 0) & (self.family_priors < FAINTEST)).any():
+        """Refuse a secret that is so unlikely, or so certain, from the first window on that its odds round away."""
+        if self.countable == 0:
             raise InputError(
-                f"within {self.longest} events the model makes the secret, or its opposite, less likely than "
-                f"{FAINTEST:g}, so its odds cannot be counted; pass a smaller `longest`, or smooth the model"
+                f"the model makes the secret, its opposite, or a combination of answers less likely than {FAINTEST:g} "
+                "from the first window on, and such odds cannot be counted; choose another window, or smooth the model"
             )
 
     def _some_window_is_open(self) -> bool:

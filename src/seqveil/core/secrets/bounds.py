@@ -62,7 +62,7 @@ class Opening:
             return None
         if not plan.repeats:
             return float(plan.aim * self.shares(plan.length)[min(watch.step, plan.length - 1)])
-        events = np.clip(watch.step - watch.records.index * plan.length, 0, plan.length - 1)
+        events = np.minimum(np.maximum(watch.step - watch.records.index * plan.length, 0), plan.length - 1)
         return np.asarray(plan.aim * self.shares(plan.length)[events])
 
 

@@ -35,6 +35,13 @@ _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
 
 
+class Unsaid(float):
+    """The total of a secret that was written down without one: enough to ask what was told, not to release anything."""
+
+
+UNSAID = Unsaid(1.0)
+
+
 @dataclass(frozen=True)
 class Secret:
     """One declared secret; make it with `ever`, `each`, `count`, `visit`, `pattern`, `zone`, `during` or `joint`.
@@ -67,6 +74,11 @@ class Secret:
         for name in ("epsilon", "window", "per_day", "at_least", "starts"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
         _check(self)
+
+    @property
+    def has_total(self) -> bool:
+        """Whether somebody said what its ε is; else nothing may be released for it."""
+        return not isinstance(self.epsilon, Unsaid)
 
     @property
     def sentence(self) -> str:
@@ -104,7 +116,28 @@ class Secret:
         >>> ever("run", window=3).compile(MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])).automaton.size
         2
         """
+        self._check_schedule(model)
         return self.over(model.alphabet)
+
+    def _check_schedule(self, model: MarkovModel) -> None:
+        """Refuse a model by the hour that cannot say which hours come next, or that begins at another hour.
+
+        The time of an event would then move the odds of a secret all by itself, after something was released that tells
+        more in one case than in the other; no kernel could prevent that.
+        """
+        if model.hours is None:
+            return
+        if model.starts is None:
+            raise InputError(
+                "a secret looks ahead, so with hours of the day events must come evenly: use "
+                "model.scheduled(per_day=…), or fit with --context hours:24,per_day:96"
+            )
+        for part in self.parts or (self,):
+            if part.kind == "during" and (part.per_day, part.starts) != (model.bands, model.starts):
+                raise InputError(
+                    f"the model has {model.bands} events a day from {model.starts:g} o'clock; a secret during hours "
+                    "needs the same per_day and starts"
+                )
 
     def over(self, alphabet: Symbols) -> Compiled:
         """The secret's automaton over the codes of an alphabet."""
@@ -255,12 +288,13 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     """
     if not secrets or not all(isinstance(part, Secret) and part.kind != "joint" for part in secrets):
         raise InputError("a joint secret is made of one or more secrets that are not joint themselves; got others")
-    totals = {part.epsilon for part in secrets}
+    totals = {part.epsilon for part in secrets if part.has_total}
     if epsilon is None and len(totals) > 1:
         raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
     first = secrets[0]
-    total = first.epsilon if epsilon is None else epsilon
-    return Secret("joint", total, first.window, first.sides, first.per_day, parts=tuple(secrets))
+    if epsilon is None:
+        epsilon = first.epsilon if all(part.has_total for part in secrets) else UNSAID
+    return Secret("joint", epsilon, first.window, first.sides, first.per_day, parts=tuple(secrets))
 
 
 def several(values: Any) -> tuple[Any, ...]:

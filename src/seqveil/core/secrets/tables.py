@@ -190,7 +190,15 @@ class Table:
 
 
 def _by_kind(numbers: Floats, kinds: Ints, count: int) -> Floats:
-    """Sums of rows of numbers (I, n) over the symbols of each kind: (I, count)."""
+    """Sums of rows of numbers (I, n) over the symbols of each kind: (I, count).
+
+    Row by row, or symbol by symbol where there are more rows: both add in the order of the symbols, to the same bits.
+    """
+    if len(numbers) > kinds.size:
+        columns = np.zeros((count, len(numbers)))
+        for kind, column in zip(kinds.tolist(), np.ascontiguousarray(numbers.T), strict=True):
+            columns[kind] += column
+        return columns.T
     sums = np.empty((len(numbers), count))
     for i, row in enumerate(numbers):
         sums[i] = np.bincount(kinds, row, minlength=count)

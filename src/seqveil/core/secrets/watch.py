@@ -76,7 +76,8 @@ class Watch:
         plan, law = ahead(model, secret, longest), model.initial
         states = filtering.start(model, 1)[0]
         if plan.family:
-            found = Records.fresh(np.arange(1, longest + 1), plan.family_priors)
+            last = longest if plan.limit is None else plan.limit
+            found = Records.fresh(np.arange(1, last + 1), plan.family_priors[:last])
             first = known(plan, 1, plan.family_priors[0])
         else:
             found, first = coming(plan, law, law, 0, 0), known(plan, 0, (plan.at_start * law).sum(1))
@@ -151,13 +152,16 @@ class Watch:
         held = replace(self, records=found, latest=self._latest(found), told_all=told_all)
         return held._moved(weights, marginal == 0)._retired()
 
+    @property
+    def limit(self) -> int | None:
+        """The number of events it goes on for; an account alone goes on without the windows that cannot be counted."""
+        return self.ahead.foreseen if self.exact else self.ahead.limit
+
     def check_room(self) -> None:
         """Refuse one event more than the promise was made for; whoever releases asks before a coin is thrown."""
-        limit = self.ahead.limit
-        if limit is not None and self.step >= limit:
+        if self.limit is not None and self.step >= self.limit:
             raise InputError(
-                f"this secret was promised for streams of at most {limit} events; start a new stream, or start with a "
-                "larger `longest`"
+                f"this secret was promised for streams of at most {self.limit} events; {self.ahead.beyond}"
             )
 
     def _latest(self, found: Records) -> WindowAccount:
@@ -226,8 +230,9 @@ class Watch:
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was told about, live or not."""
-        live = [one for one in (self.gone, self.latest, *self.accounts) if one is not None]
-        return max(live, key=lambda one: one.worst(self.secret.sides))
+        known = [one for one in (self.gone, self.latest) if one is not None]
+        most = max(known, key=lambda one: one.worst(self.secret.sides))
+        return worse(self.ahead, most, self.records, self.step) or most
 
     @property
     def epsilon(self) -> float:
@@ -330,8 +335,19 @@ class Watches:
     @property
     def limit(self) -> int | None:
         """The number of events that the promises were made for; None for no limit."""
-        limits = [watch.ahead.limit for row in self.rows for watch in row]
-        return min((limit for limit in limits if limit is not None), default=None)
+        ends = self._first_to_end
+        return None if ends is None else ends.limit
+
+    @property
+    def beyond(self) -> str:
+        """Why the promises go no further, and what to do: the end of a message."""
+        ends = self._first_to_end
+        return "" if ends is None else ends.ahead.beyond
+
+    @property
+    def _first_to_end(self) -> Watch | None:
+        limited = ((watch.limit, watch) for row in self.rows for watch in row if watch.limit is not None)
+        return min(limited, key=lambda pair: pair[0], default=(0, None))[1]
 
     def worst(self) -> list[Watch]:
         """For every secret, the watch of the observer who learned most about it."""

@@ -14,7 +14,7 @@ from typing import Any
 from seqveil.core.alphabet import _from_json_value, _to_json_value
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import declared
-from seqveil.core.secrets.declared import Secret
+from seqveil.core.secrets.declared import UNSAID, Secret
 
 _SHARED = ("epsilon", "window", "sides", "per_day")
 _OWN = {
@@ -29,12 +29,14 @@ _NAMED = 4  # values named in a sentence; the others are counted
 def parse(text: str, **options: Any) -> Secret:
     """A secret from one word of a command line; `options` are epsilon, window, sides and per_day, None for not given.
 
+    Without epsilon it can be asked about (`audit`, `attack`), and a setting that would have to keep it refuses it.
+
     >>> parse("count:health,travel:3", epsilon=0.5, window=20).at_least
     3
     >>> parse("visit:home>clinic").then
     ('clinic',)
     """
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {"epsilon": UNSAID} | {name: value for name, value in options.items() if value is not None}
     kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if not colon or not rest.strip() or kind not in _OWN or kind == "joint":
         raise InputError(f"a secret is written {_FORMS}; got something else")
@@ -67,7 +69,9 @@ def parse(text: str, **options: Any) -> Secret:
 def from_toml(text: str) -> list[Secret]:
     """Secrets from TOML: one table `[[secret]]` each, with the kind as the key of its values.
 
-    >>> from_toml('''
+    A table without epsilon can be asked about (`audit`, `attack`), and a setting that would have to keep it refuses it.
+
+    >>> declared = from_toml('''
     ... [[secret]]
     ... ever = ["health", "travel"]
     ... epsilon = 0.5
@@ -76,8 +80,9 @@ def from_toml(text: str) -> list[Secret]:
     ... [[secret]]
     ... visit = "home"
     ... then = "clinic"
-    ... ''')[0].values
-    ('health', 'travel')
+    ... ''')
+    >>> declared[0].values, [each.has_total for each in declared]
+    (('health', 'travel'), [True, False])
     """
     import tomllib
 
@@ -142,6 +147,7 @@ def _from_table(table: dict[str, Any]) -> Secret:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
         return _joint(table[kind], rest)
+    rest = {"epsilon": UNSAID, **rest}
     if kind == "zone" and isinstance(table[kind], dict):
         return _made(declared.zone, (), rest | table[kind])
     if kind == "zone":

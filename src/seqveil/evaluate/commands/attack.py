@@ -14,6 +14,7 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
 if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
     from seqveil.evaluate.attack import Finding, Guess
 
 
@@ -24,7 +25,11 @@ def attack(
     truth: Annotated[Path, o.option("RAW", "The raw file that the release was made from.")],
     model: Annotated[
         Path | None,
-        typer.Option("--model", "-m", metavar="MODEL", help="Says how numbers and places become symbols; else unused."),
+        typer.Option("--model", "-m", metavar="MODEL", help="The release's model: how values become symbols."),
+    ] = None,
+    with_model: Annotated[
+        list[Path] | None,
+        o.option("M2", "Attack by Bayes' rule with this model of other people too; may be repeated.", "--with-model"),
     ] = None,
     asked: o.SecretOptions,
     who: Annotated[bool, typer.Option("--who", help="Also try to recognise people by their past.")] = False,
@@ -38,14 +43,20 @@ def attack(
 ) -> None:
     """Attack a release: does the promise hold for real people?
 
-    Half of the people teach classifiers to guess the secret from releases alone; the other half scores them. No model
-    of ours enters. It prints a lower bound on the realised ε, and a verdict: holds, broken, or not decided, with the
+    Half of the people teach classifiers to guess the secret from releases alone; the other half scores them. They know
+    no model of ours. It prints a lower bound on the realised ε, and a verdict: holds, broken, or not decided, with the
     number of people it would take.
+
+    With --with-model somebody who believes another model, such as a mixture of types or a chain of order 2, guesses as
+    well, by the exact probability of the secret given all releases. Fit it to people who are not attacked, and name the
+    release's own model by --model.
 
     It looks at the truth, so it is for whoever holds the raw data, best before a stream goes live, with people who had
     no part in fitting the model. Exit code 1: a promise is broken.
 
     Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
+
+    Example: seqveil attack released.csv --truth clicks.csv -m clicks.model --with-model types.model
     """
     from seqveil.core.model import MarkovModel
     from seqveil.evaluate.attack_files import attack_file
@@ -62,6 +73,7 @@ def attack(
             seed=seed,
             false_alarm=false_alarm,
             progress=advance,
+            with_models=_named(with_model or ()),
             **rows.where,
         )
     if plot is not None:
@@ -69,6 +81,14 @@ def attack(
     (_emit if json else _say)(findings)
     if any(one.verdict == "broken" for one in findings):
         raise typer.Exit(1)
+
+
+def _named(paths: Sequence[Path]) -> dict[str, MarkovModel]:
+    """Models by the name of their file, or by their path where two files have one name."""
+    from seqveil.core.model import MarkovModel
+
+    names = [path.name for path in paths]
+    return {str(path) if names.count(path.name) > 1 else path.name: MarkovModel.load(path) for path in paths}
 
 
 def _facts(one: Finding) -> dict[str, Any]:

@@ -14,7 +14,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+<<<<<<< HEAD
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
+=======
+from typing import TYPE_CHECKING, Annotated, Any, cast
+>>>>>>> main
 
 import typer
 
@@ -176,6 +180,9 @@ class PolicyOptions:
     on_refused: Annotated[
         str, o.option("report|stop", "Events that cannot be released: drop and report, or end the bridge.")
     ] = "report"
+    must_exist: Annotated[
+        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = False
 
     @property
     def refusing(self) -> dict[str, Any]:
@@ -231,6 +238,7 @@ def _run_mqtt(
     policies: PolicyOptions,
     json: bool,
 ) -> None:
+<<<<<<< HEAD
     from seqveil.interfaces.homeassistant import Discovery
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
 
@@ -239,7 +247,23 @@ def _run_mqtt(
     with _opened(state, setting, key, policies) as store:
         link = Link(broker, named.subscription, form.retained)
         working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
+=======
+    from seqveil.core import fast
+    from seqveil.interfaces.mqtt import Bridge, Link, Topics
+    from seqveil.release.store.backup import key_for
+    from seqveil.release.streams import Streams
+
+    fast.load()  # now rather than while somebody waits
+    named = Topics(topics.raw, topics.released, topics.errors)
+    secret, gaps = key_for(state, key), cast(Any, policies.gaps)
+    with Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist) as store:
+        link = Link(broker, named.subscription)
+        refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
+        working = Bridge(store, link, named, log=_log, **refusing)
+>>>>>>> main
         _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
+        if store.begun:
+            _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
         if broker.tls is None and broker.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
         _work(working, json)

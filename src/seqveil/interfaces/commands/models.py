@@ -79,7 +79,7 @@ def fit(
     context: Annotated[
         str | None,
         typer.Option(
-            metavar="auto|order:2|types:16",
+            metavar="auto|order:2|types:16|hours",
             help="What the next symbol depends on, checked on held-out people; auto compares several.",
         ),
     ] = None,
@@ -100,7 +100,9 @@ def fit(
 
     With --context some people are held out of the fit, and the table of how well each candidate foretells them is
     printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types that
-    fewer than 50 people make up are merged into others.
+    fewer than 50 people make up are merged into others. hours, hours:4 or hours:night=22-6,day=6-22 lets steps depend
+    on the hour of the day; later commands then need the time of each event. With ,per_day:96 events come evenly, so
+    many a day from midnight (or from ,starts:6 o'clock), which secrets need.
 
     Example: seqveil fit clicks.csv -o clicks.model --smoothing 1
 
@@ -144,16 +146,18 @@ def ledger(origin: Mapping[str, Any]) -> str:
 
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
-    model, edges, choice = fitted.model, int(fitted.model.chain.nnz), fitted.choice
+    model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin
     if as_json:
-        size = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
+        size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
+        size |= {} if model.hours is None else {"hours": str(model.hours)}
         counts = {"events": fitted.events, "users": fitted.users}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
         emit_json({"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private})
         return
     noisy = "about " if origin is not None and choice is None else ""
     types = f"{model.types} types, " if model.types > 1 else ""
+    types += "" if model.hours is None else f"{model.bands} bands of hours, "
     said = [
         ("model", f"{out}: {types}order {model.order}, {model.n} symbols, {edges} transitions"),
         ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{' (noisy counts)' if noisy else ''}"),
@@ -173,6 +177,7 @@ def learn(
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
     order: o.Order = 1,
+    types: Annotated[int, o.option("K", "Types of people, where they foretell others better than one chain.")] = 1,
     strength: Annotated[
         float | None, o.option("W", "Pseudo-moves a row of the prior  [default: tried on held-out users]")
     ] = None,
@@ -193,7 +198,7 @@ def learn(
     _check_out(out, released, model)
     known = o.versions_in(model) or MarkovModel.load(model)
     with progress(str(released), "learning") as advance:
-        how: dict[str, Any] = {"order": order, "strength": strength, "confidence": confidence}
+        how: dict[str, Any] = {"order": order, "types": types, "strength": strength, "confidence": confidence}
         found = learn_file(released, known, progress=advance, **how, **rows.where)
     found.learned.model.save(out)
     emit_json(_learned_facts(found, out)) if json else _say_learned(found, out)
@@ -206,6 +211,7 @@ def _learned_facts(found: LearnedFile, out: Path) -> dict[str, object]:
         "releases": learned.found.events,
         "symbols": learned.model.n,
         "order": learned.model.order,
+        "types": learned.model.types,
         "rounds": learned.rounds,
         "converged": learned.converged,
         "strength": learned.strength,
@@ -248,6 +254,7 @@ class UpgradeOptions:
     budget: o.TotalBudget = None
     ldp_budget: o.LdpBudget = None
     mechanism: Annotated[str, o.option("NAME", "Of the version to come.")] = "optimal"
+    types: Annotated[int, o.option("K", "Types of people that the version to come may have.")] = 1
 
     def load(self) -> Versions | None:
         """The versions so far, or None where there are none; options that begin do not go with versions."""
@@ -296,7 +303,8 @@ class UpgradeOptions:
             users = move(settings[:-1], settings[-1])
             return True, f"put in force for {users} users, as the run before had begun to"
         evidence, now = evidence_of(settings), known.last
-        learned = learn(evidence, known.alphabet, rival=None if len(settings) == 1 else now.setting.model)
+        rival = None if len(settings) == 1 else now.setting.model
+        learned = learn(evidence, known.alphabet, rival=rival, types=self.types)
         found = learned.held_out
         if found is None or not found.earned:
             return False, f"kept: nothing learned from {evidence.events} releases foretells others beyond chance"

@@ -123,6 +123,9 @@ SecretOption = Annotated[
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
 
 
+CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` checks on real people whether the promise holds"
+
+
 @dataclass(frozen=True)
 class SecretOptions:
     """What must stay secret."""
@@ -134,7 +137,9 @@ class SecretOptions:
     ] = None
     secret_window: Annotated[
         str | None,
-        typer.Option(metavar="N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"),
+        typer.Option(
+            metavar="N|first N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"
+        ),
     ] = None
     secret_sides: Annotated[
         str | None, typer.Option(metavar="both|up", help="up: only growing suspicion is bounded  [default: both]")
@@ -150,7 +155,7 @@ class SecretOptions:
         object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
 
     def declared(self) -> list[Secret]:
-        """The secrets that the options name; without --secret-epsilon one of --secret has the usual ε."""
+        """The secrets that the options name; one without an ε can be asked about, and not be kept."""
         from seqveil.core.secrets import from_toml, parse
 
         window = _window(self.secret_window)
@@ -179,7 +184,76 @@ class SecretOptions:
 
 
 @dataclass(frozen=True)
-class SettingOptions(SecretOptions):
+class KeepingOptions:
+    """How declared secrets are kept, beside their totals."""
+
+    secret_longest: Annotated[
+        int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
+    ] = None
+    secret_floor: Annotated[
+        float | None,
+        typer.Option(
+            metavar="E",
+            help="Tell a symbol that a --secret names from any other by at most e^E a release, model or not.",
+        ),
+    ] = None
+    secret_withhold: Annotated[
+        bool | None,
+        typer.Option("--secret-withhold", help="The truth or nothing: a row that would be wrong has an empty value."),
+    ] = None
+    secret_blank: Annotated[
+        float | None,
+        typer.Option(metavar="PRICE", help="Let a value be empty where that is better than wrong, at this price."),
+    ] = None
+    secret_opening: Annotated[
+        str | None,
+        typer.Option(metavar="linear|constant", help="How the bound of a window opens with time  [default: linear]"),
+    ] = None
+    observer: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="MODEL2", help="Another model under which each --secret is kept as well; may be repeated."
+        ),
+    ] = None
+
+    def observers(self) -> tuple[MarkovModel, ...]:
+        """The models of further observers."""
+        return tuple(model_in(path) for path in self.observer or ())
+
+    @property
+    def longest(self) -> int:
+        """The most events of a stream, where a secret needs an end."""
+        from seqveil.core.secrets.watch import LONGEST
+
+        return LONGEST if self.secret_longest is None else self.secret_longest
+
+    def keeping(self) -> dict[str, Any]:
+        """The same as `Setting.of` takes them."""
+        return {
+            "observers": self.observers(),
+            "longest": self.longest,
+            "floor": self.secret_floor,
+            "withhold": bool(self.secret_withhold),
+            "blank": self.secret_blank,
+            "opening": self.secret_opening or "linear",
+        }
+
+    def refuse_idle(self) -> None:
+        """Refuse what says how a secret is kept where there is none."""
+        named = {
+            "--observer": self.observer,
+            "--secret-longest": self.secret_longest,
+            "--secret-floor": self.secret_floor,
+            "--secret-withhold": self.secret_withhold or None,
+            "--secret-blank": self.secret_blank,
+            "--secret-opening": self.secret_opening,
+        }
+        for name in (name for name, value in named.items() if value is not None and value != []):
+            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
+
+
+@dataclass(frozen=True)
+class SettingOptions(KeepingOptions, SecretOptions):
     """What is released and how: all that a `Setting` needs beside the model. None stands for an option not given."""
 
     epsilon: Epsilon = None
@@ -213,22 +287,6 @@ class SettingOptions(SecretOptions):
             metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"
         ),
     ] = None
-    secret_longest: Annotated[
-        int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
-    ] = None
-    secret_floor: Annotated[
-        float | None,
-        typer.Option(
-            metavar="E",
-            help="Tell a symbol that a --secret names from any other by at most e^E a release, model or not.",
-        ),
-    ] = None
-    observer: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="MODEL2", help="Another model under which each --secret is kept as well; may be repeated."
-        ),
-    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,10 +296,6 @@ class SettingOptions(SecretOptions):
     def given(self) -> bool:
         """Whether any of them was given; models of observers alone are no setting, but go with that of a side file."""
         return replace(self, observer=None) != type(self)()
-
-    def observers(self) -> tuple[MarkovModel, ...]:
-        """The models of further observers."""
-        return tuple(model_in(path) for path in self.observer or ())
 
     def setting(self, model: MarkovModel) -> Setting:
         """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
@@ -253,15 +307,7 @@ class SettingOptions(SecretOptions):
         self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
         plain = (named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
-        kept: dict[str, Any] = {"observers": self.observers(), "longest": self.longest, "floor": self.secret_floor}
-        return Setting.of(model, *plain, secrets=secrets, **kept)
-
-    @property
-    def longest(self) -> int:
-        """The most events of a stream, where a secret needs an end."""
-        from seqveil.core.secrets.watch import LONGEST
-
-        return LONGEST if self.secret_longest is None else self.secret_longest
+        return Setting.of(model, *plain, secrets=secrets, **self.keeping())
 
     @property
     def without_secrets(self) -> Self:
@@ -280,9 +326,8 @@ class SettingOptions(SecretOptions):
                 "afterwards what was told"
             )
         self._check_totals()
-        if not declared and (self.observer or self.secret_floor is not None):
-            name = "--observer" if self.observer else "--secret-floor"
-            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
+        if not declared:
+            self.refuse_idle()
 
     def setting_if_given(self, model: MarkovModel) -> Setting | None:
         """The setting, or None where no option of it was given and the side file is to give it."""

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
 if TYPE_CHECKING:
+    from seqveil.core.kernel import Ints
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
-    from seqveil.receive.planning import Plan
+    from seqveil.core.secrets import Secret
+    from seqveil.interfaces.files.reading import Columns
+    from seqveil.receive.planning import Plan, SecretRow
+    from seqveil.release.setting import Setting
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
 PICTURES = (".png", ".svg", ".pdf")
+EPSILONS = "0.25,0.5,1,2"
+SECRET_USERS = 20
 
 
 def mechanisms(json: o.Json = False) -> None:
@@ -51,25 +60,58 @@ def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
     return m.name, m.summary, m.guarantee, m.trusts, ldp, m.cost, "yes" if m.sound else "NO"
 
 
+@dataclass(frozen=True)
+class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
+    """The secrets to plan for, with one total or several to compare."""
+
+    secret_epsilon: Annotated[
+        str | None, o.option("E,E,…", "Totals to compare for each --secret, one row for each.")
+    ] = None  # type: ignore[assignment]
+
+    def each(self) -> Iterator[list[Secret]]:
+        """The secrets with each of the totals; none where there are none."""
+        from seqveil.core.errors import InputError
+
+        bounds = [None] if self.secret_epsilon is None else parse_epsilons(self.secret_epsilon, "secret-epsilon")
+        own = {name: getattr(self, name) for name in ("secret", "secret_window", "secret_sides", "secret_per_day")}
+        if not self.secret and any(value is not None for value in (*own.values(), self.secret_epsilon)):
+            raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
+        if self.secret and self.secret_epsilon is None:
+            raise InputError("--secret has no total; add --secret-epsilon E,E,…, for instance --secret-epsilon 0.5,1")
+        for bound in bounds:
+            found = o.SecretOptions(**own, secret_epsilon=bound, secrets=self.secrets).declared()
+            if found:
+                yield found
+
+
 @o.option_groups
 def plan(
     source: Annotated[str, typer.Argument(metavar="DATA_OR_MODEL", help="A model, or data to fit one to first.")],
     *,
     epsilon: Annotated[
-        str, o.option("E,E,…", "Bounds for one release to compare.", "--epsilon", "-e")
-    ] = "0.25,0.5,1,2",
+        str | None,
+        o.option("E,E,…", f"Bounds for one release to compare  [default: {EPSILONS}]", "--epsilon", "-e"),
+    ] = None,
     mechanism: o.Mechanism = None,
-    batch: Annotated[str, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")] = "1",
+    batch: Annotated[
+        str | None, o.option("W,W,…", "Compare batches of these sizes, each with W·ε: equal ε an event.")
+    ] = None,
     distortion: o.DistortionName = None,
     length: Annotated[int, o.option("T", "Releases in a simulated stream.")] = 50,
     users: Annotated[
         int | None,
-        o.option("N", "Simulated streams  [default: 200; 20 for costs that need a program, 8 to 40 for batches]"),
+        o.option(
+            "N", "Simulated streams  [default: 200; 20 for secrets and costs that need a program, 8 to 40 for batches]"
+        ),
     ] = None,
-    every: Annotated[int, o.option("M", "Spend M·ε at every M-th release.")] = 1,
+    every: Annotated[int | None, o.option("M", "Spend M·ε at every M-th release.")] = None,
     find_period: Annotated[bool, o.flag("--find-period", "Find the best M for each ε.")] = False,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw the trade-off.")] = None,
+    data: Annotated[
+        str | None, o.option("FILE", "People whom the model was not fitted to: release them, show the real error.")
+    ] = None,
     seed: Annotated[int, o.option("N", "Seed of the simulation.")] = 0,
+    kept: PlannedSecrets,
     order: o.Order = 1,
     smoothing: o.Smoothing = 0.0,
     cuts: o.CutOptions,
@@ -82,27 +124,126 @@ def plan(
     It simulates streams from the model, so its figures hold under the model: people who follow another one fare worse.
     No private data is released.
 
+    With --secret or --secrets it shows the error of releases that keep them, for each total of --secret-epsilon; an
+    --epsilon is then one that every release keeps as well.
+
+    Where there is data, the columns "realised" tell what real people get: those of --data, or, where data stand in
+    place of a model, a fifth of the people, who are held out and released with a model of the others.
+
     Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
+
+    Example: seqveil plan clicks.model --epsilon 1 --data others.csv
+
+    Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
     """
     from seqveil.receive import planning
 
-    bounds = parse_epsilons(epsilon)
-    sizes = [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
     check_picture(plot)
-    model = _model(source, columns=columns.columns, order=order, smoothing=smoothing, sort=sort, **asdict(cuts))
+    fitting: dict[str, Any] = {"columns": columns.columns, "order": order, "smoothing": smoothing, "sort": sort}
+    fitting |= asdict(cuts)
+    declared = list(kept.each())
+    if declared:
+        idle: dict[str, object] = {"--batch": batch, "--every": every, "--find-period": find_period or None}
+        idle |= {"--data": data}
+        _refuse_with_secrets(mechanism, idle)
+        rates = [None] if epsilon is None else parse_epsilons(epsilon)
+        model, costs = _model(source, **fitting), distortion or "hamming"
+        keeping = kept.keeping()
+        _plan_secrets(
+            [_guarded(model, secrets, rate, costs, keeping) for secrets in declared for rate in rates],
+            (length, users if users is not None else SECRET_USERS, seed),
+            plot,
+            json,
+        )
+        return
+    kept.refuse_idle()
+    bounds = parse_epsilons(EPSILONS if epsilon is None else epsilon)
+    sizes = [] if batch is None else [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
+    read: dict[str, Any] = {"columns": columns.columns, "sort": sort}
+    model = _model(source, order=order, smoothing=smoothing, **read, **asdict(cuts))
+    fitted = _is_data(source)
+    if fitted and data is not None:
+        raise InputError("--data goes with a model; where data stand in its place, people are held out of them")
+    people = None if data is None and not fitted else _people(source if data is None else data, model, **read)
     name, batched = _mechanisms(mechanism, sizes)
     costs = distortion or "hamming"
     simulated = (length, users if users is not None else 200 if costs == "hamming" else 20, seed)
     in_batches = {"batch_sizes": sizes, "batch_mechanism": batched, "batch_users": users}
-    period = None if find_period else every
+    period = None if find_period else 1 if every is None else every
     made = planning.plan(model, bounds, name, costs, *simulated, period=period, **in_batches)  # type: ignore[arg-type]
+    about = HOLDS
+    if people is not None:
+        made, about = _realised(made, model, people, fitted, (order, smoothing), costs, simulated[1], seed)
     if plot is not None:
         from seqveil.interfaces import plots
 
         plots.tradeoff(made, plot)
     sentences = [_sentence(made, model, name, bound) for bound in bounds]
     sentences += [_batch_sentence(made, model, batched, bound, size) for bound in bounds for size in sizes]
-    (_emit if json else _say)(made, sentences, plot)
+    (_emit if json else _say)(made, sentences, plot, about)
+
+
+def _refuse_with_secrets(mechanism: str | None, idle: dict[str, object]) -> None:
+    """Refuse what a release that keeps secrets cannot have."""
+    from seqveil.core.errors import InputError
+
+    if mechanism not in (None, "guarded"):
+        raise InputError(f"--mechanism {mechanism} does not keep secrets; leave it out, or plan without --secret")
+    for name in (name for name, value in idle.items() if value is not None):
+        raise InputError(f"{name} does not go with --secret: a secret has one total for its window; leave it out")
+
+
+def _guarded(
+    model: MarkovModel, secrets: list[Secret], rate: float | None, costs: str, kept: dict[str, Any]
+) -> Setting:
+    from seqveil.release.stream import Setting
+
+    return Setting.of(model, "guarded", rate, costs, secrets=secrets, **kept)
+
+
+def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], plot: Path | None, json: bool) -> None:
+    """Simulate releases that keep secrets, and show what that costs."""
+    from seqveil.interfaces.files.release import guarantee
+    from seqveil.receive import planning
+
+    made = [planning.simulate_secrets(setting, *simulated) for setting in settings]
+    if plot is not None:
+        from seqveil.interfaces import plots
+
+        plots.secret_tradeoff(made, settings[0].distortion.name, plot)
+    sentences = [guarantee(setting) for setting in settings]
+    if json:
+        drawn = None if plot is None else str(plot)
+        shared = {"length": simulated[0], "distortion": settings[0].distortion.name, "plot": drawn, "holds": HOLDS}
+        emit_json({"rows": [asdict(row) for row in made], "guarantees": sentences, **shared})
+    else:
+        _say_secrets(made, settings, simulated[0], sentences)
+
+
+def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, sentences: list[str]) -> None:
+    headings = ["total", "ε a release", "error", "decoded", "truth", "empty", "best guess", "told"]
+    table(
+        headings,
+        [
+            (
+                ", ".join(f"{total:g}" for total in row.totals),
+                "no bound" if row.epsilon is None else f"{row.epsilon:g}",
+                f"{row.error:.4g}",
+                f"{row.decoded_error:.4g}",
+                f"{row.truth:.1%}",
+                f"{row.blank:.1%}",
+                f"{row.constant_error:.4g}",
+                f"{row.told:.4g}",
+            )
+            for row in made
+        ],
+    )
+    print(
+        f"expected {settings[0].distortion.name} error over {length} releases of people who follow the model; decoded: "
+        "after the receiver's online filter; told: the most that a simulated stream told about a secret (log odds)"
+    )
+    for sentence in sentences:
+        print(sentence)
 
 
 def check_picture(plot: Path | None) -> None:
@@ -115,8 +256,8 @@ def check_picture(plot: Path | None) -> None:
         raise InputError("expected the picture in a folder that exists; make it, or name another")
 
 
-def parse_epsilons(text: str) -> list[float]:
-    """Numbers between commas.
+def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
+    """Numbers between commas; `name` is the option they stand for.
 
     >>> parse_epsilons("0.5, 1")
     [0.5, 1.0]
@@ -129,7 +270,7 @@ def parse_epsilons(text: str) -> list[float]:
     except InputError:
         raise
     except ValueError:
-        raise InputError(f"expected numbers between commas for epsilon, as in 0.5,1,2; got {text!r}") from None
+        raise InputError(f"expected numbers between commas for {name}, as in 0.5,1,2; got {text!r}") from None
 
 
 def parse_batches(text: str) -> list[int]:
@@ -163,12 +304,66 @@ def _model(source: str, **fitting: Any) -> MarkovModel:
     """The model, or one fitted to the data: a data file tells by its extension."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.fit import fit_file
-    from seqveil.interfaces.files.reading import FORMATS
 
-    if source != "-" and Path(source).suffix.lower() not in FORMATS:
+    if source != "-" and not _is_data(source):
         return MarkovModel.load(source)
     with progress(source, "fitting", passes=2) as advance:
         return fit_file(source, progress=advance, **fitting).model
+
+
+def _is_data(source: str) -> bool:
+    """Whether a file that can be read again holds data, by its extension; standard input is gone once it was read."""
+    from seqveil.interfaces.files.reading import FORMATS
+
+    return Path(source).suffix.lower() in FORMATS
+
+
+def _people(data: str, model: MarkovModel, columns: Columns, sort: bool) -> tuple[Ints, Ints]:
+    """Whose each event of a file is, numbered by name, and its code."""
+    from seqveil.interfaces.files.rows import Source
+
+    users: list[Any] = []
+    codes = []
+    with progress(data, "reading") as advance:
+        for part in Source(data, columns, None, sort).coded(model.alphabet.strict, advance):
+            users += part.chunk.users.to_list()
+            codes.append(part.codes)
+    place = {user: at for at, user in enumerate(sorted(set(users)))}
+    return np.array([place[user] for user in users], np.int64), np.concatenate(codes)
+
+
+def _realised(
+    made: Plan,
+    model: MarkovModel,
+    people: tuple[Ints, Ints],
+    fitted: bool,
+    law: tuple[int, float],
+    distortion: str,
+    most: int,
+    seed: int,
+) -> tuple[Plan, str]:
+    """The plan with what it costs real people, and a sentence about whom its figures are of.
+
+    Where the model was fitted to these very people, a fifth of them is held out of another fit and released with that.
+    """
+    from seqveil.core.model import Counts
+    from seqveil.receive.contexts import FEWEST_PEOPLE, SMOOTHING, held_out
+    from seqveil.receive.realised import realised
+
+    users, codes = people
+    whom = "whom --data names; they are held out only if the model was not fitted to them"
+    if fitted:
+        if int(users.max()) + 1 < FEWEST_PEOPLE:
+            few = f"realised errors take {FEWEST_PEOPLE} people or more, of whom some are held out"
+            return made, f"{HOLDS}; {few}"
+        held = held_out(users, seed)
+        counts = Counts(model.n, law[0])
+        counts.add(users[~held], codes[~held])
+        model = counts.model(model.alphabet, law[1] or SMOOTHING)
+        users, codes = users[held], codes[held]
+        whom = "held out of the data, released with a model of the others"
+    found = realised(made, model, users, codes, distortion, most, seed)
+    return found, f"{HOLDS}, except those called realised: of {found.realised_people} people {whom}"
 
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
@@ -188,13 +383,13 @@ def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: flo
     return f"at ε = {epsilon:g} in batches of {size}: {guarantee(setting)}"
 
 
-def _emit(made: Plan, sentences: list[str], plot: Path | None) -> None:
+def _emit(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:
     rows = [asdict(row) | {"delay": row.delay} for row in made.rows]
     drawn = None if plot is None else str(plot)
-    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": HOLDS})
+    emit_json({**asdict(made), "rows": rows, "guarantees": sentences, "plot": drawn, "holds": about})
 
 
-def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
+def _say(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:
     batches = any(row.batch > 1 for row in made.rows)
     rate = "ε an event" if batches else "ε"
     headings = [rate, "mechanism", "every", "error", "decoded", "truth", "best guess", "above optimum", "leakage"]
@@ -217,6 +412,12 @@ def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
         for cells, row in zip(rows, made.rows, strict=True):
             late = "" if row.smoothed_error is None else f"{row.smoothed_error:.4g}"
             cells += [str(row.batch), str(row.delay), late]
+    if made.realised_people is not None:
+        headings[4:4] = ["realised"]
+        headings[6:6] = ["realised"]
+        for cells, row in zip(rows, made.rows, strict=True):
+            cells[4:4] = [f"{row.realised_error:.4g}"]
+            cells[6:6] = [f"{row.realised_decoded:.4g}"]
     table(headings, rows)
     print(
         f"expected {made.distortion} error over {made.length} releases of people who follow the model; decoded: after "
@@ -227,5 +428,7 @@ def _say(made: Plan, sentences: list[str], plot: Path | None) -> None:
             "a batch of W spends W·ε, so every row of one ε spends the same on an event; delay: events that one waits "
             "for at most; smoothed: decoded with all releases of the stream"
         )
+    if about != HOLDS:
+        print(about)
     for sentence in sentences:
         print(sentence)

@@ -11,7 +11,7 @@ import typer
 
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import ledger
-from seqveil.interfaces.commands.terminal import emit_json, lines, progress, table
+from seqveil.interfaces.commands.terminal import emit_json, figure, lines, progress, table
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -72,11 +72,7 @@ def audit(
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
     setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
     where = rows.where | {"observers": chosen.observers()}
-    asked: dict[str, Any] = {
-        "secrets": secrets,
-        "promised": chosen.secret_epsilon is not None or not chosen.secret,
-        "longest": chosen.longest,
-    }
+    asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
     with progress(released, "auditing", passes=1 + len(others)) as advance:
         report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **where)
         departures = {
@@ -140,14 +136,15 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
     bound = "at most" if report.exact else "batches added up, at most"
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
+    leaked = (
+        f"{bound} {report.leakage:.4g} over a stream (up {figure(report.most)}, down {figure(report.least)}; user "
+        f"{report.worst_user!r}); {composed}; one {one} at most {figure(report.worst_release)}"
+    )
+    without = f"{report.ldp:.4g}-LDP" if math.isfinite(report.ldp) else figure(report.ldp)
     said = [
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
-        (
-            "leakage",
-            f"{bound} {report.leakage:.4g} over a stream (up {report.most:.4g}, down {report.least:.4g}; user "
-            f"{report.worst_user!r}); {composed}; one {one} at most {report.worst_release:.4g}",
-        ),
-        ("no model", f"{report.ldp:.4g}-LDP over a stream, whatever the truth's law is"),
+        ("leakage", leaked if math.isfinite(report.leakage) else composed),
+        ("no model", f"{without} over a stream, whatever the truth's law is"),
     ]
     said += [("secret", _told(total)) for total in report.secrets]
     if report.worst_window is not None:
@@ -167,6 +164,8 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
         said += _against_many(departures, _good(report))
     if model.origin is not None:
         said.append(("model", ledger(model.origin)))
+    if report.secrets:
+        said.append(("people", o.CHECK_ON_PEOPLE))
     lines(said)
 
 
@@ -198,11 +197,11 @@ def _against(found: Departure, good: str) -> list[tuple[str, str]]:
     far = "" if found.distance is None else f" (beliefs differ by {found.mean_distance:.3g} on average"
     far += "" if found.distance is None else f", {found.distance:.3g} at most, in total variation)"
     said = (
-        f"{how}{found.leakage:.4g} over a stream if the other chain is the truth (up {found.most:.4g}, down "
-        f"{found.least:.4g}; user {found.worst_user!r}), {found.under_model:.4g} under the model; one release at most "
-        f"{found.worst_release:.4g}"
+        f"{how}{figure(found.leakage)} over a stream if the other chain is the truth (up {figure(found.most)}, down "
+        f"{figure(found.least)}; user {found.worst_user!r}), {figure(found.under_model)} under the model; one release "
+        f"at most {figure(found.worst_release)}"
     )
-    limits = f"{found.bound:.4g} for this chain{far}; {found.ldp:.4g} for any chain"
+    limits = f"{figure(found.bound)} for this chain{far}; {figure(found.ldp)} for any chain"
     return [("against", said), ("bound", limits), (good if found.within else "BROKEN", "every stream within it")]
 
 
@@ -213,14 +212,22 @@ def _against_many(departures: dict[str, Departure], good: str) -> list[tuple[str
         how = "" if found.exact else "at most "
         kept = "" if found.within else ", which is BROKEN"
         told = (
-            f"{how}{found.leakage:.4g} over a stream if it is the truth, bound {found.bound:.4g} for this chain{kept}"
+            f"{how}{figure(found.leakage)} over a stream if it is the truth, bound {figure(found.bound)} for this "
+            f"chain{kept}"
         )
         said.append(("against", f"{name}: {told}"))
     worst = departures[_worst(departures)]
-    most = f"{_worst(departures)}: {worst.leakage:.4g} (user {worst.worst_user!r}), {worst.under_model:.4g} under the "
+    most = (
+        f"{_worst(departures)}: {figure(worst.leakage)} (user {worst.worst_user!r}), {figure(worst.under_model)} under "
+        "the "
+    )
     broken = [name for name, found in departures.items() if not found.within]
     verdict = f"streams pass the bound for {', '.join(broken)}" if broken else "every stream within the bound of each"
-    return [*said, ("worst", f"{most}model; {worst.ldp:.4g} for any chain"), ("BROKEN" if broken else good, verdict)]
+    return [
+        *said,
+        ("worst", f"{most}model; {figure(worst.ldp)} for any chain"),
+        ("BROKEN" if broken else good, verdict),
+    ]
 
 
 @o.option_groups
@@ -233,6 +240,9 @@ def decode(
     loss: Annotated[str | None, o.option("NAME", "Cost that the estimate minimises  [default: --distortion]")] = None,
     histogram: Annotated[
         str | None, o.option("FILE", "Write how often each symbol is expected to have occurred.")
+    ] = None,
+    truth: Annotated[
+        Path | None, o.option("RAW", "The raw file that was released: say how many estimates are right.")
     ] = None,
     chosen: o.SettingOptions,
     rows: o.ReleasedOptions,
@@ -248,6 +258,9 @@ def decode(
 
     The setting comes from the side file; give the release's options only where there is none.
 
+    Whoever holds the raw data can name it by --truth, and is told the share of estimates that are right beside the one
+    that the model expects. It is that of people held out where the model was fitted to others.
+
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
     from seqveil.core.model import MarkovModel
@@ -260,6 +273,7 @@ def decode(
         "observers": chosen.observers(),
         "out_format": format if out == "-" else None,
         "inputs": (model,),
+        "truth": truth,
     }
     versions = o.versions_in(model, chosen.given or histogram is not None or chosen.observer is not None)
     if versions is not None:
@@ -276,11 +290,14 @@ def decode(
 def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
     if as_json:
         facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
-        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict)}
+        facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict), "right": decoded.right}
         emit_json(facts, to_stderr=out == "-")
     else:
         said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-        lines([("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said], to_stderr=True)
+        told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
+        if decoded.right is not None:
+            told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
+        lines(told, to_stderr=True)
 
 
 @o.option_groups

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, figure, lines, progress
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
@@ -37,6 +38,9 @@ class StateOptions:
             "drawn again comes out the same. Who has the key can undo the release.",
         ),
     ] = None
+    must_exist: Annotated[
+        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ class ColdStartOptions:
     ] = None
     versions: Annotated[
         Path | None, o.option("FILE", "With --cold-start: the models it made  [default: OUT.versions]")
+    ] = None
+    types: Annotated[
+        int | None, o.option("K", "With --cold-start: types of people, where they foretell better  [default: 1]")
     ] = None
 
 
@@ -107,19 +114,22 @@ def release(
     if cold.cold_start:
         given: dict[str, object] = {"--model": model, "--batch": chosen.batch, "--on-unknown": on_unknown}
         given |= {"--state": kept.state, "--key": kept.key}
-        given |= {"--secret": chosen.secret, "--secrets": chosen.secrets, "--observer": chosen.observer}
+        about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
+        given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
         _refuse_with_cold_start(data, cold, given)
         _release_cold(data, out, chosen, cold, shared | at_once, json)
         return
     if model is None or cold != ColdStartOptions():
         raise InputError(
-            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after and --versions go "
-            "with it)"
+            "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after, --types and "
+            "--versions go with it)"
         )
     if kept.state is not None and force:
         raise InputError("--force does not go with --state, which goes on with its own output; name another one")
     if kept.state is None and kept.key is not None:
         raise InputError("--key is for a release that can be gone on with; name its state file by --state")
+    if kept.state is None and kept.must_exist:
+        raise InputError("--must-exist is about a state file; name it by --state")
     shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
     _release_with_model(data, out, model, chosen, kept, shared, json)
 
@@ -140,7 +150,7 @@ def _release_with_model(
         if kept.state is None:
             account = release_file(data, setting, out, **shared)
         else:
-            account = _release_with_state(data, setting, out, kept.state, kept.key, shared)
+            account = _release_with_state(data, setting, out, kept.state, kept, shared)
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
@@ -148,13 +158,21 @@ def _release_with_model(
 
 
 def _release_with_state(
-    data: str, setting: Setting, out: str, state: Path, key: Path | None, shared: dict[str, Any]
+    data: str, setting: Setting, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
 ) -> Released:
     """Release a file over a state file; stopped in between, it says that the same command goes on."""
-    from seqveil.core.coins import key_file
     from seqveil.interfaces.files.release import release_file
+    from seqveil.release.store.backup import key_for
 
-    secret = None if key is None else key_file(key, create=True)
+    if not state.is_file() or not state.stat().st_size:
+        if kept.must_exist:
+            raise InputError(
+                f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
+                "leave --must-exist out to begin one whose ledger starts at zero"
+            )
+        lines([("state", f"{state.name} is new: its ledger begins at zero")], to_stderr=True)
+    key = kept.key
+    secret = key_for(state, key)
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
         return release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)
@@ -187,7 +205,7 @@ def _release_cold(
             names = values_of(Source(data, shared["columns"], shared["format"], False), advance)
         else:
             names = named_alphabet(cold.alphabet)
-        start = _cold_start(names, chosen, cold.learn_after, shared["seed"])
+        start = _cold_start(names, chosen, cold, shared["seed"])
         account = release_file(data, start, out, versions=cold.versions, progress=advance, **shared)
     if json:
         facts = {"versions": start.versions.describe(), "versions_file": str(written), "out": out}
@@ -197,7 +215,7 @@ def _release_cold(
     _say_versions(start, cold.alphabet is None)
 
 
-def _cold_start(names: Symbols, chosen: o.SettingOptions, learn_after: int | None, seed: int | None) -> ColdStart:
+def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions, seed: int | None) -> ColdStart:
     from seqveil.receive.coldstart import ColdStart, Points
 
     if chosen.epsilon is None:
@@ -208,15 +226,17 @@ def _cold_start(names: Symbols, chosen: o.SettingOptions, learn_after: int | Non
         chosen.mechanism or "optimal",
         chosen.distortion or "hamming",
         schedule=chosen.schedule(),
-        points=Points() if learn_after is None else Points(first=learn_after),
+        points=Points() if cold.learn_after is None else Points(first=cold.learn_after),
         budget=chosen.budgets(),
         seed=seed,
+        types=1 if cold.types is None else cold.types,
     )
 
 
 def _say(account: Released) -> None:
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
+    extra += [f"{account.withheld} with an empty value, to keep a secret"] if account.withheld else []
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
@@ -224,7 +244,7 @@ def _say(account: Released) -> None:
         ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
-        ("realised", f"worst total over a stream {bound}{account.leakage:.4g} ({_charged(account)}"),
+        ("realised", _realised(account, bound)),
         *(
             ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
             for told in account.secrets
@@ -234,14 +254,21 @@ def _say(account: Released) -> None:
         said.append(("model", account.model_check))
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
-    lines([*said, *(("warning", text) for text in account.warnings)], to_stderr=True)
+    said += [("warning", text) for text in account.warnings]
+    if account.secrets:
+        said.append(("people", o.CHECK_ON_PEOPLE))
+    lines(said, to_stderr=True)
 
 
-def _charged(account: Released) -> str:
-    """What holds beside the realised total."""
+def _realised(account: Released, bound: str) -> str:
+    """What was leaked, and what holds beside it."""
+    if account.whole_sequence and not isfinite(account.leakage):
+        return account.whole_sequence
+    total = f"worst total over a stream {bound}{account.leakage:.4g}"
     if account.whole_sequence:
-        return f"{account.whole_sequence})"
-    return f"composition charges {account.composition:.4g}); without any model {account.ldp:.4g}-LDP"
+        return f"{total} ({account.whole_sequence})"
+    charged = f"composition charges {account.composition:.4g}"
+    return f"{total} ({charged}); without any model {figure(account.ldp)}{'-LDP' * isfinite(account.ldp)}"
 
 
 def _say_versions(start: ColdStart, from_data: bool) -> None:

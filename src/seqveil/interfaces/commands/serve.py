@@ -36,6 +36,7 @@ class ServiceOptions:
     insecure: Annotated[
         bool | None, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
     ] = None
+    backups: Annotated[Path | None, o.option("FOLDER", "Where POST /v1/backup puts copies  [default: nowhere]")] = None
     max_body: Annotated[int | None, o.option("BYTES", "Largest body  [default: 4 MiB]")] = None
     max_events: Annotated[int | None, o.option("N", "Events of a request  [default: 10000]")] = None
     rate: Annotated[float | None, o.option("N", "Events a second of one token  [default: 100000]")] = None
@@ -56,6 +57,9 @@ def serve(
     key: Annotated[
         Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing); keep it apart.")
     ] = None,
+    must_exist: Annotated[
+        bool | None, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = None,
     *,
     chosen: o.SettingOptions,
     service: ServiceOptions,
@@ -69,7 +73,8 @@ def serve(
 
     Example: seqveil serve --model clicks.model --epsilon 1 --state clicks.db --tokens tokens.json
     """
-    given = {"model": model, "state": state, "key": key, **asdict(chosen), **asdict(service)}
+    kept = {"model": model, "state": state, "key": key, "must_exist": must_exist}
+    given = {**kept, **asdict(chosen), **asdict(service)}
     try:
         _run(given, config)
     except INTERRUPTIONS:  # the signal that ended it, passed on by the server when all was done

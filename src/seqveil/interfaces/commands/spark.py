@@ -85,6 +85,10 @@ def fit(
     order: o.Order = 1,
     smoothing: o.Smoothing = 0.0,
     prior: o.Prior = "data",
+    context: Annotated[
+        str | None,
+        o.option("auto|order:2|types:16", "What the next symbol depends on, checked on held-out people."),
+    ] = None,
     frames: FrameOptions,
     format: FrameFormat = None,
     cluster: ClusterOptions,
@@ -92,17 +96,29 @@ def fit(
 ) -> None:
     """Fit a model by counting on Spark: the same model as `seqveil fit` makes. The fit itself is not private.
 
+    With --context some people are held out, and a mixture of chains may be fitted, as `seqveil fit` does it. Each
+    person's runs of symbols are counted on Spark; the driver holds these counts and finds the types.
+
     Example: seqveil spark fit clicks/ -o clicks.model --smoothing 1
+
+    Example: seqveil spark fit clicks/ -o clicks.model --context types:16
     """
     from seqveil.interfaces.files.fit import Fitted
-    from seqveil.interfaces.spark.counting import counted
+    from seqveil.interfaces.spark.counting import chosen, counted
     from seqveil.interfaces.spark.frames import format_of, read
 
     o.check_model_out(out)
+    if context is not None and order != 1:
+        raise InputError("--context says what --order says; pass --context order:2, or leave it out")
     names, kind = frames.columns(), format_of(data, format)
     with cluster.session() as session:
-        symbols, counts = counted(read(session, data, kind, names), order, columns=names)
-    fitted = Fitted(counts.model(symbols, smoothing, prior), counts.events, counts.users)
+        frame = read(session, data, kind, names)
+        if context is None:
+            symbols, counts = counted(frame, order, columns=names)
+            fitted = Fitted(counts.model(symbols, smoothing, prior), counts.events, counts.users)
+        else:
+            choice, people = chosen(frame, context, None, smoothing, prior, names)
+            fitted = Fitted(choice.model, people.events, people.count, choice)
     fitted.model.save(out)
     say_fitted(out, fitted, json)
 

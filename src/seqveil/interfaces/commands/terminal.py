@@ -188,3 +188,12 @@ def stages(
             shown.update(later, completed=100 * share, visible=True)
 
         yield advance, done
+
+
+def figure(value: float) -> str:
+    """A figure to read, in the words that say it where there is none.
+
+    >>> figure(0.51234), figure(math.inf)
+    ('0.5123', 'no bound')
+    """
+    return f"{value:.4g}" if math.isfinite(value) else "no bound"

@@ -17,13 +17,13 @@ from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
-from seqveil.core.errors import InputError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.audit import Verdict
-from seqveil.interfaces.files.reading import Columns, FilePath
+from seqveil.interfaces.files.reading import Columns, FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Progress, Table, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
 from seqveil.receive.decode import decode_codes, filter_codes, observe_paths
 from seqveil.receive.statistics import Summary, summarise
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from seqveil.receive.learn import Evidence, Learned, Region
     from seqveil.receive.versions import Versions
 
+UNMATCHED = -2  # a row that the raw file has no event for
 TOGETHER = 1 << 24  # numbers that the laws of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the laws of one stream may take
 
@@ -42,7 +43,8 @@ LONGEST = 1 << 29  # numbers that the laws of one stream may take
 class Decoded:
     """How much was decoded, the mean probability of the estimates, and how often each symbol is expected to occur.
 
-    Both hold under the model; the verdict says whether the releases fit it.
+    Both hold under the model; the verdict says whether the releases fit it. `right` is the share of estimates that are
+    the truth, where the truth was given.
     """
 
     rows: int
@@ -50,6 +52,7 @@ class Decoded:
     confidence: float
     histogram: Floats
     verdict: Verdict
+    right: float | None = None
 
 
 def decode_file(
@@ -64,6 +67,7 @@ def decode_file(
     out_format: str | None = None,
     inputs: tuple[FilePath, ...] = (),
     progress: Progress | None = None,
+    truth: FilePath | None = None,
     **where: Unpack[Where],
 ) -> Decoded:
     """Write the best estimate of each row's true value and its probability (`confidence`), in the order of the rows.
@@ -75,23 +79,52 @@ def decode_file(
 
     Of a cold start `model` are its versions, and all rows are decoded under the last chain, which knows most. The
     columns Q(y|·) of early rows are those of the version that made them.
+
+    With `truth`, the raw file that was released, the share of estimates that are right is counted as well.
     """
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
+    told = None if truth is None else _truth(truth, source, alphabet, progress)
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
     decode = _decode_batches if received.setting.in_batches else _decode_symbols
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
-    with Writer(out, out_format, (released, *inputs)) as writer:
-        for part in source.chunks(value_type_of(alphabet), progress, again=True):
+    read = (released, *inputs) if truth is None else (released, *inputs, truth)
+    holes: Holes = "empty" if may_be_empty(received.setting) else "none"
+    with Writer(out, out_format, read) as writer:
+        for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
             writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}))
             at += part.n
         if histogram is not None:
-            _write_histogram(histogram, alphabet, source.columns, sheet.expected, (released, *inputs))
+            _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
     mean = float(sheet.confidence.mean(dtype=np.float64))
-    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress))
+    known = told is not None and (told >= 0).any()
+    right = float((sheet.estimates == told)[told >= 0].mean()) if told is not None and known else None
+    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress), right)
+
+
+def _truth(raw: FilePath, source: Source, alphabet: Symbols, progress: Progress | None) -> Ints:
+    """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none."""
+    file = Source(raw, source.columns, None)
+    held: dict[Hashable, list[int]] = {}
+    for part in file.coded(alphabet.with_policy("hide"), progress):
+        for user, code in zip(part.chunk.users.to_list(), part.codes.tolist(), strict=True):
+            held.setdefault(user, []).append(code)
+    found, taken = list[int](), dict[Hashable, int]()
+    for rows in source.chunks(value_type_of(alphabet), progress, again=True):
+        for user in rows.users.to_list():
+            place = taken[user] = taken.get(user, -1) + 1
+            own = held.get(user, [])
+            found.append(own[place] if place < len(own) else UNMATCHED)
+    whole = set(held) == set(taken) and all(len(own) == taken[user] + 1 for user, own in held.items())
+    if not whole or UNMATCHED in found:
+        raise DataError(
+            f"{file.name} and {source.name} must hold the same events of the same users; name the raw file that was "
+            "released, of a release that left no event out"
+        )
+    return np.array(found, np.int64)
 
 
 class _Sheet:
@@ -294,21 +327,29 @@ def learn_file(
     order: int = 1,
     strength: float | None = None,
     confidence: float = 0.95,
+    types: int = 1,
     progress: Progress | None = None,
     **where: Unpack[Where],
 ) -> LearnedFile:
-    """The chain behind a released file; `model` is what the release was made with, a chain or versions.
+    """The chain behind a released file, or a mixture of so many types; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
     from seqveil.receive.learn import learn, region
+    from seqveil.receive.learn.learner import check_types
     from seqveil.receive.learn.model_error import LARGEST
 
+    check_types(types, order)
     evidence, _ = _evidence(receive(released, model, setting, **where), progress)
-    learned = learn(evidence, model.alphabet, order, strength=strength)
-    small = learned.chain.rows.size + learned.chain.first.size <= LARGEST
+    learned = learn(evidence, model.alphabet, order, strength=strength, types=types)
+    small = learned.types is None and learned.chain.rows.size + learned.chain.first.size <= LARGEST
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)
+
+
+def evidence_of(received: Received, progress: Progress | None = None) -> Evidence:
+    """What each release of a file tells of the truth; users numbered as they come, each one's events in order."""
+    return _evidence(received, progress)[0]
 
 
 def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, int]:
@@ -332,6 +373,6 @@ def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, 
         everyone = followed.rows(batch.users)
         whose.append(everyone)
         with received.naming(batch.where):
-            for _, some, codes, _ in turns(everyone, batch.codes):
-                log.add(some, followed.observe(some, codes), received.setting)
+            for _, some, codes, stamps in turns(everyone, batch.codes, batch.times):
+                log.add(some, followed.observe(some, codes, stamps), received.setting)
     return log.evidence().arranged(np.concatenate(whose)), len(followed.users)

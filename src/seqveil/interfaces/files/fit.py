@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces.files.reading import Chunk, Columns, FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, seconds, value_type_of
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
@@ -70,9 +70,13 @@ def fit_file(
     of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
     model carries for later values.
     Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
-    "types:16") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is done.
+    "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is
+    done.
     """
-    source = Source(data, columns or Columns(), format, sort, chunk)
+    named = columns or Columns()
+    if context is not None and _by_hour(context):
+        named = replace(named, clock=True)
+    source = Source(data, named, format, sort, chunk)
     if alphabet is None:
         scan = scanner(source, bins, levels, grid)
         kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
@@ -109,13 +113,38 @@ def _with_context(
     from seqveil.receive.contexts import SMOOTHING, choose
 
     ids, codes, slots = [], [], dict[Hashable, int]()
+    stamps: list[Floats] | None = []
     for part in rows:
         listed = part.users.to_list()
         ids.append(np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed)))
         codes.append(np.asarray(encode(part, alphabet.strict, file), np.int64))
-    users, events = np.concatenate(ids), np.concatenate(codes)
-    choice = choose(users, events, alphabet, context, smoothing=smoothing or SMOOTHING, prior=prior, progress=working)
+        stamps = _noted(stamps, part, file, needed=_by_hour(context))
+    times = np.concatenate(stamps) if stamps else None
+    place = {user: at for at, user in enumerate(sorted(slots))}  # type: ignore[type-var]  # whatever the rows' order
+    number = np.array([place[user] for user in slots], np.int64)
+    users, events = number[np.concatenate(ids)], np.concatenate(codes)
+    law: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
+    choice = choose(users, events, alphabet, context, times=times, **law)
     return Fitted(choice.model, events.size, len(slots), choice)
+
+
+def _by_hour(context: str) -> bool:
+    """Whether a context goes by the hour of the day, and so needs times; auto takes them where they are."""
+    from seqveil.receive.contexts import Context
+
+    return context != "auto" and Context.parse(context).hours is not None
+
+
+def _noted(stamps: list[Floats] | None, part: Chunk, file: str, needed: bool) -> list[Floats] | None:
+    """The times so far with those of these rows; None where the file has none and nobody asked for them."""
+    if stamps is None:
+        return None
+    try:
+        return [*stamps, seconds(part, file)]
+    except DataError:
+        if needed:
+            raise
+        return None
 
 
 def _two_readings(

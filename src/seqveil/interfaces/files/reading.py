@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FilePath = str | os.PathLike[str]
 ValueType = Literal["auto", "text", "number"]
+Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 BLOCK_BYTES = 4 << 20
@@ -103,7 +104,7 @@ def read(
     format: str | None = None,
     value_type: ValueType = "auto",
     live: bool = False,
-    holes: bool = False,
+    holes: Holes = "none",
 ) -> Iterator[Chunk]:
     """Read a file, or standard input for ``-``, as chunks of at most ``chunk`` rows.
 
@@ -113,7 +114,8 @@ def read(
     value_type: "text", "number" (decimal), or "auto": the file's own type; in a CSV what the first 4 MB look like,
         where a leading zero makes text. Users in a CSV are always text.
     live: give what has arrived without waiting for a full chunk.
-    holes: a value that is missing or cannot be read is null (NaN in an array); else it is refused.
+    holes: "any": a value that is missing or cannot be read is null (NaN in an array); "empty": one that is missing
+        alone; "none": both are refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -161,7 +163,7 @@ class _Reader:
     columns: Columns
     value_type: ValueType
     live: bool
-    holes: bool = False
+    holes: Holes = "none"
     row: int = 1
     width: int = 0
     keep: dict[str, Any] = field(default_factory=dict)  # CSV: position to name; JSON: name to type
@@ -301,7 +303,7 @@ class _Reader:
 
         def parse(text: bytes) -> pl.DataFrame | None:
             try:
-                schema, loose = self.keep or None, self.holes and bool(self.keep)
+                schema, loose = self.keep or None, self.holes == "any" and bool(self.keep)
                 return pl.read_ndjson(text, schema=schema, infer_schema_length=None, ignore_errors=loose)
             except (Exception, pl.exceptions.PanicException):
                 return None
@@ -347,9 +349,9 @@ class _Reader:
         casts = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64}
         columns = []
         for series in frame.get_columns():
-            whole = not (self.holes and series.name in self.columns.value_columns)
+            holes = self.holes if series.name in self.columns.value_columns else "none"
             empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
-            if whole and empty.any():
+            if holes == "none" and empty.any():
                 row = self.row + int(empty.arg_max() or 0)
                 self.refuse(f"row {row}: column {series.name!r} is empty; fill it in or remove the row")
             if series.name not in self.kinds and series.len():
@@ -357,7 +359,9 @@ class _Reader:
             kind = self.kinds.get(series.name, "text")
             column = series.cast(casts[kind], strict=False) if kind in casts else series
             bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
-            if whole and bad.any():
+            if holes == "empty":
+                column, bad = pl.select(pl.when(~empty).then(column)).to_series().alias(series.name), bad & ~empty
+            if holes != "any" and bad.any():
                 expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
                 row = self.row + int(bad.arg_max() or 0)
                 remedy = "mend the row, or check that this is the value column and the model is this file's"
@@ -481,7 +485,7 @@ def sorted_chunks(
     chunk: int = 200_000,
     format: str | None = None,
     value_type: ValueType = "auto",
-    holes: bool = False,
+    holes: Holes = "none",
 ) -> Iterator[Chunk]:
     """Like ``read``, with all rows sorted by the order column; equal times keep the file's order. Held in memory."""
     import polars as pl

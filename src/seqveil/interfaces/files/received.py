@@ -16,7 +16,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import Chunk, Columns, FilePath, ValueType, file_name, read
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Coded, Progress, Source, columns_for, gaps
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Coded, Progress, Source, columns_for, gaps, may_be_empty
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, VERSION, Digest
 from seqveil.release.batches import decode_path, encode_path
 from seqveil.release.setting import OTHER_MODEL, Setting
@@ -155,7 +155,7 @@ class Received:
         yield Portion(last.users.clear(), none, none.astype(np.float64), [], [], binder.end())
 
     def _coded(self, source: Source, progress: Progress | None) -> Iterator[Coded]:
-        return source.coded(self.setting.model.alphabet.with_policy("error"), progress)
+        return source.coded(self.setting.model.alphabet.with_policy("error"), progress, may_be_empty(self.setting))
 
     def _extras(self) -> Iterator[Floats] | None:
         """The column ε and, where rows may be left out, event, or of a cold start version; None: no column ε."""

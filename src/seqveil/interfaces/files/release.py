@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.alphabet import OnUnknown, Symbols
+from seqveil.core.alphabet import WITHHELD, Alphabet, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.core.kernel import Floats
@@ -36,11 +36,12 @@ from seqveil.interfaces.files.rows import (
     Source,
     Table,
     columns_for,
+    may_be_empty,
     times_read_as,
 )
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receive.audit import ROUNDING
-from seqveil.receive.contexts import held_out_check
+from seqveil.receive.contexts import held_out_check, said_of_check
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases
 from seqveil.release.secrets import SecretTotal
@@ -84,6 +85,7 @@ class Released:
     warnings: tuple[str, ...]
     batch: int = 1
     exact: bool = True  # whether the leakage is
+    withheld: int = 0  # rows whose value is empty, because saying nothing kept a secret
     unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     refused: int = 0  # events that the policy "error" left out
@@ -122,7 +124,7 @@ def release_file(
     (columns `epsilon` and `path`), the others 0 and "-", and all its number in the user's stream (`batch`). A cold
     start adds the column `version`, and all versions, models included, are written to `OUT.versions`. With a budget
     whose policy is "stop" the rows left out are told by a column `event`, each user's count of events before the row,
-    or by a gap in `batch`.
+    or by a gap in `batch`. A release that says nothing to keep a declared secret is a row with an empty value.
 
     *Guarantee*: each user's stream is released as by a `Session` of its own (or by the cold start's own guarantee);
     other columns of the file are dropped; the output and its side file (`OUT.meta.json`, or `meta`) appear whole or not
@@ -191,8 +193,8 @@ def _check_together(
         raise InputError("force does not go with a state file, which goes on with its own output; name another one")
     if state is not None and not isinstance(setting, Setting):
         raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
-    if how.withhold or how.blank is not None:  # a row that is not there would look like no event, which it is not
-        raise InputError("a file has no place for a release that says nothing; use Session or Streams, or leave it out")
+    if may_be_empty(how):
+        _refuse_empty_symbol(how.model.alphabet)
 
 
 def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:
@@ -210,6 +212,15 @@ def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progres
             account,
         )
     return account
+
+
+def _refuse_empty_symbol(alphabet: Symbols) -> None:
+    """Refuse an alphabet with a value that a file writes like one that is not there."""
+    if isinstance(alphabet, Alphabet) and any(value is None or value == "" for value in alphabet.values):
+        raise InputError(
+            "the alphabet has an empty value, which in a file would look like a release that says nothing; rename it, "
+            "or leave out withhold and blank"
+        )
 
 
 def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
@@ -266,7 +277,7 @@ class Run(ABC):
         self.source, self.setting, self.alphabet, self.streams = source, setting, alphabet, streams
         self.collector = InBatches(setting.batch) if setting.in_batches else OneByOne()
         self.failure: SeqveilError | None = None  # why no more can be released; what was stands
-        self.events = self.held = self.stopped = self.refused = self.unknown = 0
+        self.events = self.held = self.stopped = self.refused = self.unknown = self.withheld = 0
         self.choices = {} if choices is None else choices
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
@@ -334,6 +345,7 @@ class Run(ABC):
             warnings=tuple(warnings),
             batch=setting.batch,
             exact=not setting.in_batches,
+            withheld=self.withheld,
             unknown=self.unknown,
             choices=self.choices,
             refused=self.refused,
@@ -350,7 +362,7 @@ class Run(ABC):
             facts[name] = getattr(account, name)
         for name in ("leakage", "composition"):
             facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
-        for name in ("choices", "refused", "times", "whole_sequence"):
+        for name in ("choices", "refused", "withheld", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:
@@ -405,6 +417,7 @@ class Whole(Run):
         made = self._release(users, events)
         self._spent.update(users[k] for k in np.flatnonzero(made.refused))
         self.held += self.quiet(made)
+        self.withheld += int((made.codes == WITHHELD).sum())
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
         if self.failure is None:
             self.refused += int(events.sizes[made.refused].sum())
@@ -461,16 +474,10 @@ def _model_check(setting: Setting) -> str:
     """Whether the model that a promise about secrets rests on was checked, in a sentence; empty without secrets."""
     if not setting.secrets:
         return ""
-    found = held_out_check(setting.model)
-    if found is None:
-        return (
-            "never checked on people held out, and the promise is about people who follow it; "
-            "`seqveil fit --context auto` checks one"
-        )
-    return (
-        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
-        f"± {found['standard_error']:.4f}"
-    )
+    said = said_of_check(setting.model)
+    if held_out_check(setting.model) is not None:
+        return said
+    return f"{said}, and the promise is about people who follow it; `seqveil fit --context auto` checks one"
 
 
 def guarantee(setting: Setting) -> str:

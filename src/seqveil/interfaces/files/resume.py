@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from time import perf_counter
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from seqveil.core.alphabet import OnUnknown, Symbols
+from seqveil.core.alphabet import WITHHELD, OnUnknown, Symbols
 from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Ints
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 WHERE, TEXT = "release: position", "release: text"
 BLOCK = 1 << 20
+LONGEST = 0.5  # seconds that a transaction may take
+SLOW = 64  # rows of the first one where batches are released
 
 
 @contextmanager
@@ -74,6 +77,7 @@ class Position:
     written: str = ""  # digest of the output so far
     held: int = 0
     stopped: int = 0
+    withheld: int = 0
     flushed: int = 0  # short last batches that are out
     drawn: int = 0  # rows that were handed to the store: more than were taken where one of them was refused
     finished: bool = False
@@ -86,7 +90,11 @@ class Resumed(Run):
         self, source: Source, alphabet: Symbols, seed: int | None, streams: Streams, output: Appended, group: int
     ) -> None:
         super().__init__(source, streams.setting, alphabet, streams, seed)
-        self._streams, self._output, self._group = streams, output, group
+        self._streams, self._output = streams, output
+        # rows of the next transaction, and short batches of one at the end: where each takes long, few of them, so that
+        # a run that is killed often still comes to the end of one
+        self._pace, self._most = (min(group, SLOW), group) if streams.setting.in_batches else (group, group)
+        self._group = self._pace
         self.private = self.private and streams.private  # an earlier run may have been seeded: its rows are there too
         self._read = 0  # rows of the input so far
         self._seen = _Seen()
@@ -107,7 +115,7 @@ class Resumed(Run):
         except BudgetSpent as error:  # all that was drawn stands, so its side file does too
             self.failure = error
         now = self._position
-        self.events, self.held, self.stopped = now.rows, now.held, now.stopped
+        self.events, self.held, self.stopped, self.withheld = now.rows, now.held, now.stopped, now.withheld
 
     def take(self, part: Coded) -> None:
         """Pass over the rows of earlier runs, check that they are the same, and release the new ones in groups."""
@@ -118,11 +126,20 @@ class Resumed(Run):
                 self._refuse()
         self.unknown += int((part.codes[done:] == UNKNOWN).sum())
         while done < part.n:
-            end = min(done + self._group, part.n)
+            end = min(done + self._pace, part.n)
             if self._read < self._position.drawn:  # an earlier run was refused a row of these: no more than them
                 end = min(end, done + self._position.drawn - self._read)
+            begin = perf_counter()
             self._take(part.take(slice(done, end)), passed=False)
+            self._keep_pace(end - done, perf_counter() - begin)
             done = end
+
+    def _keep_pace(self, rows: int, took: float) -> None:
+        """Have the next transaction take no longer than half a second, whatever rows cost."""
+        if took > LONGEST:
+            self._pace = max(1, int(rows * LONGEST / took))
+        elif took < LONGEST / 4 and rows == self._pace:
+            self._pace = min(self._most, 2 * self._pace)
 
     def _take(self, part: Coded, passed: bool) -> None:
         """Release these rows, or pass over them where an earlier run did."""
@@ -191,6 +208,7 @@ class Resumed(Run):
                 after(count),
                 held=self._position.held + self.quiet(made, count),
                 stopped=self._position.stopped + stopped,
+                withheld=self._position.withheld + int((made.codes[:count] == WITHHELD).sum()),
                 offset=self._output.size,
                 written=self._output.digest,
                 finished=False,

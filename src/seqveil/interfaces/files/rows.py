@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import times as clock
-from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
+from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Grid, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.interfaces.files.reading import (
     Chunk,
     Columns,
     FilePath,
+    Holes,
     OrderCheck,
     ValueType,
     file_name,
@@ -85,11 +86,11 @@ class Source:
         value_type: ValueType = "auto",
         progress: Progress | None = None,
         again: bool = False,
-        holes: bool = False,
+        holes: Holes = "none",
     ) -> Iterator[Chunk]:
         """The rows in the order of their release; rows of one user that go back in time are refused.
 
-        `again` skips that check, for a second reading of the file; `holes` lets values be missing.
+        `again` skips that check, for a second reading of the file; `holes` lets values be missing (`reading.read`).
         """
         order = OrderCheck(self.path, self.columns.clock)
         if self.sort:
@@ -103,10 +104,11 @@ class Source:
             if progress is not None:
                 progress(chunk.n)
 
-    def coded(self, alphabet: Symbols, progress: Progress | None = None) -> Iterator[Coded]:
+    def coded(self, alphabet: Symbols, progress: Progress | None = None, blanks: bool = False) -> Iterator[Coded]:
         """The chunks with the code of every value; one outside the alphabet is UNKNOWN, or refused by its row alone.
 
-        Times are there where the columns are read as times (`Columns.clock`).
+        Times are there where the columns are read as times (`Columns.clock`). With `blanks` an empty value says that
+        nothing was released, and its code is WITHHELD.
         """
         pairs = len(self.columns.value_columns) == 2
         if pairs != isinstance(alphabet, Grid):
@@ -114,8 +116,9 @@ class Source:
             raise InputError(
                 f"the model is for values in {wanted} column{'s' * (wanted != 'one')}; name the right ones"
             )
-        for chunk in self.chunks(value_type_of(alphabet), progress, holes=alphabet.hides):
-            codes = encode(chunk, alphabet, self.name)
+        holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
+        for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
+            codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name)
             yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None)
 
 
@@ -141,9 +144,24 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
         ) from None
 
 
+def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
+    """The same where an empty value says that nothing was released."""
+    values = chunk.values
+    empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
+    blank = empty.all(1)
+    half = empty.any(1) & ~blank
+    if half.any():
+        row = chunk.row(int(half.argmax()))
+        raise DataError(f"{name}: row {row}: one coordinate is empty and the other is not; mend the row")
+    codes, said = np.full(chunk.n, WITHHELD, np.int64), np.flatnonzero(~blank)
+    if said.size:
+        codes[said] = encode(chunk if said.size == chunk.n else chunk.take(said), alphabet, name)
+    return codes
+
+
 def columns_for(setting: Setting, columns: Columns | None) -> Columns:
-    """The columns to read for this setting: with a budget per seconds the order must be times."""
-    return replace(columns or Columns(), clock=setting.budget.seconds is not None)
+    """The columns to read for this setting: where events need times, the order must be times."""
+    return replace(columns or Columns(), clock=setting.timed)
 
 
 def seconds(chunk: Chunk, name: str) -> Floats:
@@ -152,7 +170,9 @@ def seconds(chunk: Chunk, name: str) -> Floats:
 
     order = chunk.order
     if order is None or chunk.counts:
-        raise DataError(f"{name}: a budget per seconds needs a time column; add time, or name it with --time-column")
+        raise DataError(
+            f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name --time-column"
+        )
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():
@@ -297,7 +317,7 @@ class Rows:
     @classmethod
     def of(cls, events: Events, made: Releases, setting: Setting, upto: int | None = None) -> Rows:
         """What was released of the first `upto` events; the first row of a batch has its ε and path."""
-        told = np.flatnonzero(made.codes[:upto] >= 0)
+        told = np.flatnonzero((made.codes[:upto] >= 0) | (made.codes[:upto] == WITHHELD))
         epsilons, seqs = made.epsilons[told], made.seqs[told]
         if made.sent is None:
             users, order = events.users, events.order
@@ -315,6 +335,11 @@ class Rows:
         return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more)
 
 
+def may_be_empty(setting: Setting) -> bool:
+    """Whether a release may say nothing, so that a row with an empty value is one of them."""
+    return setting.withhold or setting.blank is not None
+
+
 def gaps(setting: Setting) -> bool:
     """Whether events may go without a release, so that a receiver must be told of them."""
     return setting.budget.limited and setting.budget.when_spent == "stop"
@@ -330,11 +355,13 @@ class Table:
     def frame(
         self, users: pl.Series, order: pl.Series | None, codes: Ints, more: Mapping[str, NDArray[Any]]
     ) -> pl.DataFrame:
-        """One row for each user named, with the value of its code."""
+        """One row for each user named, with the value of its code; none where nothing was said."""
         import polars as pl
 
-        named = users.rename(self._columns.user)
-        series = [named, *([] if order is None else [order]), *(values.gather(codes) for values in self._values)]
+        named, places = users.rename(self._columns.user), pl.Series(codes, dtype=pl.Int64)
+        if (codes < 0).any():
+            places = pl.select(pl.when(places >= 0).then(places)).to_series()
+        series = [named, *([] if order is None else [order]), *(values.gather(places) for values in self._values)]
         taken = {column.name for column in series} & set(more)
         if taken:
             raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it in the file")

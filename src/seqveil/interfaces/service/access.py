@@ -36,10 +36,11 @@ class Bucket:
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self.rate, self._burst, self._level, self._at = rate, burst, burst, now
 
-    def take(self, cost: float, now: float) -> float:
-        """Take the cost out and return 0, or take nothing and return the seconds to wait."""
+    def take(self, cost: float, now: float, paid: float = 0.0) -> float:
+        """Take the cost out and return 0, or take nothing and return the seconds to wait; what was paid a moment ago
+        for the same thing counts as if it were there."""
         self._level, self._at = min(self._burst, self._level + (now - self._at) * self.rate), now
-        short = min(cost, self._burst) - self._level
+        short = min(cost, self._burst - paid) - self._level
         if short > 0:
             return short / self.rate
         self._level -= cost
@@ -70,15 +71,24 @@ class Guard:
         self.charge(token, 1)
         return token
 
-    def charge(self, token: Token, events: int) -> None:
-        """Charge a token for so many events, or refuse with the time to wait."""
-        if events <= 0:
+    def charge(self, token: Token, events: int, paid: int = 0, left_out: int = 0) -> None:
+        """Charge a token for so many events, of which some are paid for, and for the numbers they leave out; or refuse
+        with the time to wait. More events than it may ever send at once are refused with how many that is. Numbers left
+        out may be more than that: they are paid back before anything else goes."""
+        cost = events - paid + left_out
+        if cost <= 0:
             return
         now, rate = time.monotonic(), token.rate or self._rate
+        burst = max(1.0, rate * BURST)
+        if events > burst:
+            detail = (
+                f"this token may send {rate:g} events a second, so at most {int(burst)} at once; send them in parts"
+            )
+            raise Problem("too-large", detail, most=int(burst))
         bucket = self._buckets.get(token.id)
         if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[token.id] = Bucket(rate, max(1.0, rate * BURST), now)
-        wait = bucket.take(events, now)
+            bucket = self._buckets[token.id] = Bucket(rate, burst, now)
+        wait = bucket.take(cost, now, paid)
         if wait:
             raise Problem("too-many", f"this token may send {rate:g} events a second; wait", wait=wait)
 
@@ -90,6 +100,10 @@ class Guard:
         if not secret:
             raise Problem("unauthorised", "expected the header Authorization: Bearer TOKEN")
         token = self._ring.find(secret)
+        if token is None and self._ring.trouble is not None:
+            raise Problem(
+                "tokens", "the file of tokens cannot be read, so no token is good; ask whoever runs it", wait=5
+            )
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")
         return token
@@ -147,7 +161,7 @@ class KeyGuard(Guard):
             raise Problem("unauthorised", "expected the key that is in the address that `seqveil studio` printed")
         return ANYBODY
 
-    def charge(self, token: Token, events: int) -> None:
+    def charge(self, token: Token, events: int, paid: int = 0, left_out: int = 0) -> None:
         """One person may ask for as much as there is."""
 
 

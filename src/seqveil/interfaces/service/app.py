@@ -17,16 +17,19 @@ from starlette.exceptions import HTTPException
 
 from seqveil import __version__
 from seqveil.core import fast
-from seqveil.core.coins import key_file
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.messages import invalid, refused
 from seqveil.interfaces.service.monitoring import Observed, Pseudonyms, begin_log, log
 from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
 from seqveil.interfaces.service.routes import describe, routers
 from seqveil.interfaces.service.writer import Service
+from seqveil.release.store.backup import key_for
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams, taken
+
+BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
 def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
@@ -40,7 +43,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
     >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
-    ['/healthz', '/metrics', '/v1/model']
+    ['/healthz', '/metrics', '/v1/backup']
     """
     service = Service(store, setting, config)
 
@@ -74,23 +77,27 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     if config.state is None:
         raise InputError("expected --state FILE, where releases are kept")
     begin_log(config.log_level)
-    secret = None if config.key is None else key_file(config.key, create=True)
-    with Streams.open(config.state, setting, key=secret, gaps=config.gaps) as store:
+    secret = key_for(config.state, config.key)
+    with Streams.open(config.state, setting, key=secret, gaps=config.gaps, must_exist=config.must_exist) as store:
         app = create_app(store, setting, config)
         _warm(setting)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         with listen(config.host, config.port) as listener:
             _announce(config, listener.getsockname()[1])
+            if store.begun:
+                log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
             server(app, config).run(sockets=[listener])
 
 
 def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:
     """The HTTP server of an application: quiet, and patient at the end."""
+    gate = Gate(config.max_connections, config.max_per_address, config.timeout)
     options = quiet(
         app,
         proxy_headers=False,
         lifespan="on",
-        limit_concurrency=config.max_connections,
+        http=gate.protocol(),
+        limit_concurrency=config.max_connections + 1,  # beyond that all of them have requests in progress
         timeout_graceful_shutdown=math.ceil(config.grace),
         ssl_certfile=None if config.tls_cert is None else os.fspath(config.tls_cert),
         ssl_keyfile=None if config.tls_key is None else os.fspath(config.tls_key),

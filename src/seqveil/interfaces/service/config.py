@@ -37,6 +37,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     model: Path | None = None
     state: Path | None = None
     key: Path | None = None
+    must_exist: bool = False
     on_unknown: Literal["error", "hide", "nearest"] | None = None
     gaps: Literal["refuse", "skip"] = "refuse"
 
@@ -48,10 +49,13 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     tokens: Path | None = None
     no_auth: bool = False
 
+    backups: Path | None = Field(None, description="the folder of copies that POST /v1/backup makes")
+
     max_body: int = Field(4 << 20, ge=1024, description="bytes of one request")
     max_events: int = Field(10_000, ge=1, description="events of one request")
     max_waiting: int = Field(100_000, ge=1, description="events accepted and not yet on the disk")
-    max_connections: int = Field(1000, ge=1)
+    max_connections: int = Field(1000, ge=1, description="connections at a time, those without a request too")
+    max_per_address: int = Field(500, ge=1, description="connections from one address at a time")
     rate: float = Field(100_000.0, gt=0, allow_inf_nan=False, description="events a second of one token")
     timeout: float = Field(10.0, gt=0, allow_inf_nan=False, description="seconds for one request")
     grace: float = Field(30.0, gt=0, allow_inf_nan=False, description="seconds for what was accepted, at the end")

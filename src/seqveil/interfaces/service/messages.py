@@ -224,6 +224,18 @@ class ModelFacts(BaseModel):
     seqveil: str
 
 
+class CopyWanted(_Strict):
+    """Nothing: the service knows where copies go."""
+
+
+class Copied(BaseModel):
+    """A copy of the state file."""
+
+    file: str = Field(description="Its name in the folder of --backups.")
+    users: int
+    releases: int = Field(description="In the users' own records; those of the latest transactions come on top.")
+
+
 class Health(BaseModel):
     """The service is up."""
 
@@ -320,8 +332,10 @@ REASONS: dict[str, tuple[int, str]] = {
     "wrong-type": (415, "The body must be JSON"),
     "too-many": (429, "Too many requests"),
     "internal": (500, "The service failed"),
+    "damaged": (500, "The records of this user are damaged"),
     "busy": (503, "The service is busy"),
     "store": (503, "The state file cannot be written"),
+    "tokens": (503, "The tokens cannot be read"),
     "stopping": (503, "The service is shutting down"),
     "timeout": (503, "The service was too slow"),
 }

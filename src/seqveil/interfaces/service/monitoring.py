@@ -61,8 +61,14 @@ class Metrics:
             **shared,
         )
         self.waiting = Gauge("seqveil_waiting_events", "Events accepted and not yet on the disk.", **shared)
+        began = Gauge("seqveil_ledger_began_timestamp_seconds", "When the ledger began; 0: not known.", **shared)
+        began.set(store.began or 0.0)
+        new = Gauge("seqveil_ledger_new", "Whether the ledger began at zero with this process.", **shared)
+        new.set(float(store.begun))
+        self.damaged = Gauge("seqveil_damaged_users", "Users whose records are damaged, as last looked up.", **shared)
         ProcessCollector(registry=self.registry)
         self._standing = _Standing(store, refresh)
+        self.damaged.set_function(lambda: self._standing.damaged)
         self.registry.register(self._standing)
         self._began = time.monotonic()
 
@@ -125,7 +131,7 @@ class _Standing(Collector):
     def __init__(self, store: Streams, refresh: float) -> None:
         self._store, self._refresh = store, refresh
         self._lock = threading.Lock()
-        self._looked, self._leakages = float("-inf"), np.zeros(0)
+        self._looked, self._leakages, self.damaged = float("-inf"), np.zeros(0), 0
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Nothing beforehand: registering must not read the whole store."""
@@ -135,7 +141,7 @@ class _Standing(Collector):
         """Every user's leakage, and how many seconds ago it was looked up; a look of `least` seconds ago will do."""
         with self._lock:
             if time.monotonic() - self._looked >= max(self._refresh, least):
-                self._leakages, self._looked = self._store.standings().leakage, time.monotonic()
+                (self._leakages, self.damaged), self._looked = self._store.leakages(), time.monotonic()
             return self._leakages, time.monotonic() - self._looked
 
     def collect(self) -> Iterator[GaugeMetricFamily | GaugeHistogramMetricFamily]:

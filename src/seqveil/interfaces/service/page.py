@@ -149,7 +149,8 @@ def pages(service: Service) -> list[APIRouter]:
     """The page's routes; none where it is switched off."""
     if not service.config.shows_page:
         return []
-    own = [] if service.setting.model.n > MOST_SYMBOLS else [_of_model(service.setting)]
+    model = service.setting.model
+    own = [] if model.n > MOST_SYMBOLS or model.hours is not None else [_of_model(service.setting)]
     sandbox = Sandbox(own, service=service.setting.model.fingerprint)
     operators = APIRouter(route_class=guarded("admin"), include_in_schema=False)
     operators.add_api_route("/v1/operator", operator, methods=["GET"])

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.concurrency import run_in_threadpool
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, InputError
@@ -19,7 +20,7 @@ from seqveil.interfaces.service.access import covered, guarded
 from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
 from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Service
+from seqveil.interfaces.service.writer import Service, damage_told
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import Releases
 
@@ -27,7 +28,9 @@ UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PR
 Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 JSON = "application/json"
-ENTRY = ("unauthorised", "forbidden", "too-many")
+MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
+ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
+COPIES = ("malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
 
@@ -38,13 +41,13 @@ def routers(service: Service) -> list[APIRouter]:
     unchanged: dict[int | str, Any] = {304: {"description": "The caller has this model (If-None-Match)."}}
     binary = {200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    reading = refusals(*ENTRY, "malformed", "not-found")
+    reading = refusals(*ENTRY, "malformed", "not-found", "damaged", "store")
     everyone = APIRouter()
     everyone.add_api_route(
         "/healthz",
         healthz,
         response_model=messages.Health,
-        responses=refusals("store", "busy", "stopping", "timeout"),
+        responses=refusals("store", "tokens", "busy", "stopping", "timeout"),
     )
     return [
         _endpoint(
@@ -53,7 +56,7 @@ def routers(service: Service) -> list[APIRouter]:
             release_batches if batches else release_symbols,
             methods=["POST"],
             response_model=messages.BatchReleases if batches else messages.SymbolReleases,
-            responses=refusals(*ENTRY, *WRITES, "wrong-type", "busy", "store", "stopping", "timeout"),
+            responses=refusals(*ENTRY, *WRITES, "wrong-type", "damaged", "busy", "store", "stopping", "timeout"),
             openapi_extra=examples,
         ),
         _endpoint(
@@ -83,6 +86,16 @@ def routers(service: Service) -> list[APIRouter]:
             model_file,
             response_class=Response,
             responses=refusals(*ENTRY) | unchanged | binary,
+        ),
+        _endpoint(
+            "admin",
+            "/v1/backup",
+            backup,
+            methods=["POST"],
+            response_model=messages.Copied,
+            responses=refusals(
+                *ENTRY, "malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store"
+            ),
         ),
         _endpoint("metrics", "/metrics", metrics, response_class=Response, responses=refusals(*ENTRY) | text),
         everyone,
@@ -131,25 +144,32 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
     service: Service = request.app.state.service
     token: Token = request.state.token
     if len(events) > service.config.max_events:
-        raise Problem("too-large", f"expected at most {service.config.max_events} events at once; send fewer")
+        most = service.config.max_events
+        raise Problem("too-large", f"expected at most {most} events at once; send them in parts", most=most)
     if body.model is not None and body.model != service.setting.model.fingerprint:
         raise Problem("wrong-model", "the service releases with another model; get it from /v1/model")
-    service.guard.charge(token, len(events) - 1)
     covered(token, (event.user for event in events))
-    if service.setting.budget.seconds is not None:
+    if service.setting.timed:
         place = next((k for k, event in enumerate(events) if event.time is None), None)
         if place is not None:
-            raise Problem("malformed", f"event {place}: expected a time, the budget being per seconds", position=place)
+            raise Problem("malformed", f"event {place}: expected a time, {_why(service)}", position=place)
         _check_times(events, service.setting.budget.seconds)
     return service, events
 
 
-def _check_times(events: list[Any], window: float) -> None:
+def _why(service: Service) -> str:
+    """Why every event needs its time."""
+    per_seconds = service.setting.budget.seconds is not None
+    return "the budget being per seconds" if per_seconds else "the model going by the hour of the day"
+
+
+def _check_times(events: list[Any], window: float | None) -> None:
     """Refuse what is no time, and what no honest clock of now shows."""
     try:
         stamps = seconds([event.time for event in events])
         check_clock(stamps)
-        check(stamps, window)
+        if window is not None:
+            check(stamps, window)
     except InputError as error:
         place = vars(error).get("position")
         raise Problem("malformed", str(error), **({} if place is None else {"position": place})) from None
@@ -160,7 +180,13 @@ async def _finish(
 ) -> Response:
     users, facts = [event.user for event in events], request.scope["seqveil"]
     facts.events, facts.users = len(events), users
-    job = Job(users, [event.seq for event in events], coded, [event.time for event in events])
+    seqs = [event.seq for event in events]
+    left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
+    if left_out > MOST_LEFT_OUT:
+        detail = f"the events leave {left_out} numbers out, of at most {MOST_LEFT_OUT} at once; check the numbers"
+        raise Problem("too-large", detail)
+    service.guard.charge(request.state.token, len(events), paid=1, left_out=left_out)
+    job = Job(users, seqs, coded, [event.time for event in events])
     refusal: BudgetSpent | None = None
     try:
         made = await service.write(job)
@@ -185,7 +211,8 @@ def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -
 def account(request: Request, user: UserPath) -> Response:
     """A user's ledger: releases, leakage so far on both sides, what composition charges, budget left."""
     service = _of(request, user)
-    found = service.store.standing(user)
+    with damage_told():
+        found = service.store.standing(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
     return Response(messages.account_of(found), media_type=JSON)
@@ -194,9 +221,10 @@ def account(request: Request, user: UserPath) -> Response:
 def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
     """What was released of a user, for a receiver."""
     service = _of(request, user)
-    stored = service.store.releases(user, since)
-    if not stored and service.store.standing(user) is None:
-        raise Problem("not-found", "nothing was released of this user")
+    with damage_told():
+        stored = service.store.releases(user, since, limit + 1)
+        if not stored and service.store.standing(user) is None:
+            raise Problem("not-found", "nothing was released of this user")
     content = messages.page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
     return Response(content, media_type=JSON)
 
@@ -238,6 +266,12 @@ def _tagged(request: Request, fingerprint: str, content: str | bytes, kind: str)
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers={"ETag": tag})
     return Response(content, headers={"ETag": tag}, media_type=kind)
+
+
+def backup(request: Request, body: messages.CopyWanted) -> Any:
+    """Copy the state file into the folder of `--backups`, for its owner alone, and check the copy. Releases go on."""
+    service: Service = request.app.state.service
+    return service.backup()
 
 
 def metrics(request: Request) -> Response:

@@ -10,11 +10,12 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import secrets
+import sqlite3
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from seqveil.core.replacing import replacing
 
 SCOPES = ("release", "read-account", "read", "metrics", "admin")
 FORMAT, VERSION = "seqveil-tokens", 1
+PATIENCE = 30.0  # seconds to wait for another change of the file
 LOOK_EVERY = 1.0  # seconds between looks at the file: so long a revoked token may still work
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
@@ -56,11 +58,24 @@ class Token:
         >>> Token("a", "", (), user="ward-3/*").covers("ward-3/bed-1"), Token("a", "", (), user="ann").covers("anna")
         (True, False)
         """
-        return self.user is None or self._pattern.fullmatch(user) is not None
+        if self.user is None:
+            return True
+        first, *rest = self._parts
+        if not rest:
+            return user == first
+        if not user.startswith(first):
+            return False
+        at, end = len(first), len(user) - len(rest[-1])
+        for part in rest[:-1]:  # each at its first place leaves the most room: no need to go back
+            found = user.find(part, at, max(at, end))
+            if found < 0:
+                return False
+            at = found + len(part)
+        return at <= end and user.endswith(rest[-1])
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile(".*".join(map(re.escape, (self.user or "").split("*"))), re.DOTALL)
+    def _parts(self) -> list[str]:
+        return (self.user or "").split("*")
 
 
 ANYBODY = Token("none", "", ("admin",))  # who calls a service that asks for no token
@@ -99,7 +114,6 @@ def add(
     ...     ring.find(secret) == token, ring.find(secret + "x"), secret in Path(folder, "tokens.json").read_text()
     (True, None, False)
     """
-    known = read(path) if os.path.exists(path) else []
     name = secrets.token_hex(6)
     secret = f"sv_{name}_{secrets.token_urlsafe(32)}"
     chosen = tuple(scope for scope in SCOPES if scope in scopes)
@@ -108,26 +122,52 @@ def add(
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise InputError(f"no scope is called {', '.join(unknown)}; choose from {', '.join(SCOPES)}")
     _check(token)
-    _write(path, [*known, token])
+    with _changing(path):
+        known = read(path) if os.path.exists(path) else []
+        _write(path, [*known, token])
     return token, secret
 
 
 def revoke(path: FilePath, name: str) -> Token:
     """Take a token out of the file, by its id."""
-    known = read(path)
-    found = [token for token in known if token.id == name]
-    if not found:
-        raise InputError(f"{Path(path).name}: has no token with this id; `seqveil tokens list` shows them")
-    _write(path, [token for token in known if token.id != name])
+    with _changing(path):
+        known = read(path)
+        found = [token for token in known if token.id == name]
+        if not found:
+            raise InputError(f"{Path(path).name}: has no token with this id; `seqveil tokens list` shows them")
+        _write(path, [token for token in known if token.id != name])
     return found[0]
+
+
+@contextmanager
+def _changing(path: FilePath) -> Iterator[None]:
+    """One change at a time, from reading to writing: of two at once the later would undo the earlier.
+
+    The lock is SQLite's, on an empty file beside the tokens: it is there on every system and dies with its process.
+    """
+    name, beside = Path(path).name, f"{os.fspath(path)}.lock"
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(beside, timeout=PATIENCE, isolation_level=None)) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            yield
+    except sqlite3.Error:
+        raise InputError(f"{name}: somebody else is changing the tokens; nothing was changed, try again") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be written ({error.strerror}); check the path") from None
 
 
 class Keyring:
     """The tokens of a running service. The file is looked at again when it changes; while it cannot be read, no token
-    is good: a service that goes on with tokens someone meant to take away would be worse than one that waits."""
+    is good: a service that goes on with tokens someone meant to take away would be worse than one that waits.
 
-    def __init__(self, path: FilePath) -> None:
-        self._path = path
+    `trouble` says why it cannot be read, and None while it can; `told` hears of every change of that.
+    """
+
+    def __init__(self, path: FilePath, told: Callable[[str | None], None] = lambda trouble: None) -> None:
+        self._path, self._told = path, told
+        self.trouble: str | None = None
         self._tokens = {token.id: token for token in read(path)}
         self._seen, self._looked = self._mark(), time.monotonic()
 
@@ -145,13 +185,22 @@ class Keyring:
             return
         self._looked = now
         mark = self._mark()
-        if mark == self._seen:
+        if mark == self._seen and self.trouble is None:
             return
+        trouble = None
         try:
             self._tokens = {token.id: token for token in read(self._path)}
-        except InputError:
-            self._tokens = {}
+        except InputError as error:
+            self._tokens, trouble = {}, str(error)
         self._seen = mark
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self._told(trouble)
+
+    def look(self) -> str | None:
+        """Look at the file again if it is time; why it cannot be read, or None."""
+        self._look()
+        return self.trouble
 
     def _mark(self) -> tuple[int, ...]:
         try:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Grid, Symbols
-from seqveil.core.errors import DataError, InputError, UnknownSymbol
-from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
+from seqveil.core.filtering import log_likelihoods
+from seqveil.core.fitting import RunCounts
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES
+from seqveil.core.model import _COMPARED, Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
 from seqveil.interfaces.files.fit import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
+from seqveil.receive.contexts import LONGEST, SMOOTHING, Choice, Context, choose_among
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,17 +34,29 @@ def fit(
     smoothing: float = 0.0,
     prior: str | ArrayLike = "data",
     columns: Columns | None = None,
+    *,
+    types: int | None = None,
+    seed: int = 0,
+    switch: float | str = SWITCH,
+    least_people: int = LEAST_PEOPLE,
 ) -> MarkovModel:
     """The model of a frame's streams, equal to the last count to what `MarkovModel.fit` makes of the same rows.
 
     One pass counts the runs x_{t-m}..x_t, with holes where a stream is shorter; every shorter run is a sum over them.
-    The fit itself is **not** private.
+    With `types` they are counted for each user, the counts go to the driver, and the mixture is found there. The fit
+    itself is **not** private.
 
     Parameters: as for `MarkovModel.fit`; without an alphabet it is what occurs, at most 100,000 values, which takes one
     pass more. `columns.seq` orders each user's events and must tell any two of them apart: Spark keeps no other order.
     """
-    symbols, counts = counted(frame, order, alphabet, columns)
-    return counts.model(symbols, smoothing, prior)
+    if types is None:
+        symbols, counts = counted(frame, order, alphabet, columns)
+        return counts.model(symbols, smoothing, prior)
+    names = _checked_columns(frame, columns)
+    with told():
+        symbols = _alphabet(frame, alphabet, names)
+    people, law = CountedPeople(frame, symbols, names), (smoothing, prior, seed, least_people)
+    return people.mixture(Context(order, types, switch), symbols, np.zeros(0, np.int64), *law)
 
 
 def counted(
@@ -49,6 +66,34 @@ def counted(
     columns: Columns | None = None,
 ) -> tuple[Symbols, RunsCounted]:
     """The alphabet of a frame's streams and their counts, from which `fit` makes the model."""
+    names = _checked_columns(frame, columns)
+    with told():
+        symbols = _alphabet(frame, alphabet, names)
+        counts = RunsCounted(symbols.n, checked_order(order, symbols.n))
+        counts.take(*_runs(frame, symbols.strict, counts.order, names))
+    return symbols, counts
+
+
+def chosen(
+    frame: DataFrame,
+    context: str,
+    alphabet: Symbols | Sequence[Any] | None = None,
+    smoothing: float = 0.0,
+    prior: str | ArrayLike = "data",
+    columns: Columns | None = None,
+) -> tuple[Choice, CountedPeople]:
+    """A context compared on people held out, as `seqveil fit --context` does it, and the people who were counted."""
+    names = _checked_columns(frame, columns)
+    if context != "auto" and Context.parse(context).hours is not None:  # refused before anything is read
+        raise InputError("hours of the day are not counted on Spark; fit a sample of the people with seqveil fit")
+    with told():
+        symbols = _alphabet(frame, alphabet, names)
+    people = CountedPeople(frame, symbols, names)
+    law: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior}
+    return choose_among(people, symbols, context, None, seed=0, least_people=LEAST_PEOPLE, **law), people
+
+
+def _checked_columns(frame: DataFrame, columns: Columns | None) -> Columns:
     needs_spark()
     names = columns or Columns()
     if frame.isStreaming:
@@ -56,11 +101,7 @@ def counted(
     for name in (names.user, names.seq, *names.values):
         if name not in frame.columns:
             raise DataError(f"the frame has no column {name!r}; name the columns with columns=Columns(…)")
-    with told():
-        symbols = _alphabet(frame, alphabet, names)
-        counts = RunsCounted(symbols.n, checked_order(order, symbols.n))
-        counts.take(*_runs(frame, symbols.strict, counts.order, names))
-    return symbols, counts
+    return names
 
 
 def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Columns) -> Symbols:
@@ -83,7 +124,29 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Co
 
 def _runs(frame: DataFrame, symbols: Symbols, order: int, names: Columns) -> tuple[list[Codes], Codes]:
     """The codes x_{t-m}, …, x_t of every run that occurs (-1 before the start of a stream), and how often it does."""
-    from pyspark.sql import Window
+    found = _table(frame, symbols, order, names)
+    return found.runs, found.counts
+
+
+@dataclass(frozen=True, eq=False)
+class _RunTable:
+    """Runs of codes, oldest first (-1 before the start of a stream), and how often each occurs, perhaps by person."""
+
+    runs: list[Codes]
+    counts: Codes
+    users: Any = None  # the names of the people in order
+    person: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
+    piece: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def without(self, people: Codes) -> _RunTable:
+        """The runs of all other people."""
+        kept = ~np.isin(self.person, people)
+        parts = {"person": self.person[kept], "piece": self.piece[kept], "counts": self.counts[kept]}
+        return replace(self, runs=[codes[kept] for codes in self.runs], **parts)
+
+
+def _rows(frame: DataFrame, symbols: Symbols, names: Columns) -> tuple[DataFrame, bool]:
+    """User, order and value under names of our own, and whether the value is a code already."""
     from pyspark.sql import functions as F
 
     coded = not isinstance(symbols, Alphabet) or symbols.on_unknown != "error"
@@ -93,16 +156,129 @@ def _runs(frame: DataFrame, symbols: Symbols, order: int, names: Columns) -> tup
     hole = user.isNull() | when.isNull()
     for column in held:
         hole = hole | column.isNull()
-    rows = frame.select(user.alias("u"), when.alias("w"), value.alias("x0"), hole.alias("hole"))
+    return frame.select(user.alias("u"), when.alias("w"), value.alias("x0"), hole.alias("hole")), coded
+
+
+def _table(frame: DataFrame, symbols: Symbols, order: int, names: Columns, piece: int | None = None) -> _RunTable:
+    """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    rows, coded = _rows(frame, symbols, names)
     by = Window.partitionBy("u").orderBy("w")
     wrong = F.when(F.col("hole"), HOLE).when(F.lag("w").over(by) == F.col("w"), TIE).otherwise(0)
     before: list[Column] = [F.lag("x0", back).over(by).alias(f"x{back}") for back in range(order, 0, -1)]
-    runs = rows.select(*before, "x0", wrong.alias("wrong"))
+    apart: list[Column] = []
+    if piece is not None:
+        place = F.floor((F.row_number().over(by) - 1) / piece) if piece else F.lit(0)
+        apart = [F.col("u"), place.cast("bigint").alias("piece")]
+    runs = rows.select(*apart, *before, "x0", wrong.alias("wrong"))
     table = runs.groupBy(*runs.columns).count().toArrow()
     counts = table.column("count").to_numpy().astype(np.int64)
     _refuse(table.column("wrong").to_numpy(), counts, names)
     columns = [table.column(f"x{back}") for back in range(order, -1, -1)]
-    return [_codes(column, None if coded else symbols) for column in columns], counts
+    found = [_codes(column, None if coded else symbols) for column in columns]
+    if piece is None:
+        return _RunTable(found, counts)
+    users, person = _numbered(table.column("u"))
+    return _RunTable(found, counts, users, person, table.column("piece").to_numpy().astype(np.int64))
+
+
+def _numbered(column: Any) -> tuple[Any, Codes]:
+    """The different names of a column in order, and the place of each row's name among them."""
+    told_apart = column.combine_chunks().dictionary_encode()
+    names, place = np.unique(np.array(told_apart.dictionary.to_pylist(), object), return_inverse=True)
+    return names, place[told_apart.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
+
+
+class CountedPeople:
+    """People whose runs Spark counts, for fits of mixtures and for the choice of a context (`contexts.People`).
+
+    The driver holds an entry for each different run of each person, and the streams of people held out.
+    """
+
+    def __init__(self, frame: DataFrame, symbols: Symbols, names: Columns) -> None:
+        self._frame, self._symbols, self._names = frame, symbols.strict, names
+        self._tables: dict[tuple[int, int], _RunTable] = {}
+
+    @property
+    def events(self) -> int:
+        """Events of all people."""
+        return int(self._counted(1, 0).counts.sum())
+
+    @property
+    def count(self) -> int:
+        """How many people there are."""
+        return len(self._counted(1, 0).users)
+
+    def _counted(self, order: int, piece: int) -> _RunTable:
+        if (order, piece) not in self._tables:
+            with told():
+                made = _table(self._frame, self._symbols, checked_order(order, self._symbols.n), self._names, piece)
+            self._tables[order, piece] = made
+        return self._tables[order, piece]
+
+    def fit(self, context: Context, alphabet: Symbols, without: Codes, **law: Any) -> MarkovModel:
+        """The model of a context, fitted to everyone but these people."""
+        smoothing, prior, _ = law.pop("smoothing"), law.pop("prior"), law.pop("progress", None)
+        if context.types > 1:
+            return self.mixture(context, alphabet, without, smoothing, prior, **law)
+        kept, counts = self._counted(context.order, 0).without(without), RunsCounted(alphabet.n, context.order)
+        counts.take(kept.runs, kept.counts)
+        return counts.model(alphabet, smoothing, prior)
+
+    def mixture(
+        self,
+        context: Context,
+        alphabet: Symbols,
+        without: Codes,
+        smoothing: float,
+        prior: str | ArrayLike,
+        seed: int,
+        least_people: int,
+    ) -> MarkovModel:
+        """The mixture of `core.model.fit_mixture`, from counts by person and piece."""
+        switch = context.switch
+        if isinstance(switch, str) and switch != "estimate":
+            raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
+        tried = SWITCHES if isinstance(switch, str) else (switch,)
+        longest = self._longest(without) if len(tried) > 1 else 0
+        made = []
+        for each in tried:
+            if each == tried[0] or each * longest >= 2:
+                counts = TypesCounted(alphabet.n, context.order, each)
+                counts.take_people(self._counted(context.order, counts.piece).without(without))
+                made.append(counts.model(context.types, alphabet, smoothing, prior, seed, least_people))
+        if len(made) == 1:
+            return made[0]
+        some = np.setdiff1d(np.arange(self.count), without)[:_COMPARED]
+        streams = self._streams(some, None)
+        return max(made, key=lambda model: log_likelihoods(model, *streams).sum())
+
+    def _longest(self, without: Codes) -> int:
+        kept = self._counted(1, 0).without(without)
+        return int(np.bincount(kept.person, kept.counts).max(initial=0))
+
+    def streams(self, chosen: Codes) -> tuple[Codes, Codes]:
+        """Who and which code, event by event, of these people: one after another, the first LONGEST events of each."""
+        return self._streams(chosen, LONGEST)
+
+    def _streams(self, chosen: Codes, longest: int | None) -> tuple[Codes, Codes]:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        with told():
+            rows, coded = _rows(self._frame, self._symbols, self._names)
+            kind = rows.schema["u"].dataType
+            names = [(name,) for name in self._counted(1, 0).users[np.sort(chosen)].tolist()]
+            wanted = self._frame.sparkSession.createDataFrame(names, f"u {kind.simpleString()}")
+            by = Window.partitionBy("u").orderBy("w")
+            seen = rows.join(F.broadcast(wanted), "u").select("u", "x0", F.row_number().over(by).alias("place"))
+            table = (seen if longest is None else seen.where(F.col("place") <= longest)).toArrow()
+            codes = _codes(table.column("x0"), None if coded else self._symbols)
+        person = _numbered(table.column("u"))[1]
+        order = np.lexsort((table.column("place").to_numpy(), person))
+        return np.sort(chosen)[person[order]], codes[order]
 
 
 def _encoder(symbols: Symbols) -> Any:
@@ -152,7 +328,7 @@ def _codes(column: Any, symbols: Symbols | None) -> Codes:
     return np.append(known, -1)[places]
 
 
-class RunsCounted(Counts):
+class _Taken(RunCounts):
     """Counts that were made elsewhere."""
 
     users = 0
@@ -172,6 +348,23 @@ class RunsCounted(Counts):
             number = number + np.where(inside, codes, 0) * self.n**back
             numbers, place = np.unique(number[inside], return_inverse=True)
             self._runs[back].waiting.append((numbers, _summed(place, counts[inside], numbers.size)))
+
+
+class RunsCounted(_Taken, Counts):
+    """A chain's counts, made elsewhere."""
+
+
+class TypesCounted(_Taken, TypeCounts):
+    """A mixture's counts, made elsewhere for each person."""
+
+    def take_people(self, table: _RunTable) -> None:
+        """Runs of order+1 codes by person and piece. The first events of a stream have runs of their own length."""
+        self.take(table.runs, table.counts)
+        back = (np.stack(table.runs) >= 0).sum(0) - 1
+        number = sum(
+            np.where(codes >= 0, codes, 0) * self.n ** (self.order - place) for place, codes in enumerate(table.runs)
+        )
+        self._parts.append((table.person, table.piece, self._offsets[back] + number, table.counts))
 
 
 def _summed(places: Codes, counts: Codes, size: int) -> Codes:

@@ -37,7 +37,8 @@ class Columns:
     """The names of the columns: the user, the value (two for a grid), the order of a user's events, and the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
-    orders them. `time` is needed for a budget in seconds alone: a number of seconds, or a timestamp.
+    orders them. `time` is needed for a budget in seconds and for a model by the hour of the day: a number of seconds,
+    or a timestamp.
     """
 
     user: str = "user"
@@ -137,10 +138,11 @@ def _check(job: Job, names: Columns) -> None:
         raise InputError(f"expected buckets to be a whole number ≥ 1, got {job.buckets}")
     if (len(names.values) == 2) != isinstance(job.alphabet, Grid):
         raise InputError("two value columns and a model of a grid go together; name the right columns")
-    if setting.budget.seconds is not None and names.time is None:
-        raise InputError(
-            "a budget per seconds needs the time of each event; name its column in columns=Columns(time=…)"
-        )
+    if setting.timed and names.time is None:
+        wanted = "a budget per seconds" if setting.model.hours is None else "a model by the hour of the day"
+        raise InputError(f"{wanted} needs the time of each event; name its column in columns=Columns(time=…)")
+    if job.gaps == "skip" and setting.model.hours is not None:
+        raise InputError('with hours of the day no event may be left out; use gaps="refuse"')
     added = {EPSILON, *((BATCH, PATH) if setting.in_batches else ())}
     if taken := added & set(job.names):
         raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it")
@@ -151,7 +153,7 @@ def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    timed = job.setting.budget.seconds is not None
+    timed = job.setting.timed
     wanted = {USER: names.user, SEQ: names.seq, **{f"v{k}": name for k, name in enumerate(names.values)}}
     wanted |= {TIME: names.time} if timed and names.time is not None else {}
     for name in wanted.values():

@@ -23,6 +23,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces import datasets
 from seqveil.interfaces.files import Columns, read
+from seqveil.receive.contexts import held_out_check, said_of_check
 
 Found = TypeVar("Found")
 
@@ -94,6 +95,7 @@ class Source:
             "event": self.event,
             "unit": self.unit,
             "start": {"distortion": self.distortion, **self.start},
+            "held_out_check": held_out_check(self.model),
         }
 
     def guesses(self, distortion: Distortion) -> Ints:
@@ -182,12 +184,14 @@ def builtin(name: str) -> Source:
 
 def sampled(model: MarkovModel, start: Mapping[str, Any] | None = None, seed: int = 0) -> Source:
     """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
+    model.refuse_hours("the page")
     if model.n > MOST_SYMBOLS:
         raise InputError(f"the page shows at most {MOST_SYMBOLS} symbols, the model has {model.n}; cut it coarser")
     streams = list(model.sample(MOST_EVENTS, SAMPLES, seed))
     origin = {"kind": "model", "model": model.fingerprint, "seed": seed}
     kind = costs_of(model)
-    title, about = "This model", f"Streams sampled from the model given, {model.n} symbols: nobody's data"
+    title = "This model"
+    about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
     return Source("model", title, about, model, streams, kind, "event", unit_of(kind), origin, start or {})
 
 
@@ -303,7 +307,8 @@ def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) ->
         raise DataError("no stream has two events; check that the column of the user is the right one")
     costs = costs_of(chain)
     fitted = "a chain fitted to them, which is itself not private" if model is None else "the model given"
-    about = f"{len(users)} events in {len(streams)} streams, {alphabet.n} symbols, under {fitted}"
+    about = f"{len(users)} events in {len(streams)} streams, {alphabet.n} symbols, under {fitted}. It was "
+    about += said_of_check(chain)
     origin = {"kind": "data", "columns": asdict(cut), **({} if model is None else {"model": model.fingerprint})}
     start = {"mechanism": "optimal" if alphabet.n <= 40 or costs == "hamming" else "tree"}
     return Source(name, "Your data", about, chain, shown, costs, "event", unit_of(costs), origin, start)

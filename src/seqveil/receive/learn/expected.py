@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
@@ -54,6 +55,7 @@ class Chain:
         """A model of order 1 as tables that rule nothing out."""
         if isinstance(given, Chain):
             return given
+        given.refuse_hours("learning from releases")
         if given.order != 1:
             raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
         if given.types > 1:
@@ -120,11 +122,16 @@ class Walk:
                 self.scales.append(scale)
         return log
 
-    def counts(self) -> tuple[Floats, Floats]:
-        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
+    def counts(self, weights: Floats | None = None) -> tuple[Floats, Floats]:
+        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user.
+
+        With `weights` (U,) each user counts so much.
+        """
         users, n = self.lengths.size, self.n
         moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
         later = np.ones_like(self.laws[0])
+        if weights is not None:
+            later *= weights[:, None]
         for at in range(len(self.laws) - 1, 0, -1):
             going = len(self.scales[at])
             before = self.laws[at - 1][:, :going]
@@ -225,12 +232,30 @@ def expect(evidence: Evidence, chain: Chain) -> Statistics:
     return Statistics(first, moves * chain.rows, total, evidence.people, evidence.events)
 
 
-def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
+def likelihoods(evidence: Evidence, chain: Chain | MarkovModel) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
     check(evidence, chain.n)
+    if isinstance(chain, MarkovModel):
+        return _of_model(evidence, chain)
     blocks = _blocks(evidence, chain)
     parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in blocks]
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _of_model(evidence: Evidence, model: MarkovModel) -> Floats:
+    """The same for a model with any states: types, or contexts of a higher order."""
+    parts = [np.zeros(0)]
+    for index, lengths in evidence.blocks(max(1, BLOCK // model.size), max(1, BLOCK // model.size)):
+        log, ahead = np.zeros(lengths.size), np.broadcast_to(model.initial, (lengths.size, model.size))
+        for t in range(index.shape[1]):
+            going = int((lengths > t).sum())  # long streams stand first
+            posterior, marginal = filtering.condition(model, ahead[:going], evidence.table[index[:going, t]])
+            if not (marginal > 0).all():
+                raise InputError(IMPOSSIBLE)
+            log[:going] += np.log(marginal)
+            ahead = model.advance(posterior)
+        parts.append(log)
+    return np.concatenate(parts)
 
 
 def each_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:

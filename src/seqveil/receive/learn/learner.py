@@ -1,4 +1,4 @@
-"""A chain from releases, all at once or little by little: expectation–maximisation with a Dirichlet prior.
+"""A chain or types of people from releases, at once or little by little: expectation–maximisation with a prior.
 
 At a modest ε a log says little about single transitions and much about the whole: whether people stay, move to what
 lies next, or jump anywhere. So first a family with a few numbers is fitted,
@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States
 from seqveil.receive.learn.evidence import Evidence
 from seqveil.receive.learn.expected import IMPOSSIBLE, Chain, Statistics, check, expect, law, likelihoods
+from seqveil.receive.learn.types import Types, TypesFound, climb_types, split
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
@@ -78,6 +79,7 @@ class Learned:
     change: float  # of the penalised log-likelihood in the last round, nats an event
     converged: bool
     held_out: HeldOut | None  # None where there were too few users to hold any out
+    types: Types | None = None  # where the model is a mixture, which beat the chain on held-out users
 
     def __repr__(self) -> str:
         ended = "converged" if self.converged else f"still moving by {self.change:.1e} nats an event"
@@ -94,6 +96,7 @@ def learn(
     rival: MarkovModel | Chain | None = None,
     rounds: int = ROUNDS,
     tolerance: float = TOLERANCE,
+    types: int = 1,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
@@ -106,6 +109,10 @@ def learn(
     chain of order m-1; `start` is a chain of order 1 that takes the place of the fitted family F, as for a single user
     whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out users; `rival` is
     what the held-out gain is measured against (no context by default, the present model for a successor).
+
+    With `types` the chain is split into so many, one for each type of person (`learn.types`). The mixture is taken
+    where it foretells the releases of held-out users better than the chain, beyond chance; else the chain is. A mixture
+    as `start`, of order 1 and from public data, gives its types to begin with.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Setting, Streams
@@ -121,13 +128,16 @@ def learn(
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
     names = symbols_of(alphabet, evidence.n)
+    mixture = Types.of(start) if isinstance(start, MarkovModel) and start.types > 1 else None
+    types = check_types(types, order) if mixture is None else len(mixture.chains)
+    start = None if mixture is not None else start
     if evidence.n ** (order + 1) > LARGEST:
         raise InputError(
             f"a chain of order {order} over {evidence.n} symbols is too large a table; learn with sparse_learn from a "
             "start that says which moves can occur"
         )
     centre = Chain.of(start) if start is not None else family(_some(evidence).cut(PIECE), names)
-    against = Chain.uniform(evidence.n) if rival is None else Chain.of(rival)
+    against = _rival(rival, evidence.n)
     found: tuple[float, HeldOut | None] = (strength or USUAL, None)
     for level in range(1, order + 1):
         centre = centre.deeper(level)
@@ -139,7 +149,58 @@ def learn(
     whole = expect(evidence, end.chain)
     chain = Chain(maximise(whole, prior, found[0]).first, end.chain.rows)  # first symbols are those of whole streams
     model = chain.model(names)
-    return Learned(model, chain, prior, found[0], whole, end.rounds, end.change, end.converged, found[1])
+    learned = Learned(model, chain, prior, found[0], whole, end.rounds, end.change, end.converged, found[1])
+    return learned if types == 1 else _with_types(evidence, names, learned, types, mixture, against)
+
+
+def check_types(types: int, order: int = 1) -> int:
+    """The number of types, refused where it is none, or where each type would have a chain of a higher order."""
+    if isinstance(types, bool) or not isinstance(types, int | np.integer) or types < 1:
+        raise InputError(f"expected types to be a whole number ≥ 1, got {types!r}")
+    if types > 1 and order != 1:
+        raise InputError(f"types are learned from releases with chains of order 1, got order {order}; leave one out")
+    return int(types)
+
+
+def _rival(rival: MarkovModel | Chain | None, n: int) -> MarkovModel | Chain:
+    """What the gain is measured against: a chain, or a mixture as it is."""
+    if rival is None:
+        return Chain.uniform(n)
+    return rival if isinstance(rival, MarkovModel) and rival.types > 1 else Chain.of(rival)
+
+
+def _with_types(
+    evidence: Evidence,
+    names: Symbols,
+    learned: Learned,
+    count: int,
+    public: Types | None,
+    rival: MarkovModel | Chain,
+) -> Learned:
+    """The mixture in place of the chain, where it foretells held-out users better than the chain, beyond chance.
+
+    A type is that of a whole stream, so streams are not cut, and there must be enough of them to hold some out.
+    """
+    some = _some(evidence)
+    last = _every(some, PART)
+    if some.people < 2 * PART * count:
+        return learned
+    rest, others = some.of_users(~last), some.of_users(last)
+    chain = climb(rest.cut(PIECE), learned.centre, learned.centre, learned.strength, 30, 1e-6).chain
+    tried = _types(rest, chain, count, learned.strength, public).types.model(names)
+    if not held_out(others, [tried], chain).earned:
+        return learned
+    end = _types(evidence, learned.chain, count, learned.strength, public)
+    model, told = end.types.model(names), held_out(others, [tried], rival)
+    how: dict[str, Any] = {"rounds": end.rounds, "change": end.change, "converged": end.converged, "held_out": told}
+    return replace(learned, model=model, types=end.types, **how)
+
+
+def _types(evidence: Evidence, chain: Chain, count: int, strength: float, public: Types | None) -> TypesFound:
+    firm = min(strength, USUAL)  # a chain of everyone that is held too firmly leaves no room for types
+    if public is None:
+        return split(evidence, chain, count, firm)
+    return climb_types(evidence, public, public.chains, firm)
 
 
 class Learner:
@@ -213,7 +274,7 @@ class Learner:
         self._learned = Learned(model, chain, before.centre, before.strength, *ended)
 
 
-def held_out(evidence: Evidence, chains: Sequence[Chain], rival: Chain) -> HeldOut:
+def held_out(evidence: Evidence, chains: Sequence[Chain | MarkovModel], rival: Chain | MarkovModel) -> HeldOut:
     """What releases of users that none of the chains was learned from say for the chains, on average.
 
     The e-value is the mean of the likelihood ratios, one a chain, so trying several is paid for.
@@ -227,7 +288,9 @@ def held_out(evidence: Evidence, chains: Sequence[Chain], rival: Chain) -> HeldO
     return HeldOut(best.size, evidence.events, float(best.sum()) / evidence.events, spread / evidence.events, log_mean)
 
 
-def _try(evidence: Evidence, centre: Chain, strength: float | None, rival: Chain) -> tuple[float, HeldOut | None]:
+def _try(
+    evidence: Evidence, centre: Chain, strength: float | None, rival: Chain | MarkovModel
+) -> tuple[float, HeldOut | None]:
     """The strength whose chain, learned from four fifths of some users, foretells the releases of the rest best."""
     some = _some(evidence)
     if some.people < 2 * PART:
@@ -239,7 +302,8 @@ def _try(evidence: Evidence, centre: Chain, strength: float | None, rival: Chain
     tried = STRENGTHS if strength is None else (strength,)
     chains = [climb(rest.cut(PIECE), centre, centre, each, 30, 1e-6).chain for each in tried]
     scores = [float(likelihoods(others, chain).sum()) for chain in chains]
-    return tried[int(np.argmax(scores))], held_out(others, chains, rival.deeper(centre.order))
+    against = rival.deeper(centre.order) if isinstance(rival, Chain) else rival
+    return tried[int(np.argmax(scores))], held_out(others, chains, against)
 
 
 def _some(evidence: Evidence) -> Evidence:

@@ -87,6 +87,8 @@ def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Re
     """
     if not 0 < confidence < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}")
+    if learned.types is not None:
+        raise InputError("a region is that of one chain, not of a mixture; learn without types to see how sure it is")
     chain = learned.chain
     size = chain.rows.size + chain.first.size
     if size > LARGEST:

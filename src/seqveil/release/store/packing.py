@@ -115,6 +115,17 @@ def nats(count: int) -> float:
     return count / UNIT if abs(count) < 2**53 else float(np.nextafter(count / UNIT, np.inf if count > 0 else -np.inf))
 
 
+def nats_of(counts: Ints) -> Floats:
+    """Units back as nats, as `nats` has them.
+
+    >>> nats_of(np.array([2**32, -(2**31), 2**62])).tolist()
+    [1.0, -0.5, inf]
+    """
+    values = counts / UNIT
+    values = np.where(np.abs(counts) < 2**53, values, np.nextafter(values, np.where(counts > 0, np.inf, -np.inf)))
+    return np.where(np.abs(counts) >= BOUNDLESS, np.where(counts > 0, np.inf, -np.inf), values)
+
+
 def account_numbers(watches: Watches) -> Floats:
     """All that changes of the accounts of one user.
 

@@ -4,8 +4,8 @@ Three of them are there: memory, an SQLite file, and Spark's state store. One su
 (`tests/test_state_stores.py`).
 
 A release is kept in a few bytes, from which it can be given back and the user's state computed again. One of a single
-symbol is its code, its ε and, under a budget per seconds, its time: 9 bytes for up to 126 symbols. A batch is its ε,
-its path and its reproduction. Nothing here knows the raw symbol.
+symbol is its code, its ε and, where events have them (`Setting.timed`), its time: 9 bytes for up to 126 symbols. A
+batch is its ε, its path and its reproduction. Nothing here knows the raw symbol.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Codec(Protocol):
         Parameters:
             made: the releases of a call.
             at: which of them.
-            times: when those were made, under a budget per seconds.
+            times: when those were made, where events have times.
             lengths: how many symbols each of them stands for, where they are batches.
         """
 
     def unpack(self, blob: bytes, first: int) -> Iterator[Stored]:
         """The releases in a blob, whose first one has this sequence number."""
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end."""
 
     def gaps(self, count: int) -> bytes:
@@ -93,7 +93,7 @@ class SymbolCodec:
     """
 
     def __init__(self, setting: Setting) -> None:
-        self._timed = setting.budget.seconds is not None
+        self._timed = setting.timed
         fields = [("code", _code_type(setting.model.n)), ("epsilon", "<f8")]
         self._type = np.dtype(fields + [("time", "<f8")] * self._timed)
         self.size = self._type.itemsize
@@ -117,7 +117,7 @@ class SymbolCodec:
             path = (code,) if code >= 0 else ()
             yield Stored(first + k, code, epsilon, times[k], path or None, path)
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end: all have one size."""
         return count * self.size
 
@@ -132,7 +132,7 @@ class BatchCodec:
     _head = struct.Struct("<ddiI")
 
     def __init__(self, setting: Setting) -> None:
-        self._timed = setting.budget.seconds is not None
+        self._timed = setting.timed
         self._type = np.dtype(_code_type(setting.model.n))
         self._batch = setting.batch
 
@@ -168,7 +168,7 @@ class BatchCodec:
                 yield Stored(seq, 0, epsilon, time, path, tuple(codes), events)
             at, seq = end, seq + 1
 
-    def cut(self, blob: bytes, count: int) -> int:
+    def cut(self, blob: bytes | memoryview, count: int) -> int:
         """Where the first `count` records end, found by reading their heads."""
         at = 0
         for _ in range(count):
@@ -187,6 +187,17 @@ class StoreError(SeqveilError):
 
 class StoreBusy(StoreError):
     """Another process has the state file open."""
+
+
+class Damaged(StoreError):
+    """Records of some users in the state file are not what was written; nothing of these users is released.
+
+    `users` are their names, as far as the call named them.
+    """
+
+    def __init__(self, message: str, users: Sequence[User] = ()) -> None:
+        super().__init__(message)
+        self.users = tuple(users)
 
 
 class Row(NamedTuple):

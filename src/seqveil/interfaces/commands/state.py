@@ -1,0 +1,202 @@
+"""`seqveil state`: look at a state file, copy it and check it, while a service may have it open."""
+
+from __future__ import annotations
+
+import json as codec
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.terminal import emit_json, lines, table
+
+StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
+HEADINGS = ("user", "events", "releases", "leakage", "by_composition", "ldp")
+
+state = typer.Typer(
+    name="state", no_args_is_help=True, rich_markup_mode=None, help="Look at a state file, copy it and check it."
+)
+
+
+@state.command()
+def verify(file: StateFile, json: o.Json = False) -> None:
+    """Look at every record of a state file and check it against its checksum.
+
+    Exit code 1 where something is damaged. A service may have the file open; it does not wait.
+
+    Example: seqveil state verify clicks.db
+    """
+    from seqveil.release.store.backup import verify as look
+
+    found = look(file)
+    facts = {"users": found.users, "releases": found.releases, "transactions_in_log": found.log}
+    if json:
+        wrong = {"damaged_users": sorted(found.damaged_users), "problems": found.problems}
+        emit_json({"sound": found.sound} | facts | wrong)
+    else:
+        said = [("damaged", problem) for problem in found.problems]
+        read = f"{found.users} users, {found.releases} releases, {found.log} transactions in the log"
+        lines([*said, ("verified" if found.sound else "read", read)])
+    if not found.sound:
+        raise typer.Exit(1)
+
+
+@state.command()
+def backup(
+    file: StateFile,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the copy goes; an earlier one is replaced.")],
+    json: o.Json = False,
+) -> None:
+    """Copy a state file as it is now, for its owner alone, and check the copy.
+
+    A service may have the file open; it does not wait. Going on from an older copy draws the events since then again:
+    see docs/operations.md first.
+
+    Example: seqveil state backup clicks.db backups/clicks.db
+    """
+    from seqveil.release.store.backup import backup as copy
+
+    found = copy(file, out)
+    if json:
+        emit_json({"out": str(out), "users": found.users, "releases": found.releases})
+    else:
+        print(f"copied  {found.users} users, {found.releases} releases to {out}, and checked them")
+
+
+@state.command()
+def account(
+    file: StateFile,
+    user: Annotated[list[str] | None, o.option("NAME", "This user alone; repeat it  [default: all]")] = None,
+    json: o.Json = False,
+) -> None:
+    """Show the ledgers: events, releases, leakage in nats, what composition charges, LDP level.
+
+    Example: seqveil state account clicks.db --user ann
+    """
+    from seqveil.release.store.offline import figures, reading
+    from seqveil.release.store.protocol import Damaged
+
+    rows: list[dict[str, Any]] = []
+    with reading(file) as found:
+        for name in user or [name for name, _ in found.users()]:
+            try:
+                rows.append({"user": name} | {k: _number(v) for k, v in figures(found.row(name)).items()})
+            except Damaged:
+                if user:
+                    raise
+                rows.append({"user": name, "damaged": True})
+    if json:
+        emit_json(rows)
+    else:
+        table(HEADINGS, [[_shown(row.get(name, "damaged")) for name in HEADINGS] for row in rows])
+
+
+@state.command()
+def export(
+    file: StateFile,
+    out: o.Out,
+    model: o.ModelFile,
+    user: Annotated[list[str] | None, o.option("NAME", "This user alone; repeat it  [default: all]")] = None,
+) -> None:
+    """Write what was released as lines of JSON: user, seq, status, value (or values and path), epsilon, time.
+
+    Everything in it was published before; no raw symbol is in a state file.
+
+    Example: seqveil state export clicks.db --model clicks.model --out releases.jsonl
+    """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.events import Wording
+    from seqveil.release.store.backup import facts_of
+    from seqveil.release.store.offline import reading
+    from seqveil.release.stream import Setting
+
+    saved = facts_of(file).get("setting")
+    if saved is None:
+        raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
+    if out != "-" and os.path.exists(out):
+        raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
+    setting = Setting.from_dict(codec.loads(saved), MarkovModel.load(model))
+    shown = Wording(setting.model.alphabet).shown
+    count = 0
+    with reading(file, setting) as found, _written(out) as sink:
+        for name in user or [name for name, _ in found.users()]:
+            for stored in found.releases(name):
+                sink.write(codec.dumps({"user": name} | _told(stored, shown, setting.in_batches)) + "\n")
+                count += 1
+    if out != "-":
+        print(f"wrote  {count} releases to {out}")
+
+
+@state.command("rotate-key")
+def rotate_key(
+    file: StateFile,
+    key: Annotated[Path, o.option("FILE", "The key to go on with; made if missing.")],
+) -> None:
+    """Go on with another key: the events to come get coins of their own, and stored releases stay as they are.
+
+    Nobody may have the state file open. Events that were drawn with the old key and lost in a crash could come out
+    differently now; nobody has seen those.
+
+    Example: seqveil state rotate-key clicks.db --key new.key
+    """
+    from seqveil.core.coins import key_file
+    from seqveil.release.store.backup import facts_of
+    from seqveil.release.store.offline import change_fact
+    from seqveil.release.streams import KEY_MARK, key_mark
+
+    facts = facts_of(file)
+    if not facts:  # before a key is made for it
+        raise DataError(f"{file.name}: is no state file of this version; check the path, or run `seqveil state verify`")
+    before = facts.get(KEY_MARK)
+    mark = key_mark(key_file(key, create=True))
+    change_fact(file, KEY_MARK, mark)
+    print(f"rotated  {file} from the key {before or 'none'} to {mark}")
+
+
+@contextmanager
+def _written(out: str) -> Iterator[TextIO]:
+    """Standard output, or a file that is there whole or not at all."""
+    if out == "-":
+        yield sys.stdout
+        return
+    part = f"{out}.part"
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(handle, "w", encoding="utf-8") as file:
+            yield file
+        os.replace(part, out)
+    except OSError as error:
+        raise InputError(f"{os.path.basename(out)}: cannot be written ({error.strerror}); check the path") from None
+    finally:
+        with suppress(OSError):
+            os.unlink(part)
+
+
+def _told(stored: Any, shown: list[Any], batches: bool) -> dict[str, Any]:
+    from seqveil.release.store.protocol import GAP
+
+    words = [shown[code] for code in stored.codes] if stored.released else None
+    status = "released" if stored.released else "given-up" if stored.code == GAP else "withheld"
+    said: dict[str, Any] = {"value": words[0] if words else None}
+    if batches:
+        said = {"values": words, "path": stored.path, "events": stored.events}
+    time = None if stored.time is None or math.isnan(stored.time) else stored.time
+    return {"seq": stored.seq, "status": status} | said | {"epsilon": _number(stored.epsilon), "time": time}
+
+
+def _number(value: float | int) -> float | int | str | None:
+    """JSON has no infinity, and what is not known is null."""
+    if isinstance(value, int) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -1,0 +1,141 @@
+"""Connections: how many there may be, from one address and in all, and how long and large a request's head may be.
+
+Nobody needs a token to connect, so nobody may be kept out by those who only do that. A connection without a request in
+progress can go at any time: where there are too many, the one that has been silent longest makes room for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD = 32 << 10  # bytes of a request before its body
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+@dataclass(eq=False)
+class Gate:
+    """Which connections there are.
+
+    Parameters:
+        most: connections in all.
+        from_one: connections from one address.
+        seconds: in which the head of a request has to come.
+        head: bytes that it may have.
+    """
+
+    most: int
+    from_one: int
+    seconds: float
+    head: int = HEAD
+    turned_away: int = 0  # connections that made room for others
+    _open: dict[Gated, None] = field(default_factory=dict)  # the one silent longest first
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, new: Gated) -> None:
+        """Let a connection in, and another one go where there are too many."""
+        self._open[new] = None
+        self._counts[new.address] = self._counts.get(new.address, 0) + 1
+        if self._counts[new.address] > self.from_one:
+            self._make_room(new, new.address)
+        if len(self._open) > self.most:
+            self._make_room(new, None)
+
+    def leave(self, gone: Gated) -> None:
+        """A connection is closed."""
+        if gone in self._open:
+            del self._open[gone]
+            self._counts[gone.address] -= 1
+            if not self._counts[gone.address]:
+                del self._counts[gone.address]
+
+    def heard(self, one: Gated) -> None:
+        """A connection has been of use: others go first."""
+        if one in self._open:
+            del self._open[one]
+            self._open[one] = None
+
+    def _make_room(self, new: Gated, address: str | None) -> None:
+        for each in self._open:
+            if each.idle and each is not new and address in (None, each.address):
+                self.turned_away += 1
+                each.drop()
+                return
+
+    def protocol(self) -> type[Gated]:
+        """The protocol of connections that go through this gate."""
+        return type("GatedHere", (Gated,), {"gate": self})
+
+
+class Gated(HttpToolsProtocol):
+    """HTTP as uvicorn speaks it, with an eye on the heads of requests."""
+
+    gate: Gate
+    address = ""
+    _head = 0  # bytes of the present request's head
+    _timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def connection_made(self, transport: Any) -> None:
+        """Go through the gate, and wait for the head of a request."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self.gate.enter(self)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room."""
+        self._stop_waiting()
+        self.gate.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes before the head of a request is whole."""
+        if self.transport.is_closing():
+            return
+        if self.idle:
+            self._head += len(data)
+            if self._timer is None:
+                self._wait()
+        super().data_received(data)
+        if self.idle and self._head > self.gate.head and not self.transport.is_closing():
+            self._refuse(TOO_LARGE)
+
+    def on_headers_complete(self) -> None:
+        """The head has come in time."""
+        self._stop_waiting()
+        self._head = 0
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """The connection was of use."""
+        self.gate.heard(self)
+        super().on_response_complete()
+
+    def drop(self) -> None:
+        """Make room for another connection."""
+        self.connections.discard(self)
+        self.gate.leave(self)
+        self.transport.abort()
+
+    def _wait(self) -> None:
+        self._timer = self.loop.call_later(self.gate.seconds, self._refuse, TOO_SLOW)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, answer: bytes) -> None:
+        self._stop_waiting()
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()

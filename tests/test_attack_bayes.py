@@ -1,0 +1,155 @@
+"""The Bayes attacker: posteriors against every sequence, and a promise under one chain broken by who knows types."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seqveil as sv
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import InputError
+from seqveil.evaluate import attack
+from seqveil.evaluate.bayes import posteriors
+from seqveil.interfaces.cli import main
+from seqveil.receive.learn import Evidence
+
+NAMES = ["a", "b", "c"]
+TURNS = sv.MarkovModel([0.5, 0.5, 0.0], [[0.1, 0.899, 0.001], [0.899, 0.1, 0.001], [0.5, 0.499, 0.001]], alphabet=NAMES)
+STAYS = sv.MarkovModel([0.5, 0.5, 0.0], [[0.8, 0.08, 0.12], [0.08, 0.8, 0.12], [0.4, 0.4, 0.2]], alphabet=NAMES)
+TYPES = sv.MarkovModel.mixture([TURNS, STAYS], [0.5, 0.5])
+LENGTH = 10
+
+
+def by_all_sequences(
+    model: sv.MarkovModel, columns: np.ndarray, secret: sv.secrets.Secret, begin: int, length: int
+) -> float:
+    """Pr(secret | releases): every sequence, written out."""
+    compiled, longest = secret.compile(model), max(len(columns), begin + length)
+    found = [0.0, 0.0]
+    for x in itertools.product(range(model.n), repeat=longest):
+        weight = math.exp(model.log_likelihood(list(x))) * math.prod(columns[t][x[t]] for t in range(len(columns)))
+        found[compiled.read(list(x[begin : begin + length]))] += weight
+    return found[1] / sum(found)
+
+
+@pytest.mark.parametrize("kind", ["chain", "order 2", "types"])
+def test_a_posterior_is_that_of_all_sequences(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    model = {
+        "chain": TURNS,
+        "order 2": sv.MarkovModel.fit(TYPES.sample(30, 40, seed=1).tolist(), order=2, n=3, smoothing=1.0),
+        "types": sv.MarkovModel.mixture([TURNS, STAYS], [0.4, 0.6], 0.1),
+    }[kind]
+    model = model if kind != "order 2" else sv.MarkovModel._of(model.states, TURNS.alphabet)
+    lengths = [4, 2, 5, 1]
+    table = rng.random((12, 3)) + 0.05
+    users = np.repeat(np.arange(4), lengths)
+    evidence = Evidence(table, users, np.arange(12))
+    for secret in (
+        sv.secrets.ever("c", window=3),
+        sv.secrets.visit("a", "c", window="first 3"),
+        sv.secrets.count("b", 2, window=4),
+    ):
+        length = secret.length
+        assert length is not None
+        found = posteriors(evidence, model, secret.compile(model))
+        for user in range(4):
+            want = by_all_sequences(model, table[users == user], secret, 0, length)
+            assert found[user, 1] == pytest.approx(want, abs=1e-12)
+    event = sv.secrets.ever("c", window="event")
+    at = np.array([2, 1, 4, 0])
+    found = posteriors(evidence, model, event.compile(model), at)
+    for user in range(4):
+        want = by_all_sequences(model, table[users == user], event, int(at[user]), 1)
+        assert found[user, 1] == pytest.approx(want, abs=1e-12)
+
+
+def guarded(people: int, seed: int = 3) -> tuple[sv.Setting, list[np.ndarray], list[np.ndarray], sv.MarkovModel]:
+    """People of two types, released under the one chain that was fitted to others of them."""
+    chain = sv.MarkovModel.fit([[NAMES[x] for x in s] for s in TYPES.sample(LENGTH, 4000, seed=1)], alphabet=NAMES)
+    setting = sv.Setting.of(chain, "guarded", secrets=[sv.secrets.ever("c", window=LENGTH, epsilon=0.5)])
+    truth = TYPES.sample(LENGTH, people, seed=seed)
+    streams = sv.Streams(setting, coins=SeededCoins(8))
+    told = np.stack([streams.release(range(people), step).codes for step in truth.T], axis=1)
+    return setting, list(told), list(truth), chain
+
+
+@pytest.mark.slow
+def test_who_knows_the_types_breaks_a_promise_made_under_one_chain() -> None:
+    setting, told, truth, chain = guarded(800)
+    secret, evidence = setting.secrets[0].compile(chain), Evidence.of(setting, told)
+    bayes = attack.attack_secret(told, truth, secret, 0.5, models={"types": TYPES}, evidence=evidence, attackers={})
+    assert bayes.verdict == "broken"
+    assert bayes.guess is not None
+    assert bayes.guess.attacker == "Bayes with types"
+    assert bayes.epsilon_at_least > 1.0
+    own = posteriors(evidence, chain, secret)[:, 1]
+    prior = posteriors(Evidence(np.ones((1, 3)), np.array([0]), np.array([0])), chain, secret)[0, 1]
+    moved = np.log(own / (1 - own)) - math.log(prior / (1 - prior))
+    assert np.abs(moved).max() <= 0.5 + 1e-6  # who believes the chain learned no more than was promised
+    with pytest.raises(InputError, match="needs evidence"):
+        attack.attack_secret(told, truth, secret, 0.5, models={"types": TYPES})
+
+
+def test_a_promise_that_holds_is_not_broken_by_who_knows_the_truth() -> None:
+    """Every release within its ε under the truth, and 2Σε promised: the attacker with the true model finds nothing."""
+    setting = sv.Setting.of(TYPES, "optimal", 0.05)
+    truth = TYPES.sample(LENGTH, 1500, seed=6)
+    streams = sv.Streams(setting, coins=SeededCoins(2))
+    told = list(np.stack([streams.release(range(1500), step).codes for step in truth.T], axis=1))
+    secret = sv.secrets.ever("c", window=LENGTH).compile(TYPES)
+    more = {"models": {"types": TYPES, "turns": TURNS}, "evidence": Evidence.of(setting, told), "attackers": {}}
+    found = attack.attack_secret(told, list(truth), secret, 2 * LENGTH * 0.05, **more)  # type: ignore[arg-type]
+    assert found.verdict != "broken"
+
+
+def write(path: Path, streams: list[np.ndarray], order: np.ndarray | None = None) -> Path:
+    rows = [f"u{k},{t},{NAMES[x]}" for k, s in enumerate(streams) for t, x in enumerate(s)]
+    rows = rows if order is None else [rows[k] for k in order]
+    path.write_text("user,seq,value\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.mark.slow
+def test_the_command_attacks_with_other_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, truth, chain = guarded(400)
+    step = np.argsort([t for _ in range(400) for t in range(LENGTH)], kind="stable")
+    raw = write(tmp_path / "raw.csv", truth, step)
+    chain.save(tmp_path / "chain.model")
+    (tmp_path / "other").mkdir()
+    TYPES.save(tmp_path / "types.model")
+    sv.MarkovModel.fit([[NAMES[x] for x in s] for s in TYPES.sample(20, 500, seed=9)], alphabet=NAMES, order=2).save(
+        tmp_path / "other" / "types.model"
+    )
+    out = tmp_path / "out.csv"
+    call = ["release", raw, "-m", tmp_path / "chain.model", "--secret", "ever:c", "--secret-window", LENGTH]
+    assert main([*map(str, call), "--secret-epsilon", "0.5", "--out", str(out), "--seed", "1"]) == 0
+    capsys.readouterr()
+    call = ["attack", out, "--truth", raw, "--model", tmp_path / "chain.model", "--json"]
+    others = ["--with-model", tmp_path / "types.model", "--with-model", tmp_path / "other" / "types.model"]
+    assert main(list(map(str, call + others))) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "broken"
+    assert found["epsilon_claimed"] == 0.5
+    for wrong, message in (
+        (["attack", out, "--truth", raw, *others], "pass --model"),
+        ([*call, "--with-model", raw], "is not a seqveil model"),
+    ):
+        assert main(list(map(str, wrong))) != 0
+        said = capsys.readouterr().err.strip()
+        assert message in said
+        assert "\n" not in said
+    batched = tmp_path / "batched.csv"
+    call_batches = ["release", raw, "-m", tmp_path / "chain.model", "-e", 1, "--batch", 5, "--out", batched]
+    assert main(list(map(str, call_batches))) == 0
+    assert main(list(map(str, ["attack", batched, *call[2:], *others]))) != 0
+    assert "one by one" in capsys.readouterr().err
+    digits = sv.MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
+    digits.save(tmp_path / "digits.model")
+    assert main([*map(str, call), "--with-model", str(tmp_path / "digits.model")]) != 0
+    assert "about other values" in capsys.readouterr().err

@@ -1,0 +1,223 @@
+"""Files whose releases may say nothing: a row with an empty value is a release, and evidence like any other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqveil as sv
+from reference_secrets import Enumerated
+from seqveil.core.alphabet import WITHHELD, Bins, Grid
+from seqveil.core.kernel import DENOMINATOR
+from seqveil.interfaces.cli import main
+from seqveil.release import stream
+from seqveil.release.secrets import guarded_table
+
+NAMES = ["news", "sports", "health"]
+ROWS = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]
+MODEL = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=NAMES)
+LENGTH, USERS = 5, 12
+SECRET = ("--secret", "ever:health", "--secret-epsilon", 0.5, "--secret-window", 5)
+WITHHOLD, PRICE = (*SECRET, "--secret-withhold"), (*SECRET, "--secret-blank", 0.2)
+
+
+@pytest.fixture
+def seqveil(capsys):
+    def run(*args):
+        capsys.readouterr()
+        code = main([str(arg) for arg in args])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    MODEL.save(tmp_path / "m.model")
+    codes = MODEL.sample(LENGTH, USERS, seed=3)
+    rows = [(f"u{user}", k, NAMES[code]) for user, own in enumerate(codes) for k, code in enumerate(own)]
+    pl.DataFrame(rows, schema=["user", "seq", "value"], orient="row").write_csv(tmp_path / "d.csv")
+    return tmp_path
+
+
+def columns_of(setting, values):
+    """Q(y|·) of each release, from the releases alone."""
+    state, found = stream.State.start(setting), []
+    for value in values:
+        table = guarded_table(setting, state.watches[0])
+        code = WITHHELD if value is None else setting.model.alphabet.encode_one(value)
+        place = int(np.flatnonzero(table.outputs == code)[0])
+        found.append(table.column(place) / DENOMINATOR)
+        _, state = stream.observe(setting, state, np.array([code]))
+    return found
+
+
+def setting_of(path):
+    return stream.Setting.from_dict(json.loads((path.parent / f"{path.name}.meta.json").read_text())["setting"], MODEL)
+
+
+@pytest.mark.parametrize("how", [WITHHOLD, PRICE], ids=["withhold", "price"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "state"])
+def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how, kind):
+    out = files / f"r.{'csv' if kind == 'state' else kind}"
+    kept = ("--state", files / "s.db") if kind == "state" else ()
+    args = ("release", files / "d.csv", "-m", files / "m.model", *how, *kept, "--out", out)
+    code, printed, err = seqveil(*args, "--json")
+    assert code == 0, err
+    account = json.loads(printed)
+    read = {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[out.suffix[1:]]
+    rows = read(out)
+    assert rows.height == USERS * LENGTH
+    empty = rows["value"].is_null()
+    assert account["withheld"] == empty.sum() > 0
+    assert not empty.all()
+    if how is WITHHOLD:
+        truth = pl.read_csv(files / "d.csv")["value"]
+        assert (rows["value"] == truth).filter(~empty).all()
+    code, printed, err = seqveil("audit", out, "-m", files / "m.model", "--json")
+    assert code == 0, err
+    found = json.loads(printed)
+    assert found["checks"]["unchanged"]
+    setting, every = setting_of(out), Enumerated(MODEL, LENGTH)
+    compiled = setting.secrets[0].compile(MODEL)
+    values, worst = every.values(compiled, 0, LENGTH), 0.0
+    laws = {}
+    for (user,), own in rows.group_by("user", maintain_order=True):
+        columns = columns_of(setting, own["value"].to_list())
+        worst = max(worst, *(abs(every.log_odds(values, 2, columns[:t])) for t in range(1, LENGTH + 1)))
+        weights = every.law * every.likelihoods(columns)
+        marginals = [np.bincount(every.array[:, k], weights, minlength=3) / weights.sum() for k in range(LENGTH)]
+        laws[user] = np.array(marginals)
+    assert found["secrets"][0]["log_odds_worst"] == pytest.approx(worst, abs=1e-9)
+    assert worst <= 0.5
+    code, _, err = seqveil("decode", out, "-m", files / "m.model", "--out", files / "best.csv")
+    assert code == 0, err
+    decoded = pl.read_csv(files / "best.csv")
+    exact = np.concatenate([laws[f"u{user}"] for user in range(USERS)])
+    assert decoded["confidence"].to_numpy() == pytest.approx(exact.max(1), abs=1e-6)
+    assert not decoded["value"].is_null().any()
+    if kind == "state":
+        before = out.read_bytes()
+        assert seqveil(*args)[0] == 0
+        assert out.read_bytes() == before
+        assert json.loads((files / "r.csv.meta.json").read_text())["withheld"] == account["withheld"]
+
+
+@pytest.mark.parametrize("how", [WITHHOLD, PRICE], ids=["withhold", "price"])
+def test_what_receivers_do_with_such_files(seqveil, files, how):
+    model, out = files / "m.model", files / "r.csv"
+    assert seqveil("release", files / "d.csv", "-m", model, *how, "--out", out)[0] == 0
+    for command in (
+        ("stats",),
+        ("drift",),
+        ("decode", "--online", "--out", files / "b.csv"),
+        ("audit", "--against", model),
+    ):
+        code, _, err = seqveil(command[0], out, "-m", model, *command[1:])
+        assert code == 0, (command, err)
+    code, printed, err = seqveil("stats", out, "-m", model, "--json")
+    assert sum(json.loads(printed)["histogram"]["value"]) == pytest.approx(USERS * LENGTH, rel=1e-6)
+    (files / "r.csv.meta.json").unlink()
+    for command in (("audit",), ("decode", "--out", files / "c.csv"), ("stats",)):
+        code, _, err = seqveil(command[0], out, "-m", model, "--mechanism", "guarded", *how, *command[1:])
+        assert code == 0, (command, err)
+    code, _, err = seqveil("audit", out, "-m", model, "--mechanism", "guarded", *SECRET)
+    assert code == 2  # without the option an empty value is a damaged row
+    assert "is empty" in err
+
+
+def test_an_attack_takes_what_was_withheld_as_a_symbol(seqveil, files):
+    pytest.importorskip("sklearn")
+    assert seqveil("release", files / "d.csv", "-m", files / "m.model", *WITHHOLD, "--out", files / "r.csv")[0] == 0
+    for model in ((), ("-m", files / "m.model")):
+        code, _, err = seqveil("attack", files / "r.csv", "--truth", files / "d.csv", *model)
+        assert code == 0, err
+
+
+def test_a_blank_is_evidence(seqveil, files):
+    """Where nothing was said, the receiver's law is the prior weighed by how likely each symbol is to be withheld."""
+    setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever("health", epsilon=0.5, window=5), withhold=True)
+    (column,) = columns_of(setting, [None])
+    law = sv.decode(MODEL, [None], "guarded", secrets=setting.secrets, withhold=True)[0]
+    assert law == pytest.approx(MODEL.prior * column / (MODEL.prior * column).sum())
+
+
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_blank_that_was_changed_is_noticed(seqveil, files, place):
+    out = files / "r.csv"
+    assert seqveil("release", files / "d.csv", "-m", files / "m.model", *WITHHOLD, "--out", out)[0] == 0
+    rows = pl.read_csv(out)
+    changed = rows["value"].to_list()
+    changed[place] = None if changed[place] is not None else "news"
+    rows.with_columns(pl.Series("value", changed)).write_csv(out)
+    code, printed, err = seqveil("audit", out, "-m", files / "m.model", "--json")
+    assert code in (1, 2)
+    if code == 1:
+        assert json.loads(printed)["checks"]["unchanged"] is False
+    else:
+        assert "cannot have come" in err
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "points", "bad"),
+    [
+        (Bins([0, 1, 2, 3]), {"value": [0.5, 1.5, 2.5, 0.5]}, "2.5x"),
+        (Grid.regular(3, 1, bounds=(0, 3, 0, 1)), {"x": [0.5, 1.5, 2.5, 0.5], "y": [0.5] * 4}, "2.5x"),
+    ],
+    ids=["numbers", "points"],
+)
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_numbers_and_places_may_be_empty_too(seqveil, tmp_path, alphabet, points, bad, kind):
+    model = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=alphabet)
+    model.save(tmp_path / "m.model")
+    names = ",".join(points)
+    write = pl.DataFrame.write_csv if kind == "csv" else pl.DataFrame.write_ndjson
+    data, out = tmp_path / f"d.{kind}", tmp_path / f"r.{kind}"
+    write(pl.DataFrame({"user": ["a", "a", "a", "b"] * 5} | {name: own * 5 for name, own in points.items()}), data)
+    zone = "[[2.5, 0.5]]" if "x" in points else "[2.5]"
+    (tmp_path / "s.toml").write_text(f"[[secret]]\nzone = {zone}\nepsilon = 1.5\nwindow = 4\n")
+    how = ("-m", tmp_path / "m.model", "--value-column", names, "--secrets", tmp_path / "s.toml", "--secret-withhold")
+    code, _, err = seqveil("release", data, *how, "--out", out)
+    assert code == 0, err
+    rows = (pl.read_csv if kind == "csv" else pl.read_ndjson)(out)
+    first = next(iter(points))
+    assert rows[first].is_null().any()
+    assert rows.height == 20
+    code, _, err = seqveil("audit", out, "-m", tmp_path / "m.model")
+    assert code == 0, err
+    if kind == "csv":  # a field that cannot be read is not an empty one
+        lines = out.read_text().splitlines()
+        place = next(k for k, line in enumerate(lines) if k and "." in line)
+        lines[place] = lines[place].replace(lines[place].split(",")[1], bad, 1)
+        out.write_text("\n".join(lines) + "\n")
+        code, _, err = seqveil("audit", out, "-m", tmp_path / "m.model")
+        assert code == 2
+        assert f"row {place}" in err
+        if "x" in points:
+            lines[place] = lines[place].replace(bad, "")
+            out.write_text("\n".join(lines) + "\n")
+            code, _, err = seqveil("audit", out, "-m", tmp_path / "m.model")
+            assert (code, "one coordinate is empty" in err) == (2, True)
+
+
+def test_what_cannot_be_told_from_an_empty_value_is_refused(seqveil, tmp_path, files):
+    odd = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=["", "sports", "health"])
+    odd.save(tmp_path / "odd.model")
+    code, _, err = seqveil(
+        "release", files / "d.csv", "-m", tmp_path / "odd.model", *WITHHOLD, "--out", files / "r.csv"
+    )
+    assert code == 2
+    assert "has an empty value" in err
+    assert not (files / "r.csv").exists()
+    for args, words in (
+        ((*WITHHOLD, "--epsilon", 1), "leave one of them out"),
+        ((*SECRET, "--secret-blank", -1), "cost of saying nothing"),
+        (("--epsilon", 1, "--secret-withhold"), "there is none; add --secret"),
+        (("--epsilon", 1, "--secret-blank", 0), "there is none; add --secret"),
+    ):
+        code, _, err = seqveil("release", files / "d.csv", "-m", files / "m.model", *args, "--out", files / "r.csv")
+        assert (code, words in err, len(err.strip().splitlines())) == (2, True, 1), err

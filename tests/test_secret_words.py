@@ -1,0 +1,143 @@
+"""Every spelling of a secret in docs/secrets.md: the same in Python, on the command line and in TOML, and run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqveil as sv
+from seqveil.core.alphabet import Grid
+from seqveil.interfaces.commands.options import SecretOptions
+from seqveil.receive.contexts import Context
+
+PAGE = (Path(__file__).parent.parent / "docs" / "secrets.md").read_text(encoding="utf-8")
+NAMES = ["home", "clinic", "health", "travel"]
+ROWS = np.array([[0.5, 0.2, 0.2, 0.1], [0.3, 0.4, 0.1, 0.2], [0.4, 0.1, 0.3, 0.2], [0.4, 0.2, 0.2, 0.2]])
+MODEL = sv.MarkovModel([0.25] * 4, ROWS, alphabet=NAMES)
+GRID = sv.MarkovModel([0.25] * 4, ROWS, alphabet=Grid.regular(4, 1, bounds=(0, 4, 0, 2)))
+
+
+def rows_after(heading):
+    """The cells of the table that begins with this heading, without the escapes of Markdown."""
+    lines = PAGE[PAGE.index(heading) :].splitlines()[2:]
+    table = lines[: next(k for k, line in enumerate(lines) if not line.startswith("|"))]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+
+
+KINDS = rows_after("| in Python | on the command line, `--secret` |")
+WINDOWS = rows_after("| in Python and TOML | on the command line, `--secret-window` |")
+TABLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def quoted(cell):
+    return re.findall(r"`([^`]*)`", cell)
+
+
+def typed(cell):
+    """What a cell says to type: the word, and --secret-per-day where it stands beside it."""
+    word, *more = quoted(cell)
+    return word.strip('"'), int(more[0].removeprefix("--secret-per-day ")) if more and "per-day" in more[0] else None
+
+
+def test_the_page_shows_every_kind_and_window():
+    kinds = ("ever", "each", "count", "visit", "pattern", "zone", "during", "joint")
+    assert tuple(quoted(row[0])[0].partition("(")[0] for row in KINDS) == kinds
+    assert len(WINDOWS) == 5
+    declared = [secret for text in TABLES for secret in sv.secrets.from_toml(text)]
+    assert {secret.kind for secret in declared} == set(kinds)
+    assert {type(secret.window) for secret in declared} == {int, str, type(None)}
+    assert {"day", "event", "first 20"} <= {secret.window for secret in declared}
+    assert all(secret.has_total for secret in declared)
+
+
+@pytest.mark.parametrize("row", KINDS, ids=lambda row: row[0].strip("`").partition("(")[0])
+def test_a_kind_is_the_same_in_python_and_on_the_command_line(row):
+    made = eval(quoted(row[0])[0], {name: getattr(sv.secrets, name) for name in sv.secrets.__all__})
+    if made.kind == "joint":
+        assert not quoted(row[1])
+        with pytest.raises(sv.errors.InputError, match="is written ever:A"):
+            sv.secrets.parse("joint:home,clinic")
+        return
+    word, per_day = typed(row[1])
+    (told,) = SecretOptions(secret=[word], secret_epsilon=0.5, secret_per_day=per_day).declared()
+    if made.kind == "during":
+        told = replace(told, window="day")
+    assert told == replace(made, epsilon=0.5)
+    assert sv.secrets.parse(told.name, per_day=per_day).values == told.values
+
+
+@pytest.mark.parametrize("row", WINDOWS, ids=lambda row: row[0].strip('`"'))
+def test_a_window_is_the_same_in_python_toml_and_on_the_command_line(row):
+    word, per_day = typed(row[1])
+    own = "nothing" if not quoted(row[0]) else quoted(row[0])[0]
+    (told,) = SecretOptions(
+        secret=["ever:health"], secret_epsilon=0.5, secret_window=word, secret_per_day=per_day
+    ).declared()
+    lines = [] if own == "nothing" else [f"window = {own}"]
+    lines += [] if per_day is None else [f"per_day = {per_day}"]
+    (written,) = sv.secrets.from_toml("\n".join(["[[secret]]", 'ever = "health"', "epsilon = 0.5", *lines]))
+    assert told == written
+    assert told.window == (None if own == "nothing" else eval(own))
+
+
+@pytest.fixture
+def files(tmp_path):
+    MODEL.save(tmp_path / "m.model")
+    GRID.save(tmp_path / "g.model")
+    codes = MODEL.sample(12, 4, seed=2)
+    users = np.repeat([f"u{user}" for user in range(4)], 12)
+    points = GRID.alphabet.points[codes.ravel()]
+    pl.DataFrame({"user": users, "value": [NAMES[code] for code in codes.ravel()]}).write_csv(tmp_path / "d.csv")
+    pl.DataFrame({"user": users, "x": points[:, 0], "y": points[:, 1]}).write_csv(tmp_path / "g.csv")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", TABLES, ids=["values", "places"])
+def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
+    """Each table by itself, since together so many secrets leave hardly anything to tell."""
+    places = "zone" in text
+    data, model = (files / "g.csv", files / "g.model") if places else (files / "d.csv", files / "m.model")
+    columns = ("--value-column", "x,y") if places else ()
+    for k, table in enumerate(text.split("[[secret]]")[1:]):
+        (files / f"{k}.toml").write_text(f"[[secret]]{table}")
+        kept = ("--secrets", files / f"{k}.toml", "--secret-longest", 24)
+        made = seqveil("release", data, "-m", model, *columns, *kept, "--out", files / f"{k}.csv", "--json")
+        assert made.code == 0, (table, made.err)
+        told = made.json["secrets"][0]
+        assert told["log_odds_worst"] <= told["epsilon"]
+        assert seqveil("audit", files / f"{k}.csv", "-m", model).code == 0
+
+
+@pytest.mark.parametrize("row", KINDS[:-1], ids=lambda row: row[0].strip("`").partition("(")[0])
+def test_the_words_of_the_page_are_released(seqveil, files, row):
+    word, per_day = typed(row[1])
+    places = word.startswith("zone")
+    args = ("--secret", word, "--secret-epsilon", 1, "--secret-longest", 24)
+    args += ("--secret-window", 12) if per_day is None else ("--secret-window", "day", "--secret-per-day", 6)
+    data, model = (files / "g.csv", files / "g.model") if places else (files / "d.csv", files / "m.model")
+    columns = ("--value-column", "x,y") if places else ()
+    made = seqveil("release", data, "-m", model, *columns, *args, "--out", files / "r.csv", "--json")
+    assert made.code == 0, made.err
+    assert made.json["secrets"][0]["log_odds_worst"] <= 1.0
+
+
+def test_a_context_switches_between_types_alone():
+    assert Context.parse("types:16,switch:0.01").switch == 0.01
+    assert Context.parse("order:2,types:4,switch:estimate").switch == "estimate"
+    for text in ("order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"):
+        with pytest.raises(sv.errors.InputError, match="switch is between types"):
+            Context.parse(text)
+
+
+def test_smoothing_counts_with_types_too():
+    """It is the pseudo-count of the chain of all people, on which each type leans."""
+    streams = [*MODEL.sample(20, 60, seed=1).tolist(), *(3 - MODEL.sample(20, 60, seed=2)).tolist()]
+    plain, smooth = (sv.MarkovModel.fit(streams, n=5, types=2, seed=0, smoothing=much) for much in (0.0, 200.0))
+    unheard = [model.advance(np.eye(model.size))[0, model.newest == 4].sum() for model in (plain, smooth)]
+    assert unheard[0] == 0.0 < unheard[1]

@@ -1,0 +1,214 @@
+"""`seqveil state` and its like: an operator looks at a state file, copies it and checks it, while a service runs."""
+
+import json
+import multiprocessing
+import os
+import sqlite3
+import stat
+import threading
+
+import pytest
+
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files import resume
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.service import tokens
+from seqveil.release.store.backup import verify
+from seqveil.release.stream import Setting
+from seqveil.release.streams import StoreError, Streams, key_mark
+from served import KEY, WORDS, running, words_model, words_setting
+
+
+def event(user, seq, value="home"):
+    return {"user": user, "seq": seq, "value": value}
+
+
+def filled(path, **how):
+    store = Streams.open(path, words_setting(), key=KEY, **how)
+    store.release(["ann"] * 70 + ["bob"] * 3, [k % 4 for k in range(73)])
+    return store
+
+
+def run(capsys, *argv):
+    code = main(["state", *map(str, argv)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
+    words_model().save(tmp_path / "model")
+    with filled(tmp_path / "s.db") as store:
+        assert run(capsys, "verify", tmp_path / "s.db")[0] == 0
+        code, out, _ = run(capsys, "backup", tmp_path / "s.db", tmp_path / "copy.db")
+        assert (code, "checked" in out) == (0, True)
+        assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+        code, out, _ = run(capsys, "account", tmp_path / "s.db", "--json")
+        rows = json.loads(out)
+        assert [(row["user"], row["events"]) for row in rows] == [("ann", 70), ("bob", 3)]
+        assert rows[0]["leakage"] == store.standing("ann").leakage
+        code, _, _ = run(capsys, "export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
+        assert code == 0
+        told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+        assert [row["value"] for row in told[:70]] == [WORDS[stored.code] for stored in store.releases("ann")]
+        store.release(["ann"], [0])  # the writer was not put out
+    with Streams.open(tmp_path / "copy.db", words_setting(), key=KEY) as copy:
+        assert copy.standing("ann").events == 70
+
+
+def test_damage_is_listed_and_never_copied(tmp_path, capsys):
+    filled(tmp_path / "s.db").close()
+    with sqlite3.connect(tmp_path / "s.db") as sql:
+        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'bob'")
+    sql.close()
+    code, out, _ = run(capsys, "verify", tmp_path / "s.db", "--json")
+    found = json.loads(out)
+    assert (code, found["sound"], found["damaged_users"]) == (1, False, [2])
+    code, _, err = run(capsys, "backup", tmp_path / "s.db", tmp_path / "copy.db")
+    assert code == 2
+    assert "s.db: is damaged" in err
+    assert not (tmp_path / "copy.db").exists()
+    code, out, _ = run(capsys, "account", tmp_path / "s.db", "--json")
+    assert [row.get("damaged", False) for row in json.loads(out)] == [False, True]
+
+
+def test_the_right_file_is_blamed(tmp_path, capsys):
+    filled(tmp_path / "s.db").close()
+    for target, blamed in (("none/c.db", "c.db: a copy cannot be written"), ("s.db", "s.db: is the state file itself")):
+        code, _, err = run(capsys, "backup", tmp_path / "s.db", tmp_path / target)
+        assert (code, blamed in err) == (2, True), err
+    for command in ("verify", "account"):
+        code, _, err = run(capsys, command, tmp_path / "lost.db")
+        assert (code, "lost.db: cannot be opened" in err) == (2, True)
+        (tmp_path / "text.db").write_text("no state\n" * 100)
+        code, _, err = run(capsys, command, tmp_path / "text.db")
+        assert (code, "text.db: is damaged or no state file" in err) == (2, True)
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
+    filled(tmp_path / "s.db").close()
+    (tmp_path / "copy.db").write_text("earlier")
+    with sqlite3.connect(tmp_path / "s.db") as sql:
+        sql.execute("DELETE FROM chunks")
+    sql.close()
+    with Streams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
+        store.backup(tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").read_text() == "earlier"
+
+
+def test_a_key_is_rotated(tmp_path, capsys):
+    filled(tmp_path / "s.db").close()
+    code, out, _ = run(capsys, "rotate-key", tmp_path / "s.db", "--key", tmp_path / "key")
+    new = (tmp_path / "key").read_bytes()
+    assert (code, key_mark(KEY) in out, key_mark(new) in out) == (0, True, True)
+    with pytest.raises(InputError, match="another one"):
+        Streams.open(tmp_path / "s.db", words_setting(), key=KEY)
+    Streams.open(tmp_path / "s.db", words_setting(), key=new).close()
+
+
+def test_no_key_is_made_for_what_is_no_state_file(tmp_path, capsys):
+    (tmp_path / "empty.db").touch()
+    for name in ("empty.db", "lost.db"):
+        code, _, err = run(capsys, "rotate-key", tmp_path / name, "--key", tmp_path / "key")
+        assert (code, err.count("\n")) == (2, 1)
+        assert not (tmp_path / "key").exists()
+
+
+def test_an_export_is_whole_or_not_there(tmp_path, capsys):
+    words_model().save(tmp_path / "model")
+    filled(tmp_path / "s.db").close()
+    command = ("export", tmp_path / "s.db", "-m", tmp_path / "model", "--out", tmp_path / "o.jsonl")
+    assert run(capsys, *command, "--user", "bob")[0] == 0
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 3
+    assert "is there already" in run(capsys, *command)[2]
+    (tmp_path / "o.jsonl").unlink()
+    code, _, err = run(capsys, *command, "--user", "bob", "--user", "nobody")
+    assert (code, "nothing was released of this user" in err) == (2, True)
+    assert not list(tmp_path.glob("o.jsonl*"))
+
+
+def test_the_service_makes_copies_for_its_admin(tmp_path):
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    with running(tmp_path, words_setting(), backups=folder) as service:
+        service.release(event("ann", 0))
+        other = service.token("release", "read")
+        service.app.state.service.ring._looked = -1e9
+        assert service.ask("POST", "/v1/backup", {}, token=other).status == 403
+        answer = service.ask("POST", "/v1/backup", {})
+        assert (answer.status, answer.json["users"]) == (200, 1)
+        (copy,) = folder.iterdir()
+        assert copy.name == answer.json["file"]
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert verify(copy).sound
+        folder.rename(tmp_path / "gone")
+        refused = service.ask("POST", "/v1/backup", {})
+        assert refused.reason == "store"
+        assert copy.name.rpartition("-")[0][:6] in refused.json["detail"]
+        assert service.release(event("ann", 1)).status == 200
+
+
+def test_without_a_folder_no_copies_are_made(tmp_path):
+    with running(tmp_path, words_setting()) as service:
+        assert service.ask("POST", "/v1/backup", {}).reason == "not-found"
+
+
+# tokens
+
+
+def _change(path, names):
+    for name in names:
+        tokens.add(path, ["read"], note="more")
+        tokens.revoke(path, name)
+
+
+def test_no_change_of_the_tokens_is_lost(tmp_path):
+    path = tmp_path / "tokens.json"
+    names = [tokens.add(path, ["release"])[0].id for _ in range(12)]
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_change, args=(path, names[k::3])) for k in range(2)]
+    thread = threading.Thread(target=_change, args=(path, names[2::3]))
+    for worker in (*workers, thread):
+        worker.start()
+    for worker in (*workers, thread):
+        worker.join()
+    left = tokens.read(path)
+    assert not set(names) & {token.id for token in left}
+    assert len(left) == 12
+
+
+def test_an_unreadable_file_of_tokens_is_loud(tmp_path, caplog):
+    with running(tmp_path, words_setting()) as service:
+        saved = (tmp_path / "tokens.json").read_text()
+        (tmp_path / "tokens.json").write_text("{")
+        service.app.state.service.ring._looked = -1e9
+        assert service.ask("GET", "/healthz").reason == "tokens"
+        assert "no token is good" in caplog.text
+        part = tmp_path / "new"
+        part.write_text(saved)
+        os.replace(part, tmp_path / "tokens.json")
+        service.app.state.service.ring._looked = -1e9
+        assert service.ask("GET", "/healthz").status == 200
+
+
+# groups by time
+
+
+def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monkeypatch):
+    """A batch that takes 20 ms made transactions of 5 s; killed every 3 s they came to no end."""
+    now, sizes = [0.0], []
+    monkeypatch.setattr(resume, "perf_counter", lambda: now[0])
+    released = Streams.release
+
+    def slow(self, users, *rest, **more):
+        now[0] += 0.02 * len(users)
+        sizes.append(len(users))
+        return released(self, users, *rest, **more)
+
+    monkeypatch.setattr(Streams, "release", slow)
+    (tmp_path / "d.csv").write_text("user,value\n" + "".join(f"u{k % 7},{WORDS[k % 4]}\n" for k in range(420)))
+    setting = Setting.of(words_model(), "tree", 0.7, batch=4)
+    release_file(tmp_path / "d.csv", setting, tmp_path / "o.csv", state=tmp_path / "s.db")
+    assert max(sizes) * 0.02 <= 1.5
+    assert sum(sizes) == 105  # 15 batches of each of 7 users
