@@ -14,11 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-<<<<<<< HEAD
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
-=======
-from typing import TYPE_CHECKING, Annotated, Any, cast
->>>>>>> main
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import typer
 
@@ -238,7 +234,6 @@ def _run_mqtt(
     policies: PolicyOptions,
     json: bool,
 ) -> None:
-<<<<<<< HEAD
     from seqveil.interfaces.homeassistant import Discovery
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
 
@@ -247,23 +242,8 @@ def _run_mqtt(
     with _opened(state, setting, key, policies) as store:
         link = Link(broker, named.subscription, form.retained)
         working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
-=======
-    from seqveil.core import fast
-    from seqveil.interfaces.mqtt import Bridge, Link, Topics
-    from seqveil.release.store.backup import key_for
-    from seqveil.release.streams import Streams
-
-    fast.load()  # now rather than while somebody waits
-    named = Topics(topics.raw, topics.released, topics.errors)
-    secret, gaps = key_for(state, key), cast(Any, policies.gaps)
-    with Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist) as store:
-        link = Link(broker, named.subscription)
-        refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
-        working = Bridge(store, link, named, log=_log, **refusing)
->>>>>>> main
         _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
-        if store.begun:
-            _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
+        _tell_begun(store, state)
         if broker.tls is None and broker.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
         _work(working, json)
@@ -314,6 +294,7 @@ def kafka(
     with _opened(state, chosen.setting(MarkovModel.load(model)), key, policies) as store:
         working = Bridge(store, Link(cluster), form=form_of(words), **policies.refusing)
         _log("started", {"group": group, "private": store.private})
+        _tell_begun(store, state)
         _work(working, json)
 
 
@@ -341,12 +322,17 @@ class Working(Protocol):
 
 def _opened(state: Path, setting: Setting, key: Path | None, policies: PolicyOptions) -> Streams:
     from seqveil.core import fast
-    from seqveil.core.coins import key_file
+    from seqveil.release.store.backup import key_for
     from seqveil.release.streams import Streams
 
     fast.load()  # now rather than while somebody waits
-    secret = None if key is None else key_file(key, create=True)
-    return Streams.open(state, setting, key=secret, gaps=policies.gaps)  # type: ignore[arg-type]
+    secret, gaps = key_for(state, key), cast(Any, policies.gaps)
+    return Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist)
+
+
+def _tell_begun(store: Streams, state: Path) -> None:
+    if store.begun:
+        _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
 
 
 def _work(working: Working, json: bool) -> None:
