@@ -1,4 +1,4 @@
-"""Payloads as they are spoken at home: plain values, Zigbee2MQTT, OwnTracks, Home Assistant; numbers, repeats, times."""
+"""Payloads as they are spoken at home: plain values, Zigbee2MQTT, OwnTracks, Home Assistant."""
 
 import json
 import random
@@ -220,7 +220,7 @@ def test_retained_state_is_no_event_and_live_messages_are(place, version):
     assert SECRET not in repr(errors.got) + repr(receiver.got) + repr(place.log)
     late = place.client("late", "ha/#")  # the announcement is kept by the broker
     until(lambda: late.got)
-    assert json.loads(late.got[0][1])["state_topic"] == "home/released/hall"
+    assert json.loads(late.got[0][1])["state_topic"] == "thome/released/hall"
     kept = place.client("kept", f"{place.name}/raw/+")
     until(lambda: kept.got)  # the state stays where it was
 
