@@ -3,7 +3,7 @@
     python examples/owntracks.py --broker localhost:1883 --out day.png
 
 The day is generated, in the shape that OwnTracks publishes. "Home" is declared secret: whoever gets the releases can
-hardly tell whether the phone was at home in any hour. The picture has the way of the phone and what was released.
+hardly tell whether the phone was at home in this hour or that. The picture has the way of the phone and what was released.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def through_the_bridge(broker: Broker, setting: Setting, sent: list[bytes], stat
         client.loop_stop()
         [total] = store.secrets()
     print(f"sent {len(sent)} locations, a friend got {len(got)}")
-    print(f"home in any hour: its log odds moved by at most {total.log_odds_worst:.3f}, promised {total.epsilon:.3f}")
+    print(f"home in each hour: its log odds moved by at most {total.log_odds_worst:.3f}, promised {total.epsilon:.3f}")
     return [got[seq] for seq in sorted(got)]
 
 
