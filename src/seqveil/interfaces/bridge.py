@@ -26,6 +26,7 @@ from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import OutOfOrder, Releases, Streams
 
 GROUP = 1000  # events of a transaction, at most
+KNOWN = 200_000  # users whose next number is kept in memory
 REPORT = 60.0  # seconds between lines about progress
 
 OnRefused = Literal["report", "stop"]
@@ -89,6 +90,7 @@ class Core:
         self._kept = dict(self.numbers)
         self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
         self._latest: dict[str, float] = {}
+        self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
         self._refusals: Counter[str] = Counter()  # since the last line about them
         self._warned: set[str] = set()
         self._reported = (time.monotonic(), 0)
@@ -117,6 +119,8 @@ class Core:
             release_together(self._store, jobs, noted)
             moved_up = []
             for k, (event, seq), job in zip(left, numbered, jobs, strict=True):
+                if not isinstance(job.outcome, Releases) or event.seq is not None:
+                    self._upcoming.pop(event.user, None)  # as the store has it
                 if event.seq is None and isinstance(job.outcome, OutOfOrder):
                     moved_up.append(k)  # one before it was refused, whose number is free now
                 else:
@@ -147,6 +151,8 @@ class Core:
     def _taken(self, events: Sequence[Event], outcomes: dict[int, Outcome], moved: dict[str, Position]) -> list[int]:
         """The places of what is to be released: no repeats where those are ignored, nothing that comes late."""
         left, ignored = [], self.payloads.form.repeats == "ignore"
+        if len(self._latest) > KNOWN:
+            self._latest.clear()  # the store has them
         for k, event in enumerate(events):
             if event.ident is not None and not event.again:
                 self.numbers.pop(event.ident, None)  # the source has taken an old name for a new event
@@ -173,8 +179,7 @@ class Core:
         return self._latest[user]
 
     def _numbered(self, events: Sequence[Event]) -> list[tuple[Event, int]]:
-        users = list(dict.fromkeys(event.user for event in events if event.seq is None))
-        upcoming = dict(zip(users, self._store.next_seqs(users).tolist(), strict=True)) if users else {}
+        upcoming = self._upcoming_of(event.user for event in events if event.seq is None)
         out = []
         for event in events:
             if event.seq is not None:
@@ -188,6 +193,15 @@ class Core:
                 self.numbers[event.ident] = seq
             out.append((event, seq))
         return out
+
+    def _upcoming_of(self, users: Iterable[str]) -> dict[str, int]:
+        """The next number of each user at least: what is known from before need not be looked up."""
+        if len(self._upcoming) > KNOWN:
+            self._upcoming.clear()
+        new = [user for user in dict.fromkeys(users) if user not in self._upcoming]
+        if new:
+            self._upcoming.update(zip(new, self._store.next_seqs(new).tolist(), strict=True))
+        return self._upcoming
 
     def _positions(self) -> dict[str, Position]:
         if not self.numbers and not self._kept:
