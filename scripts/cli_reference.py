@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 COMMANDS = (
+    "inspect",
     "fit",
     "learn",
     "upgrade",

@@ -235,7 +235,7 @@ def test_bins_of_width_and_quantiles():
         (lambda: Alphabet([float("nan"), 731.0]), "NaN equals nothing"),
         (lambda: Alphabet(["s731"], on_unknown="nearest"), "needs an alphabet of numbers; use"),
         (lambda: Alphabet(["s731"]).with_policy("nearest"), "needs an alphabet of numbers; use"),
-        (lambda: Alphabet(["s731"], on_unknown="skip"), 'must be "error", "hide" or "nearest"'),
+        (lambda: Alphabet(["s731"], on_unknown="skip"), 'must be "error", "hide", "nearest" or "other"'),
         (lambda: Alphabet.codes(0), "n >= 1"),
         (lambda: Alphabet.codes(3).encode(np.zeros((2, 2))), "one value per event"),
         (lambda: Alphabet([datetime.date(731, 1, 1)]).to_json(), "type date cannot be saved; use str, int"),

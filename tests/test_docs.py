@@ -16,7 +16,7 @@ from seqveil.interfaces.cli import main
 ROOT = Path(__file__).parent.parent
 TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
-CONSOLES = [ROOT / "docs" / name for name in ("quickstart.md", "choosing.md")]
+CONSOLES = [ROOT / "docs" / name for name in ("quickstart.md", "choosing.md", "files.md")]
 sys.path.insert(0, str(ROOT / "scripts"))
 import cli_reference  # noqa: E402
 

@@ -22,7 +22,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.client import Event, _body
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.files import Chunk, rows
-from seqveil.interfaces.files.reading import order_key
+from seqveil.interfaces.files.ordering import order_key
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.messages import OneSymbol

@@ -19,7 +19,7 @@ The package has five rooms; a lower one never imports a higher one:
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
 from seqveil.core.alphabet import Alphabet, Bins, Grid
@@ -68,7 +68,12 @@ _ON_DEMAND = {  # modules that bring more than numpy, loaded when they are first
 }
 
 
-def __getattr__(name: str) -> ModuleType:
+_FUNCTIONS = {"inspect": "seqveil.interfaces.files.inspection"}  # the same for functions
+
+
+def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
         return import_module(_ON_DEMAND[name])
+    if name in _FUNCTIONS:
+        return getattr(import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'seqveil' has no attribute {name!r}")

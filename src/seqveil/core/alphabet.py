@@ -22,7 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.errors import InputError, UnknownSymbol
 
-OnUnknown = Literal["error", "hide", "nearest"]
+OnUnknown = Literal["error", "hide", "nearest", "other"]
+OnMissing = Literal["drop", "hold", "symbol"]
+MISSING, OTHER = "missing", "other"  # symbols of values that are missing, and of rare or unknown ones
 WITHHELD = -5  # the code of a release that says that nothing is said
 UNKNOWN = -4  # the code of a value outside the alphabet, where it is hidden; -1 to -3 mean other things in a stream
 Codes = NDArray[np.int64]
@@ -39,6 +41,7 @@ class Symbols(ABC):
     n: int
     on_unknown: OnUnknown
     hides: bool  # whether a value that has no code gets UNKNOWN; else it is refused
+    missing: OnMissing | None = None  # what whoever reads a file does with rows that have no value; None refuses them
 
     @abstractmethod
     def encode(self, values: Any) -> Codes:
@@ -77,10 +80,24 @@ class Symbols(ABC):
         copy._set_policy(on_unknown)
         return copy
 
+    def with_missing(self, missing: OnMissing | None) -> Self:
+        """The same alphabet with what is done with rows that have no value, for whoever reads a file with it."""
+        if missing not in (None, "drop", "hold", "symbol"):
+            raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
+        if missing == "symbol" and self._code_of(MISSING) is None:
+            raise InputError(f'missing="symbol" needs an alphabet of names with {MISSING!r} in it; use drop or hold')
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, missing=missing)
+        return copy
+
+    def _code_of(self, name: str) -> int | None:
+        """The code of a symbol that stands for something else than a value of its own; None where there is none."""
+        return None
+
     @property
     def strict(self) -> Self:
-        """The same alphabet where nothing may be hidden: for fitting, and for values that were released."""
-        return self.with_policy("error") if self.hides else self
+        """The same alphabet where nothing may be hidden or pooled: for fitting, and for values that were released."""
+        return self.with_policy("error") if self.hides or self.on_unknown == "other" else self
 
     def watched(self, on_unknown: OnUnknown | None = None) -> Self:
         """The same alphabet for a stream that receivers watch as it goes: whatever has no code is hidden.
@@ -99,7 +116,8 @@ class Symbols(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` turns back into an equal alphabet."""
-        return {**self._content(), "on_unknown": self.on_unknown}
+        missing = {} if self.missing is None else {"missing": self.missing}
+        return {**self._content(), "on_unknown": self.on_unknown, **missing}
 
     def fingerprint(self) -> str:
         """SHA-256 of the canonical JSON; the policy for unknown values does not enter."""
@@ -107,8 +125,12 @@ class Symbols(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _set_policy(self, on_unknown: OnUnknown) -> None:
-        if on_unknown not in ("error", "hide", "nearest"):
-            raise InputError('on_unknown must be "error", "hide" or "nearest"; got something else')
+        if on_unknown not in ("error", "hide", "nearest", "other"):
+            raise InputError('on_unknown must be "error", "hide", "nearest" or "other"; got something else')
+        if on_unknown == "other" and self._code_of(OTHER) is None:
+            raise InputError(
+                'on_unknown="other" needs a symbol "other" in the alphabet; fit with --other N, or use "hide"'
+            )
         if on_unknown == "nearest" and self.points is None:
             raise InputError('on_unknown="nearest" needs an alphabet of numbers; use on_unknown="error", Bins or Grid')
         self.__dict__.update(on_unknown=on_unknown, hides=on_unknown == "hide")
@@ -129,6 +151,8 @@ class Symbols(ABC):
         bad = codes < 0
         if not bad.any():
             return codes
+        if self.on_unknown == "other":
+            return np.where(bad, self._code_of(OTHER) or 0, codes)
         if self.hides:
             return np.where(bad, UNKNOWN, codes)
         position = int(bad.argmax())
@@ -148,7 +172,8 @@ class Symbols(ABC):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, Symbols):
             return NotImplemented
-        return self.on_unknown == other.on_unknown and self._content() == other._content()
+        same = self.on_unknown == other.on_unknown and self.missing == other.missing
+        return same and self._content() == other._content()
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.n, self.on_unknown))
@@ -158,8 +183,8 @@ class Alphabet(Symbols):
     """A finite list of values, coded in the order given.
 
     Parameters: `values` are hashable and distinct; `on_unknown` is "error", "nearest" (numbers only: the nearest
-    value, the smaller of two equally near) or "hide" (the code UNKNOWN, for which a release draws from the public
-    belief). NaN is refused as a value and is never near anything.
+    value, the smaller of two equally near), "hide" (the code UNKNOWN, for which a release draws from the public
+    belief) or "other" (the symbol "other", where there is one). NaN is refused as a value and is never near anything.
 
     >>> pages = Alphabet(["news", "sport", "weather"])
     >>> pages.encode(["sport", "news"])
@@ -229,6 +254,9 @@ class Alphabet(Symbols):
             return value if known else super().encode_one(value)
         code = self._code_or_unknown(value)
         return code if code >= 0 else super().encode_one(value)
+
+    def _code_of(self, name: str) -> int | None:
+        return None if isinstance(self.values, range) else self._index.get(name)
 
     def _values_of(self, codes: Codes) -> list[Any]:
         return list(map(self.values.__getitem__, codes.tolist()))
@@ -331,7 +359,7 @@ class Alphabet(Symbols):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Alphabet):
             return NotImplemented
-        same = self.on_unknown == other.on_unknown and self.values == other.values
+        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.values == other.values
         return same and all(type(a) is type(b) for a, b in zip(self.values, other.values, strict=True))
 
     __hash__ = Symbols.__hash__
@@ -472,15 +500,15 @@ def from_json(saved: dict[str, Any]) -> Symbols:
     True
     """
     try:
-        kind, policy = saved["kind"], saved["on_unknown"]
+        kind, policy, missing = saved["kind"], saved["on_unknown"], saved.get("missing")
         if kind == "codes":
-            return Alphabet.codes(saved["n"], policy)
+            return Alphabet.codes(saved["n"], policy).with_missing(missing)
         if kind == "alphabet":
-            return Alphabet([_from_json_value(value) for value in saved["values"]], policy)
+            return Alphabet([_from_json_value(value) for value in saved["values"]], policy).with_missing(missing)
         if kind == "bins":
-            return Bins(saved["edges"], policy)
+            return Bins(saved["edges"], policy).with_missing(missing)
         if kind == "grid":
-            return Grid(saved["x_edges"], saved["y_edges"], policy)
+            return Grid(saved["x_edges"], saved["y_edges"], policy).with_missing(missing)
     except (KeyError, TypeError, ValueError):
         raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
     raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")

@@ -186,16 +186,20 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     return onward + model.backoff * jump[:, None]
 
 
-def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
+def forward(model: MarkovModel, columns: Floats | Ints, bands: Ints | None = None) -> tuple[Floats, Floats]:
     """Laws of the state before and after each release, from the columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
 
-    A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
+    A column of equal weights tells nothing, so streams of several lengths go together when padded with ones. `bands`
+    (T, B) are the bands of hours of the events, for a model that goes by them.
     """
-    model.refuse_hours("this reading of whole streams")
+    if bands is None:
+        model.refuse_hours("this reading of whole streams")
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))
     states = start(model, users)
     for t in range(length):
+        if bands is not None:
+            states = within(model, states, in_band(model, bands[t]))[0]
         before[t] = states
         after[t], marginal = condition(model, states, columns[t])
         states = _onward(model, states, after[t], columns[t], marginal)
@@ -220,11 +224,14 @@ def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints, bands: 
         filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
 
 
-def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
-    """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
-    _, found = forward(model, columns)
+def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True, bands: Ints | None = None) -> Floats:
+    """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each.
+
+    `bands` as in `forward`.
+    """
+    _, found = forward(model, columns, bands)
     if smoothed:
-        smooth(model, found, columns)
+        smooth(model, found, columns, bands)
     return symbols_of_streams(model, found)
 
 

@@ -146,6 +146,20 @@ class Account:
         ahead = chain.spread(self.ahead_most, True), chain.spread(self.ahead_least, False)
         return Account(self.most, self.least, *ahead)
 
+    def restarted(self, chain: MarkovModel) -> Account:
+        """The account as a new stream begins, whose chain owes nothing to the streams before.
+
+        Pr(both streams | y) / Pr(both streams) is the product of the two, so the extremes over pairs of sequences are
+        the sums of each stream's own: the new one goes on from what the others told, at every state it can begin with.
+        """
+        known = np.isfinite(self.most)  # else all there is to tell was told, for good
+        up, down = (np.broadcast_to(side[:, None], self.ahead_most.shape) for side in (self.most, self.least))
+        if self.ahead_most.shape[1] > 1:
+            possible = chain.initial > 0
+            up, down = np.where(possible, up, -np.inf), np.where(possible, down, np.inf)
+        ahead = np.where(known[:, None], up, self.ahead_most), np.where(known[:, None], down, self.ahead_least)
+        return Account(self.most, self.least, *ahead)
+
     def charge_batch(self, most: Floats, least: Floats) -> Account:
         """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
 

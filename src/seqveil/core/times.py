@@ -52,11 +52,11 @@ def seconds(times: Iterable[Time] | NDArray[Any]) -> Floats:
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "iuf":
         given = np.array([_number(k, each) for k, each in enumerate(given)], np.float64)
     numbers = np.asarray(given, np.float64)
-    powers = _powers(numbers)
-    wrong = ~(np.isfinite(numbers) & (powers < len(UNITS)))
+    found = powers(numbers)
+    wrong = ~(np.isfinite(numbers) & (found < len(UNITS)))
     if wrong.any():
         raise _refused(int(wrong.argmax()))
-    return numbers / 10.0 ** (3 * powers) if powers.any() else numbers
+    return numbers / 10.0 ** (3 * found) if found.any() else numbers
 
 
 def unit_of(numbers: NDArray[Any]) -> str:
@@ -65,8 +65,8 @@ def unit_of(numbers: NDArray[Any]) -> str:
     >>> unit_of(np.array([3.0])), unit_of(np.array([1_700_000_000_000]))
     ('seconds', 'milliseconds since 1970')
     """
-    powers = np.unique(_powers(np.asarray(numbers, np.float64)))
-    return " and ".join(UNITS[k] for k in powers.tolist() if k < len(UNITS))
+    found = np.unique(powers(np.asarray(numbers, np.float64)))
+    return " and ".join(UNITS[k] for k in found.tolist() if k < len(UNITS))
 
 
 def check(times: Floats, window: float) -> None:
@@ -90,7 +90,7 @@ def check_clock(times: Floats) -> None:
         )
 
 
-def _powers(numbers: Floats) -> NDArray[np.int64]:
+def powers(numbers: Floats) -> NDArray[np.int64]:
     """How many thousandths of a second each is in; past the last unit for what is no time."""
     return np.searchsorted(LATEST * 10.0 ** (3 * np.arange(len(UNITS))), np.abs(numbers), side="right")
 

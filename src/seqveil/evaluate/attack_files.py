@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, Symbols
+from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -59,6 +59,7 @@ def attack_file(
     format: str | None = None,
     seed: int = 0,
     false_alarm: float = attack.FALSE_ALARM,
+    missing: OnMissing | None = None,
     progress: Progress | None = None,
     with_models: Mapping[str, MarkovModel] | None = None,
 ) -> list[Finding]:
@@ -71,12 +72,16 @@ def attack_file(
         events of the most frequent values.
     claimed: the ε that was promised about the odds, instead of what the side file and the column of ε say.
     who: also whether people are recognised by their past.
+    missing: what was done with rows of the raw file without a value, where that is not what the model says.
     meta, columns, format, seed, false_alarm, progress: as elsewhere.
     with_models: models of Bayes attackers by name, fitted to other people than those of the file; `model` must be the
         one that the release was made with.
+
+    Of a person with several streams one is attacked, drawn by the seed, and people are split by person: what is found
+    about the streams of one person is not found independently.
     """
     evidence = _evidence(released, model, with_models, {"meta": meta, "columns": columns, "format": format})
-    people = read_people(released, truth, model, meta, columns, format, progress)
+    people = read_people(released, truth, model, meta, columns, format, progress, missing, seed)
     chosen = list(secrets) or people.secrets or _events(people)
     shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm / (len(chosen) + who)}
     bayes: dict[str, Any] = {"models": with_models, "evidence": evidence}
@@ -139,15 +144,21 @@ def read_people(
     columns: Columns | None = None,
     format: str | None = None,
     progress: Progress | None = None,
+    missing: OnMissing | None = None,
+    seed: int = 0,
 ) -> People:
     """Both files, person by person; people whom only one of them has are refused."""
     found = side.load_release_meta(released, meta)
     names = columns or side.stored_columns(found)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
-    files = [Source(path, names, format) for path in (released, truth)]
-    alphabet = _alphabet(files) if model is None else model.alphabet.with_policy("hide")
+    told_missing = None if model is None else model.alphabet.missing
+    files = [Source(released, names, format), Source(truth, names, format, missing=missing or told_missing)]
+    alphabet = _alphabet(files) if model is None else _pooling(model.alphabet)
     told, raw = (_streams(file, alphabet, progress) for file in files)
+    if names.stream_columns:
+        told = {key: told[key] for key in _one_each(files[0], seed) if key in told}
+        raw = {key: raw[key] for key in told if key in raw}
     if set(told) != set(raw):
         only = len(set(told) ^ set(raw))
         raise DataError(
@@ -164,6 +175,21 @@ def read_people(
     return People(alphabet, [told[who] for who in people], [raw[who] for who in people], _total(files[0]), found)
 
 
+def _pooling(alphabet: Symbols) -> Symbols:
+    """The alphabet as raw values are read with it: those it does not know are hidden, unless they are pooled."""
+    return alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
+
+
+def _one_each(file: Source, seed: int) -> list[Hashable]:
+    """One stream of each person, by the seed: people are independent of one another, streams of one person are not."""
+    owners: dict[Hashable, dict[Hashable, None]] = {}
+    for chunk in read(file.path, file.columns, file.chunk, file.format, "text", holes="empty"):
+        for user, key in zip(chunk.users.to_list(), chunk.keys.to_list(), strict=True):
+            owners.setdefault(user, {})[key] = None
+    draw = np.random.default_rng([seed, *b"streams"])
+    return [list(own)[int(draw.integers(len(own)))] for own in owners.values()]
+
+
 def _alphabet(files: Sequence[Source]) -> Symbols:
     """All values of both files, where no model names them."""
     if len(files[0].columns.value_columns) > 1:
@@ -171,7 +197,7 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
     values: set[object] = set()
     for file in files:
         holes: Holes = "empty" if file is files[0] else "none"  # a release may say nothing, a raw event not
-        for chunk in read(file.path, file.columns, file.chunk, file.format, "text", holes=holes):
+        for chunk in file.chunks("text", again=True, holes=holes):
             values.update(chunk.values.drop_nulls().to_list())  # type: ignore[union-attr]
         if len(values) > 10_000:
             raise InputError(f"{file.name}: more than 10,000 values; pass --model MODEL, which says how they are cut")
@@ -181,7 +207,7 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
 def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict[Hashable, Ints]:
     parts: dict[Hashable, list[Ints]] = {}
     for part in file.coded(alphabet, progress):
-        users = part.chunk.users.to_list()
+        users = part.chunk.keys.to_list()
         numbers: dict[Hashable, int] = {}
         ids = np.array([numbers.setdefault(user, len(numbers)) for user in users], np.int64)
         order = np.argsort(ids, kind="stable")
@@ -197,7 +223,7 @@ def _total(file: Source) -> float | None:
     try:
         for chunk in read(file.path, replace(file.columns, value=EPSILON), file.chunk, file.format, "number"):
             values: Floats = np.asarray(chunk.values, np.float64)
-            for user, value in zip(chunk.users.to_list(), values.tolist(), strict=True):
+            for user, value in zip(chunk.keys.to_list(), values.tolist(), strict=True):
                 spent[user] = spent.get(user, 0.0) + value
     except (DataError, InputError):
         return None

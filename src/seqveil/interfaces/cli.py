@@ -1,5 +1,5 @@
-"""The command line: `seqveil fit | learn | upgrade | plan | release | audit | drift | decode | stats | attack |
-compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
+"""The command line: `seqveil inspect | fit | learn | upgrade | plan | release | audit | drift | decode | stats |
+attack | compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
 from seqveil.interfaces.commands.bridge import bridge
+from seqveil.interfaces.commands.inspecting import inspect
 from seqveil.interfaces.commands.models import fit, learn, upgrade
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, drift, stats
@@ -72,6 +73,7 @@ def _of_clone() -> list[Callable[..., Any]]:
 
 
 for command in (
+    inspect,
     fit,
     learn,
     upgrade,

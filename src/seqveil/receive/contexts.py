@@ -269,6 +269,7 @@ def choose(
     alphabet: Symbols,
     text: str = "auto",
     *,
+    people: Ints | None = None,
     smoothing: float = SMOOTHING,
     prior: Any = "data",
     seed: int = 0,
@@ -286,6 +287,7 @@ def choose(
       codes: their symbols.
       alphabet: the alphabet of the codes.
       text: "auto", or a context (`Context.parse`).
+      people: the person of every event, where `users` names streams and a person has several: people are held out.
       smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
       prior: as in `MarkovModel.fit`.
       seed: of the split and the fits; the table is repeatable.
@@ -294,7 +296,7 @@ def choose(
       times: the time of every event in seconds, where there are times; hours of the day need them.
     """
     law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
-    return choose_among(Events.of(users, codes, times), alphabet, text, progress, **law)
+    return choose_among(Events.of(users, codes, people, times), alphabet, text, progress, **law)
 
 
 class People(Protocol):
@@ -315,20 +317,28 @@ class People(Protocol):
 class Events:
     """People whose events are all in memory."""
 
-    rows: Ints
+    rows: Ints  # the stream of each event; where everyone has one, the person
     codes: Ints
     count: int
+    owner: Ints | None = None  # the person of each stream, where some have several
     times: Floats | None = None  # in seconds, where there are times
 
     @classmethod
-    def of(cls, users: Ints, codes: Ints, times: Floats | None = None) -> Events:
+    def of(cls, users: Ints, codes: Ints, people: Ints | None = None, times: Floats | None = None) -> Events:
         """People numbered in the order of their names."""
-        names, rows = np.unique(users, return_inverse=True)
-        return cls(rows, codes, int(names.size), times)
+        names, first, rows = np.unique(users, return_index=True, return_inverse=True)
+        if people is None:
+            return cls(rows, codes, int(names.size), times=times)
+        persons, whose = np.unique(people, return_inverse=True)
+        return cls(rows, codes, int(persons.size), whose[first], times)
+
+    def _of_people(self, chosen: Ints) -> NDArray[np.bool_]:
+        """Which events are of these people."""
+        return np.isin(self.rows if self.owner is None else self.owner[self.rows], chosen)
 
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
-        kept = ~np.isin(self.rows, without)
+        kept = ~self._of_people(without)
         times = None if self.times is None else self.times[kept]
         return context.fit(self.rows[kept], self.codes[kept], alphabet, times=times, **law)
 
@@ -342,7 +352,7 @@ class Events:
         return None if self.times is None else self.times[self._kept(chosen)]
 
     def _kept(self, chosen: Ints) -> Ints:
-        kept = np.flatnonzero(np.isin(self.rows, chosen))
+        kept = np.flatnonzero(self._of_people(chosen))
         kept = kept[np.argsort(self.rows[kept], kind="stable")]
         rows = self.rows[kept]
         begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
@@ -357,12 +367,13 @@ def choose_among(people: People, alphabet: Symbols, text: str, progress: Progres
     held = people_held_out(people.count, law["seed"])
     times, later = (people.times, people.moments(held)) if isinstance(people, Events) else (None, None)
     found = candidates(text, alphabet.n, people.count - held.size, law["least_people"], times)
-    streams = people.streams(held)
+    streams, owner = people.streams(held), getattr(people, "owner", None)
+    whose = None if owner is None else owner[streams[0]]
     told = _Shares(progress, len(found) + 1)
     table = []
     for each in found:
         model = people.fit(each, alphabet, held, progress=told.part, **law)
-        table.append(check(model, *streams, each, law["seed"], later))
+        table.append(check(model, *streams, each, law["seed"], later, whose))
         told.next()
     taken = table[-1] if text != "auto" else _smallest(table)
     nobody = np.zeros(0, np.int64)
@@ -448,6 +459,7 @@ def check(
     context: Context | None = None,
     seed: int = 0,
     times: Floats | None = None,
+    people: Ints | None = None,
 ) -> Check:
     """How well a model foretells the streams of people whom it was not fitted to.
 
@@ -458,6 +470,7 @@ def check(
       context: what to call the model.
       seed: of the releases whose errors are counted.
       times: when they came, in seconds, for a model by the hour of the day.
+      people: the person of every event, where `users` names streams and a person has several.
     """
     if model.hours is not None and times is None:
         raise DataError(NO_TIMES)
@@ -465,8 +478,8 @@ def check(
     named = context or Context(model.order, model.types, hours=None if model.hours is None else str(model.hours))
     _, rows = np.unique(users, return_inverse=True)
     layout = Layout.of(rows)
-    people, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
-    totals, hits = np.zeros(people), np.zeros((3, BINS))
+    streams, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
+    totals, hits = np.zeros(streams), np.zeros((3, BINS))
     at = 0
     for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
         short = np.minimum(long, LONGEST)
@@ -480,11 +493,15 @@ def check(
     symbols = int(lengths.sum())
     mean = float(totals.sum() / symbols)
     # a ratio of sums over people: each person's part of it moves both
-    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(people)
-    error = float(np.sqrt((spread**2).sum() * people / max(1, people - 1)) / symbols)
+    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(streams)
+    if people is not None:
+        owners = np.unique(people[layout.order[layout.begins]], return_inverse=True)[1]
+        spread = np.bincount(owners, spread).astype(np.float64)
+    count = spread.size
+    error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
     predicted, realised = _errors(model, layout, codes, seed, times)
     foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
-    size = (int(model.types), model.transitions, people, symbols)
+    size = (int(model.types), model.transitions, count, symbols)
     return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
 
 

@@ -100,10 +100,24 @@ def observe_paths(
     times: Sequence[float | None] | None = None,
 ) -> Iterator[Sent | None]:
     """Each batch of a stream of `length` symbols as the receiver sees it; None where it was left out."""
-    state, size = stream.State.start(setting), setting.batch
+    size = setting.batch
+    sizes = [min(size, length - k * size) for k in range(len(paths))]
+    return observe_sized(setting, paths, sizes, times)
+
+
+def observe_sized(
+    setting: stream.Setting,
+    paths: Sequence[tuple[int, ...] | None],
+    sizes: Sequence[int],
+    times: Sequence[float | None] | None = None,
+    begins: Sequence[bool] | None = None,
+) -> Iterator[Sent | None]:
+    """Each batch of a user, of so many symbols; `begins` says which begin a stream, where the user has several."""
+    state = stream.State.start(setting)
     for k, path in enumerate(paths):
         stamp = None if times is None else times[k]
-        sent, state = batches.observe(setting, state, path, min(size, length - k * size), stamp)
+        state = state if begins is None else state.restarted(setting, np.array([begins[k]]))
+        sent, state = batches.observe(setting, state, path, sizes[k], stamp)
         yield sent
 
 

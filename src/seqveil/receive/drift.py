@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.receive.follow import Followed, turns
+from seqveil.receive.follow import Followed, apart, turns
 from seqveil.receive.learn.types import Types
 from seqveil.release.state import Rows
 from seqveil.release.stream import Setting
@@ -85,28 +86,43 @@ class Drift:
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
         self._followed = Followed(setting)
+        self._streams: dict[Hashable, int] = {}  # where users have several
+        self._room = 0  # of the rivals: streams they can follow
         self._active = np.full(len(self._rivals), -np.inf)  # log of what the stakes put in so far have become
         self._own = np.zeros((len(self._rivals), 0))  # log of each user's bets, all put in at the start
 
-    def update(self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None) -> float:
-        """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far."""
+    def update(
+        self,
+        users: Sequence[Hashable],
+        codes: Ints,
+        times: Floats | None = None,
+        streams: Sequence[Hashable] | None = None,
+    ) -> float:
+        """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far.
+
+        `streams` names the stream of each, where users have several: rivals, like the model, begin anew with each.
+        """
         everyone = self._followed.rows(users)
+        own, begins = (everyone, None) if streams is None else apart(self._streams, streams)
         missing = len(self._followed) - self._own.shape[1]
         if missing:
             self._own = np.pad(self._own, ((0, 0), (0, missing)))
+        room = len(self._followed) if streams is None else len(self._streams)
+        if room > self._room:
+            self._room = max(room, 2 * self._room)
             for rival in self._rivals:
-                rival.grow(len(self._followed))
-        for _, rows, told, stamps in turns(everyone, codes, times):
-            self._take(rows, told, stamps)
+                rival.grow(self._room)
+        for turn, rows, told, stamps in turns(everyone, codes, times):
+            self._take(rows, told, stamps, own[turn], None if begins is None else begins[turn])
         return self.e_value
 
-    def _take(self, rows: Rows, codes: Ints, times: Floats | None) -> None:
-        seen = self._followed.observe(rows, codes, times)
+    def _take(self, rows: Rows, codes: Ints, times: Floats | None, own: Rows, begins: NDArray[np.bool_] | None) -> None:
+        seen = self._followed.observe(rows, codes, times, begins)
         columns = seen.columns / seen.columns.max(1, keepdims=True)
         mine = (seen.beliefs * columns).sum(1)
         made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
         self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[made].sum())
-        gains = np.stack([np.log(rival.weigh(rows, columns) / mine) for rival in self._rivals])
+        gains = np.stack([np.log(rival.weigh(own, columns) / mine) for rival in self._rivals])
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(len(self._rivals))
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self._own[:, rows] += gains

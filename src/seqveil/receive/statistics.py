@@ -32,11 +32,12 @@ from numpy.typing import NDArray
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
 from seqveil.core.model import MarkovModel
-from seqveil.receive.follow import Followed, numbered, turns
+from seqveil.receive.follow import Followed, apart, numbered, turns
 from seqveil.receive.learn import Chain, Evidence, learn, region
 from seqveil.receive.learn.evidence import places
 from seqveil.receive.learn.expected import Walk
 from seqveil.release import stream
+from seqveil.release.state import Rows
 from seqveil.release.stream import Setting
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
@@ -115,6 +116,7 @@ def summarise(
     window: int | None = None,
     top: int = 5,
     method: str = "auto",
+    streams: Sequence[Hashable] | None = None,
 ) -> Summary:
     """Counts behind released streams with confidence intervals, from releases and public parameters alone.
 
@@ -125,7 +127,7 @@ def summarise(
 
     Parameters: users and released codes, event by event, in time order within each user; `window` counts events of a
     stream that make one window of the histogram over time (one window by default); `method` is "auto", "design" or
-    "learned".
+    "learned"; `streams` names the stream of each event where users have several: moves and windows are within streams.
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", epsilon=2.0)
@@ -138,10 +140,11 @@ def summarise(
     _check(setting, users, codes, confidence, window, top, method)
     index: dict[Hashable, int] = {}
     who = numbered(index, users)
+    own, begins = (who, None) if streams is None else apart({}, streams)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    slots = places(np.bincount(who)) // (window or codes.size)  # the window of every event, events in user order
+    slots = places(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
     size = np.bincount(slots)
-    found = indicators(setting, who, codes, times) if method != "learned" else None
+    found = indicators(setting, who, codes, times, own, begins) if method != "learned" else None
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
@@ -149,7 +152,8 @@ def summarise(
             "some releases cannot be inverted: fewer outputs than symbols, or held at ε = 0; use method learned, or "
             "release with randomized_response"
         )
-    parts = _design(found, slots, z) if found is not None else _learned(setting, who, codes, times, slots, z)
+    said = (who, codes, times, own, begins)
+    parts = _design(found, slots, z) if found is not None else _learned(setting, said, slots, z)
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
     told = ("design", DESIGN) if found is not None else ("learned", LEARNED)
@@ -201,14 +205,15 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
     return Estimate(np.clip(value, least, most), error, low, high)
 
 
-def _learned(
-    setting: Setting, who: Ints, codes: Ints, times: Floats | None, slots: Ints, z: float
-) -> tuple[Estimate, Estimate, Estimate, Estimate]:
-    drawn = _draws(setting, who, codes, times, slots)
+Said = tuple[Rows, Ints, Floats | None, Rows, NDArray[np.bool_] | None]  # users, codes, times, streams, which begin
+
+
+def _learned(setting: Setting, said: Said, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    drawn, codes = _draws(setting, said, slots), said[1]
     size = np.bincount(slots).astype(np.float64)
     runs = drawn.runs()
     mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
-    pairs = float(codes.size - len(np.unique(who)))
+    pairs = float(codes.size - len(np.unique(said[3])))
     return (
         _spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
         _spread(drawn.histogram, z, 0.0, size[:, None]),
@@ -237,7 +242,18 @@ class _Draws:
         self.transitions[number] += moved.reshape(n, n)
 
 
-def _draws(setting: Setting, users: Ints, codes: Ints, times: Floats | None, window: Ints) -> _Draws:
+def _evidence(setting: Setting, said: Said) -> Evidence:
+    """The releases as evidence, stream by stream."""
+    users, codes, times, streams, begins = said
+    if begins is not None:
+        return Evidence.of_streams(setting, users, codes, times, streams, begins).arranged(np.sort(streams))
+    order = np.argsort(users, kind="stable")
+    bounds = np.flatnonzero(np.diff(users[order])) + 1
+    stamps = None if times is None else np.split(times[order], bounds)
+    return Evidence.of(setting, np.split(codes[order], bounds), stamps)
+
+
+def _draws(setting: Setting, said: Said, window: Ints) -> _Draws:
     """Counts of truths that the releases leave open; `window` (E,) numbers the windows, events in user order.
 
     The generator is seeded: no privacy rests on it, and the same releases give the same intervals.
@@ -248,10 +264,7 @@ def _draws(setting: Setting, users: Ints, codes: Ints, times: Floats | None, win
             f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider bins "
             "or a coarser grid, or release with randomized_response"
         )
-    order = np.argsort(users, kind="stable")
-    bounds = np.flatnonzero(np.diff(users[order])) + 1
-    stamps = None if times is None else np.split(times[order], bounds)
-    evidence = Evidence.of(setting, np.split(codes[order], bounds), stamps)
+    evidence = _evidence(setting, said)
     learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
     generator = np.random.default_rng(0)
     shape = (DRAWN, int(window.max()) + 1, model.n)
@@ -318,7 +331,14 @@ class Indicators:
         return np.flatnonzero(self.place > 0)
 
 
-def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats | None = None) -> Indicators | None:
+def indicators(
+    setting: stream.Setting,
+    users: Ints,
+    codes: Ints,
+    times: Floats | None = None,
+    streams: Ints | None = None,
+    begins: NDArray[np.bool_] | None = None,
+) -> Indicators | None:
     """The estimates for releases in order (users numbered from 0); None where some event has none.
 
     An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
@@ -329,13 +349,14 @@ def indicators(setting: stream.Setting, users: Ints, codes: Ints, times: Floats 
     followed = Followed(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))
     for turn, rows, told, stamps in turns(users, codes, times):
-        seen = followed.observe(rows, told, stamps)
+        seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
         found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
         if found is None:
             return None
         values[turn] = found
-    order = np.argsort(users, kind="stable")
-    return Indicators(values[order], users[order], places(np.bincount(users)))
+    own = users if streams is None else streams
+    order = np.argsort(own, kind="stable")
+    return Indicators(values[order], own[order], places(np.bincount(own)))
 
 
 def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:

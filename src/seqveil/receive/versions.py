@@ -229,8 +229,8 @@ class VersionedStreams(Followed):
         """Release one symbol for each of these rows; no row twice. Rows refused have the code REFUSED."""
         return self._move(rows, lambda part: stream.step(self.setting, part, codes, coins))
 
-    def observe(self, rows: Rows, codes: Ints, times: Floats | None = None) -> Released:
-        """Take in one release for each of these rows, as a receiver does; no row twice."""
+    def observe(self, rows: Rows, codes: Ints, times: Floats | None = None, begins: Any = None) -> Released:
+        """Take in one release for each of these rows, as a receiver does; no row twice. Each user has one stream."""
         return self._move(rows, lambda part: stream.observe(self.setting, part, codes, times))
 
     def _move(self, rows: Rows, act: Callable[[State], tuple[Released, State]]) -> Released:

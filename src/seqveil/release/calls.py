@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -26,6 +26,7 @@ Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
 MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
+TOO_MANY = "a declared secret was promised for streams of at most {limit} events, and a {who} has more; {beyond}"
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 
 
@@ -234,13 +235,21 @@ class Call:
         """One symbol of each of these users."""
         assert isinstance(self.raw, np.ndarray)
         setting, times = self.setting, None if self.times is None else self.times[at]
+        first = state.restarted(setting, self._begins(at))
         if self.observed:
-            return stream.observe(setting, state, self.raw[at], times)
-        return stream.step(setting, state, self.raw[at], coins, times)
+            return stream.observe(setting, first, self.raw[at], times)
+        made, after = stream.step(setting, first, self.raw[at], coins, times)
+        refused = made.codes == stream.REFUSED
+        return made, stream.unmoved(state, after, refused) if first is not state and refused.any() else after
+
+    def _begins(self, at: Places) -> NDArray[np.bool_] | None:
+        """Which of these events begin a stream of their user; None where users have one stream each."""
+        return None if self.made.begins is None else self.made.begins[at]
 
     def _batch(self, state: State, k: int, coins: Coins) -> tuple[_Sent | None, State]:
         """One batch of one user; None where it is refused."""
         setting, time = self.setting, None if self.times is None else float(self.times[k])
+        before, state = state, state.restarted(setting, self._begins(np.array([k])))
         epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
         if self.paths is not None:
             sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
@@ -248,7 +257,7 @@ class Call:
             try:
                 sent, after = batches.step(setting, state, self.raw[k], coins, time)
             except BudgetSpent:
-                return None, state
+                return None, before
         return _Sent(state, sent, epsilon), after
 
     def _note_batch(self, k: int, told: _Sent | None) -> None:
@@ -264,9 +273,9 @@ class Call:
 
     def _fails(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn."""
-        return self._times_fail(plan, group, slots, live) or self._too_many(plan, slots, live)
+        return self._times_fail(plan, group, slots, live) or self._too_many(plan, group, slots, live)
 
-    def _too_many(self, plan: Plan, slots: Slots, live: Live) -> InputError | None:
+    def _too_many(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
         watches = self.setting.watches
         if watches is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
@@ -276,14 +285,28 @@ class Call:
             )
         if watches is None or watches.limit is None or not plan.fresh.size:
             return None
+        if self.made.begins is not None:
+            lengths = self._lengths(plan, self.made.begins[group], slots, live)
+            if all(length <= watches.limit for length in lengths):
+                return None
+            return InputError(TOO_MANY.format(limit=watches.limit, who="stream", beyond=watches.beyond))
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
         if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
             return None
-        return InputError(
-            f"a declared secret was promised for streams of at most {watches.limit} events, and a user has more; "
-            f"{watches.beyond}"
-        )
+        return InputError(TOO_MANY.format(limit=watches.limit, who="user", beyond=watches.beyond))
+
+    def _lengths(self, plan: Plan, begins: NDArray[np.bool_], slots: Slots, live: Live) -> Iterator[int]:
+        """How long each stream has become with each new event, where a user has several.
+
+        Events that were given up belong to the stream before the event that gave them up.
+        """
+        lengths: dict[int, int] = {}
+        for k in plan.fresh.tolist():
+            slot = int(slots[k])
+            before = lengths.get(slot, live.length(slot)) + (0 if plan.skips is None else int(plan.skips[k]))
+            lengths[slot] = 1 if begins[k] else before + 1
+            yield max(before, lengths[slot])
 
     def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
         """What is wrong with the times of the new events, before any of them is drawn."""

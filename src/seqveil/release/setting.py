@@ -71,8 +71,9 @@ class Setting:
     may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end;
     `floor`, an ε for which every release is utility-optimised LDP too, whatever the model, with the symbols that the
     secrets name as the sensitive ones; `opening`, how a secret's box opens with time where the length of its windows is
-    known (None: it is as wide from the start). The ε of every release is infinite where "guarded" was given none:
-    nothing is then promised about the whole sequence.
+    known (None: it is as wide from the start). `restarts` says that a user has several streams one after another, each
+    of which begins the chain anew, while the account is the user's. The ε of every release is infinite where "guarded"
+    was given none: nothing is then promised about the whole sequence.
     """
 
     model: MarkovModel
@@ -89,6 +90,7 @@ class Setting:
     longest: int = LONGEST
     floor: float | None = None
     opening: Opening | None = LINEAR
+    restarts: bool = False
 
     @classmethod
     def of(
@@ -108,6 +110,7 @@ class Setting:
         longest: int = LONGEST,
         floor: float | None = None,
         opening: str | Opening | None = "linear",
+        restarts: bool = False,
     ) -> Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
 
@@ -133,7 +136,26 @@ class Setting:
             rate = _rate(epsilon, purse, plan, chosen)
         _check_hours(model, chosen, purse, others)
         price = None if blank is None else float(blank)
-        kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
+        if restarts and model.starts is not None:
+            raise InputError(
+                "streams apart do not go with a model that says how many events come a day, which knows one stream; "
+                "fit hours without per_day"
+            )
+        if restarts and purse.limited and purse.when_spent == "stop":
+            raise InputError(
+                'streams apart do not go with the policy "stop": what is left out could hide where a stream begins; '
+                'use "hold" or "error"'
+            )
+        kept = (
+            declared,
+            others,
+            bool(withhold),
+            price,
+            longest,
+            _floor(floor, rate),
+            _opening(opening),
+            bool(restarts),
+        )
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
         made._check_secrets()
         return made
@@ -209,6 +231,8 @@ class Setting:
         if self.guards:
             opening = None if self.opening is None else [self.opening.start, self.opening.power]
             told |= {"floor": self.floor, "opening": opening}
+        if self.restarts:
+            told["restarts"] = True
         return told | {"costs": _digest(self.distortion)} if costs else told
 
     @classmethod
@@ -227,7 +251,8 @@ class Setting:
                 raise ModelError(OTHER_MODEL)
             schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
             named = saved["mechanism"], saved["epsilon"], saved["distortion"]
-            return cls.of(model, *named, schedule, budget, saved.get("batch", 1), **_declared(saved, observers))
+            more = _declared(saved, observers) | {"restarts": bool(saved.get("restarts", False))}
+            return cls.of(model, *named, schedule, budget, saved.get("batch", 1), **more)
         except InputError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError):
@@ -241,6 +266,14 @@ class Setting:
     def ldp_cost(self, epsilons: Floats) -> Floats:
         """What releases at these ε add to the LDP level of a stream, whatever model is true."""
         return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
+
+
+def refuse_restarts(setting: Setting, where: str) -> None:
+    """Refuse streams apart where nobody says which event begins one."""
+    if setting.restarts:
+        raise InputError(
+            f"{where} takes one stream of each user; name users so, or release a file with --stream-column"
+        )
 
 
 def symbols_named(alphabet: Symbols, secrets: Sequence[Secret]) -> Ints:

@@ -368,7 +368,7 @@ def _advance(
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
-    return released, _unmoved(before, after, refused) if refused.any() else after
+    return released, unmoved(before, after, refused) if refused.any() else after
 
 
 def _within_budget(
@@ -422,7 +422,7 @@ def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -
     return codes, columns
 
 
-def _unmoved(before: State, after: State, rows: Mask) -> State:
+def unmoved(before: State, after: State, rows: Mask) -> State:
     """The state after a step with these users as they were before it; their windows have not moved."""
     for name in ARRAYS:
         getattr(after, name)[rows] = getattr(before, name)[rows]

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
@@ -78,6 +79,11 @@ class Streams:
         memory: bytes that live states may take. Small states in memory all stay live.
         watch: called with each batch that is drawn: the state before it, what was sent, and its ε.
         seen: called with each round of single symbols that is released or observed: whose they are, and what was made.
+
+    *Streams apart* (`Setting.restarts`): a user may have several streams, one after another; `begins` marks the event
+    that begins each. The belief starts from the model's prior there, and the user's account goes on: under the model
+    streams are independent, so the leakage of all of them is the sum of theirs, and a budget is spent over all of them.
+    A declared secret is then about each stream by itself.
 
     *Declared secrets* (`Setting.secrets`) are about a user, whose name stands for the person: there is no second stream
     of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
@@ -199,6 +205,7 @@ class Streams:
         seqs: Sequence[int] | Ints | None = None,
         times: Sequence[Time] | Floats | None = None,
         positions: Positions | Callable[[Releases], Positions] | None = None,
+        begins: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
@@ -210,9 +217,11 @@ class Streams:
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where none was refused; a function
                 gets the releases first, those refused too.
+            begins: where the setting says that streams are apart (`restarts`): whether each event begins a new stream
+                of its user. A user's first event does, whatever is said.
         """
         raw = self._raw(symbols)
-        call = self._call(users, raw, seqs, times, watch=self._watch)
+        call = self._call(users, raw, seqs, times, begins, watch=self._watch)
         return self._run(call, positions)
 
     def observe(
@@ -221,6 +230,7 @@ class Streams:
         releases: Sequence[int] | Ints | Sequence[Path | None],
         times: Sequence[Time] | Floats | None = None,
         sizes: Sequence[int] | None = None,
+        begins: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> Releases:
         """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
 
@@ -233,14 +243,15 @@ class Streams:
                 a one.
             times: as for `release`.
             sizes: how many symbols each batch has; the setting's batch unless told otherwise.
+            begins: as for `release`.
         """
         if not self.setting.in_batches:
             codes = released_codes(self.setting, releases)
-            return self._run(self._call(users, codes, None, times, observed=True), None)
+            return self._run(self._call(users, codes, None, times, begins, observed=True), None)
         paths: list[Any] = list(releases)
         lengths = [self.setting.batch] * len(paths) if sizes is None else sizes
         raw = [np.zeros(length, np.int64) for length in lengths]
-        return self._run(self._call(users, raw, None, times, observed=True, paths=paths), None)
+        return self._run(self._call(users, raw, None, times, begins, observed=True, paths=paths), None)
 
     def _raw(self, symbols: Any) -> Ints | list[Ints]:
         if not self.setting.in_batches:
@@ -419,6 +430,7 @@ class Streams:
         raw: Ints | list[Ints],
         seqs: Sequence[int] | Ints | None,
         times: Sequence[Time] | Floats | None,
+        begins: Sequence[bool] | NDArray[np.bool_] | None,
         **how: Any,
     ) -> Call:
         """The events, checked before anything of them is drawn."""
@@ -440,6 +452,10 @@ class Streams:
                 )
                 raise InputError(f"{wanted} needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
+        if self.setting.restarts:
+            made = replace(made, begins=_marks(begins, count))
+        elif begins is not None:
+            raise InputError("streams apart are part of the setting; make it with restarts=True")
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _named(self, user: Any, where: str = "") -> Any:
@@ -448,6 +464,14 @@ class Streams:
 
     def __repr__(self) -> str:
         return f"Streams({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
+
+
+def _marks(begins: Sequence[bool] | NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
+    """Which events begin a stream, one mark an event."""
+    marks = np.zeros(count, bool) if begins is None else np.asarray(begins)
+    if marks.shape != (count,) or (count and marks.dtype != bool):
+        raise InputError(f"expected begins as {count} truth values, one an event")
+    return marks.astype(bool)
 
 
 def _with(failure: Exception, made: Releases) -> Exception:

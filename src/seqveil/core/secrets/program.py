@@ -28,6 +28,10 @@ TOLERANCE = 1e-9
 WHOLE = 1_000  # pairs that the program starts with
 MORE = 300  # pairs taken in at a time
 ROWS = 12  # bounds taken in at a time
+# Presolve may take a program that just has a solution for one that has none, and a program whose vertices nearly fall
+# together may be solved no better than to 1e-7: then the table is mixed until its integers keep what is promised.
+ATTEMPTS = (("on", 1e-10), ("off", 1e-9), ("off", 1e-8), ("off", 1e-7))
+ITERATIONS = 10  # of the simplex for each row and column; some programs would otherwise never end
 
 
 class Unsolved(Exception):
@@ -121,8 +125,6 @@ class _Program:
         program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = matrix
         self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self.solver.silent()
-        for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-            self.solver.setOptionValue(tolerance, 1e-10)
         self.solver.setOptionValue("small_matrix_value", 1e-12)  # dropped entries make the just feasible infeasible
         self.solver.passModel(program)
 
@@ -150,8 +152,12 @@ class _Program:
         import highspy
 
         (size, labels), count = self.priced.shape, len(self.rows)
-        for presolve in ("on", "off"):  # which may take a program that just has a solution for one that has none
+        most = ITERATIONS * (size + count * labels + self.x.size)
+        self.solver.setOptionValue("simplex_iteration_limit", most)
+        for presolve, tolerance in ATTEMPTS:
             self.solver.setOptionValue("presolve", presolve)
+            self.solver.setOptionValue("primal_feasibility_tolerance", tolerance)
+            self.solver.setOptionValue("dual_feasibility_tolerance", tolerance)
             self.solver.run()
             if self.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
                 break

@@ -38,6 +38,7 @@ def attack(
     ] = 0.05,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed that splits the people.")] = 0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what the attack found.")] = None,
+    missing: o.MissingValues = None,
     rows: o.ReleasedOptions,
     json: o.Json = False,
 ) -> None:
@@ -72,6 +73,7 @@ def attack(
             who=who,
             seed=seed,
             false_alarm=false_alarm,
+            missing=missing,  # type: ignore[arg-type]
             progress=advance,
             with_models=_named(with_model or ()),
             **rows.where,

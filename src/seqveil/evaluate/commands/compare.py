@@ -100,6 +100,7 @@ def compare(
     else:
         refuse_unknown_set(data)
         read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **asdict(cuts)}
+        read["missing"] = files.missing
         with progress(data, "reading") as advance:
             arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
     rows, resumed = run(jobs(arena, bounds, contestants), out)

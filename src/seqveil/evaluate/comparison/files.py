@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Symbols
+from seqveil.core.alphabet import OnMissing, Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
@@ -160,18 +160,20 @@ def read_arena(
     distortion: str = "hamming",
     format: str | None = None,
     sort: bool = False,
+    missing: OnMissing | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> tuple[Arena, Split]:
     """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
 
     The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
-    from the seed and the user's name alone.
+    from the seed and the user's name alone. A user with several streams is on one side with all of them; each is
+    released as a stream of its own.
     """
     divided = division or Division()
     if divided.seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
-    source = Source(data, columns or Columns(), format, sort, chunk)
+    source = Source(data, columns or Columns(), format, sort, chunk, missing)
     scan = scanner(source, bins, levels, grid)
     kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
     parts = list(source.chunks(kind, progress))
@@ -181,22 +183,29 @@ def read_arena(
     names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
     places = divided.order_of(names)
     cut = divided.released(len(names), source.name)
-    released, kept = ([streams[k] for k in side] for side in (places[:cut], sorted(places[cut:])))
+    sides = (places[:cut], sorted(places[cut:]))
+    released, kept = ([stream for k in side for stream in streams[k]] for side in sides)
     arena = divided.arena(alphabet, released, kept, distortion)
-    return arena, Split(len(kept), _events(kept), len(released), _events(arena.streams))
+    return arena, Split(len(names) - cut, _events(kept), cut, _events(arena.streams))
 
 
 def _events(streams: Iterable[Ints]) -> int:
     return sum(codes.size for codes in streams)
 
 
-def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[Ints]]:
-    """Users by name, and the codes of each in the order of the rows."""
+def _streams(parts: list[Chunk], codes: list[Ints]) -> tuple[list[str], list[list[Ints]]]:
+    """Users by name, and the codes of each of their streams in the order of the rows; most have one."""
     index: dict[Any, int] = {}
-    owners = [index.setdefault(user, len(index)) for part in parts for user in part.users.to_list()]
+    people: dict[Any, list[int]] = {}
+    owners = []
+    for part in parts:
+        for user, key in zip(part.users.to_list(), part.keys.to_list(), strict=True):
+            if key not in index:
+                people.setdefault(user, []).append(len(index))
+            owners.append(index.setdefault(key, len(index)))
     who, what = np.array(owners), np.concatenate(codes)
-    ends = np.cumsum(np.bincount(who))[:-1]
-    return [str(user) for user in index], np.split(what[np.argsort(who, kind="stable")], ends)
+    found = np.split(what[np.argsort(who, kind="stable")], np.cumsum(np.bincount(who))[:-1])
+    return [str(user) for user in people], [[found[k] for k in own] for own in people.values()]
 
 
 @dataclass(frozen=True, eq=False)

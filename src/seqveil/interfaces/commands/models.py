@@ -58,14 +58,14 @@ class PrivateFitOptions:
                 "a private fit is of order 1 and smooths by its noise; leave --order, --smoothing and --prior out"
             )
 
-    def public_alphabet(self, cuts: o.CutOptions, on_unknown: str) -> Symbols | None:
+    def public_alphabet(self, cuts: o.CutOptions, on_unknown: str | None) -> Symbols | None:
         """The alphabet that the options name; None where it is to come from the data."""
         from seqveil.interfaces.files.fit import public_alphabet
 
         if self.private is None and self.alphabet is None and self.span is None:
             return None
         cut = (cuts.bins, cuts.levels, cuts.grid)
-        return public_alphabet(self.alphabet, *cut, self.span, on_unknown)  # type: ignore[arg-type]
+        return public_alphabet(self.alphabet, *cut, self.span, on_unknown or "error")  # type: ignore[arg-type]
 
 
 @o.option_groups
@@ -84,9 +84,16 @@ def fit(
         ),
     ] = None,
     cuts: o.CutOptions,
+    other: Annotated[
+        int | None, o.option("N", "Pool values that fewer than N people have into one symbol, other.")
+    ] = None,
     on_unknown: Annotated[
-        str, o.option("error|hide|nearest", "What later commands do with values outside the alphabet.")
-    ] = "error",
+        str | None,
+        o.option(
+            "error|hide|nearest|other",
+            "What later commands do with values outside the alphabet  [default: error; other with --other]",
+        ),
+    ] = None,
     privacy: PrivateFitOptions,
     files: o.FileOptions,
     json: o.Json = False,
@@ -104,6 +111,9 @@ def fit(
     on the hour of the day; later commands then need the time of each event. With ,per_day:96 events come evenly, so
     many a day from midnight (or from ,starts:6 o'clock), which secrets need.
 
+    The line `read` says what each column was taken for and how the rows were ordered; `seqveil inspect DATA` says more
+    and proposes options.
+
     Example: seqveil fit clicks.csv -o clicks.model --smoothing 1
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
@@ -118,14 +128,16 @@ def fit(
     passes = 1 if files.sort or data == "-" else 2
     with stages(data, "fitting", passes, "comparing contexts") as (advance, done):
         read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort}
-        read["progress"] = advance
+        read |= {"missing": files.missing, "progress": advance}
         if privacy.private is not None:
             assert alphabet is not None
+            if other is not None:
+                raise InputError("--other looks at who has what, which a private fit may not; leave it out")
             read |= {} if privacy.contribution is None else {"contribution": privacy.contribution}
             fitted = fit_private_file(data, privacy.private, alphabet, seed=privacy.seed, **read)
         else:
             law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
-            law |= {"context": context, "working": done}
+            law |= {"context": context, "working": done, "other": other}
             fitted = fit_file(data, alphabet=alphabet, **law, **asdict(cuts), **read)
     fitted.model.save(out)
     say_fitted(out, fitted, json)
@@ -151,17 +163,24 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     if as_json:
         size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
         size |= {} if model.hours is None else {"hours": str(model.hours)}
-        counts = {"events": fitted.events, "users": fitted.users}
+        counts = {"events": fitted.events, "users": fitted.users, "streams": fitted.streams or fitted.users}
+        counts |= {"pooled": fitted.pooled}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
-        emit_json({"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private})
+        told = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
+        emit_json(told | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
         return
     noisy = "about " if origin is not None and choice is None else ""
     types = f"{model.types} types, " if model.types > 1 else ""
     types += "" if model.hours is None else f"{model.bands} bands of hours, "
+    streams = f" in {fitted.streams} streams" if fitted.streams else ""
+    unsure = " (noisy counts)" if noisy else ""
     said = [
+        ("read", fitted.reading.sentence),
         ("model", f"{out}: {types}order {model.order}, {model.n} symbols, {edges} transitions"),
-        ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{' (noisy counts)' if noisy else ''}"),
+        ("from", f"{noisy}{fitted.events} events of {noisy}{fitted.users} users{streams}{unsure}"),
     ]
+    if fitted.pooled:
+        said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))
     plain = "the fit is not private: the model shows how the raw data behave"
     if choice is not None:
         for line in choice.lines():

@@ -38,9 +38,9 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
     ...     print(columns.columns)
     >>> list(inspect.signature(show).parameters)
-    ['data', 'user_column', 'value_column', 'time_column', 'json']
-    >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, json=False)
-    Columns(user='who', value='value', time=None, clock=False)
+    ['data', 'user_column', 'value_column', 'time_column', 'stream_column', 'json']
+    >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, stream_column=None, json=False)
+    Columns(user='who', value='value', time=None, clock=False, stream=None)
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, dict[str, inspect.Parameter]] = {}
@@ -81,7 +81,10 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSONL or Parquet file; - for standard input.")]
+Data = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="CSV, TSV, JSONL, JSON or Parquet, text also as .gz; - for standard input."),
+]
 ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
 ModelFile = Annotated[Path, option("MODEL", "The model file.", "--model", "-m")]
 ModelOrNone = Annotated[Path | None, option("MODEL", "The model file.", "--model", "-m")]
@@ -89,9 +92,12 @@ ModelOut = Annotated[Path, option("MODEL", "Where to write the model.", "--out",
 Out = Annotated[str, option("FILE", "Where to write; - for standard output.", "--out", "-o")]
 Format = Annotated[str | None, option("csv|jsonl", "Format of standard input and output; files tell by their name.")]
 Meta = Annotated[Path | None, option("FILE", "The side file, where it is not FILE.meta.json.")]
-UserColumn = Annotated[str | None, option("NAME", "Column of the user  [default: user]")]
+UserColumn = Annotated[str | None, option("NAME", "Column of the user, or several as in a,b  [default: user]")]
 ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two as in x,y  [default: value]")]
-Sort = Annotated[bool, flag("--sort", "Sort the rows by the order column first (in memory).")]
+Sort = Annotated[bool, flag("--sort", "Sort the rows by the order column first (in memory); ties keep their order.")]
+MissingValues = Annotated[
+    str | None, option("drop|hold|symbol", "Rows without a value  [default: the model's, or they are refused]")
+]
 
 Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
 Smoothing = Annotated[float, option("A", "Pseudo-count given to each context; 0 keeps zeros.")]
@@ -109,9 +115,11 @@ TotalBudget = Annotated[float | None, option("TOTAL", "Most that a user's whole 
 LdpBudget = Annotated[
     float | None, option("X", "Most that a user's whole stream may leak whatever the truth is: needs no model.")
 ]
-OnUnknown = Annotated[str | None, option("error|hide|nearest", "Values outside the alphabet  [default: the model's]")]
+OnUnknown = Annotated[
+    str | None, option("error|hide|nearest|other", "Values outside the alphabet  [default: the model's]")
+]
 OnUnknownLive = Annotated[
-    str | None, option("hide|nearest", "Values outside the alphabet  [default: the model's, hide for error]")
+    str | None, option("hide|nearest|other", "Values outside the alphabet  [default: the model's, hide for error]")
 ]
 SecretOption = Annotated[
     list[str] | None,
@@ -297,8 +305,11 @@ class SettingOptions(KeepingOptions, SecretOptions):
         """Whether any of them was given; models of observers alone are no setting, but go with that of a side file."""
         return replace(self, observer=None) != type(self)()
 
-    def setting(self, model: MarkovModel) -> Setting:
-        """The setting that the options spell out; with declared secrets the mechanism is `guarded`."""
+    def setting(self, model: MarkovModel, restarts: bool = False) -> Setting:
+        """The setting that the options spell out; with declared secrets the mechanism is `guarded`.
+
+        `restarts`: whether columns were named that tell the streams of a user apart.
+        """
         from seqveil.release.stream import Setting
 
         self._check_together()
@@ -307,7 +318,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
         self._check_secrets(named, bool(secrets))
         distortion = self.distortion or "hamming"
         plain = (named, self.epsilon, distortion, self.schedule(), self.budgets(), size)
-        return Setting.of(model, *plain, secrets=secrets, **self.keeping())
+        return Setting.of(model, *plain, secrets=secrets, restarts=restarts, **self.keeping())
 
     @property
     def without_secrets(self) -> Self:
@@ -329,9 +340,9 @@ class SettingOptions(KeepingOptions, SecretOptions):
         if not declared:
             self.refuse_idle()
 
-    def setting_if_given(self, model: MarkovModel) -> Setting | None:
+    def setting_if_given(self, model: MarkovModel, restarts: bool = False) -> Setting | None:
         """The setting, or None where no option of it was given and the side file is to give it."""
-        return self.setting(model) if self.given else None
+        return self.setting(model, restarts) if self.given else None
 
     def schedule(self) -> Schedule:
         """When ε is spent."""
@@ -382,7 +393,12 @@ class ColumnOptions:
     user_column: UserColumn = None
     value_column: ValueColumn = None
     time_column: Annotated[
-        str | None, option("NAME", "Column of the order  [default: seq or time; time for seconds]")
+        str | None,
+        option("NAME", "Column of the order, or several as in week,hour  [default: seq, time, timestamp, ts or date]"),
+    ] = None
+    stream_column: Annotated[
+        str | None,
+        option("NAME", "What tells the streams of a user apart: the chain begins anew, the account goes on."),
     ] = None
 
     @property
@@ -390,7 +406,8 @@ class ColumnOptions:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.files import Columns
 
-        return Columns(self.user_column or "user", self.value_column or "value", self.time_column)
+        names = (self.user_column or "user", self.value_column or "value", self.time_column)
+        return Columns(*names, stream=self.stream_column)
 
 
 @dataclass(frozen=True)
@@ -402,7 +419,7 @@ class ReleasedOptions(ColumnOptions):
     @property
     def where(self) -> dict[str, Any]:
         """The columns and the side file, as the functions take them that read such a file."""
-        given = (self.user_column, self.value_column, self.time_column)
+        given = (self.user_column, self.value_column, self.time_column, self.stream_column)
         named = self.columns if any(name is not None for name in given) else None
         return {"meta": self.meta, "columns": named}
 
@@ -413,6 +430,7 @@ class FileOptions(ColumnOptions):
 
     sort: Sort = False
     format: Format = None
+    missing: MissingValues = None
 
 
 @dataclass(frozen=True)

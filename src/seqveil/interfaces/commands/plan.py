@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
-    from seqveil.interfaces.files.reading import Columns
+    from seqveil.interfaces.files import Columns
     from seqveil.receive.planning import Plan, SecretRow
     from seqveil.release.setting import Setting
 
@@ -313,20 +313,22 @@ def _model(source: str, **fitting: Any) -> MarkovModel:
 
 def _is_data(source: str) -> bool:
     """Whether a file that can be read again holds data, by its extension; standard input is gone once it was read."""
-    from seqveil.interfaces.files.reading import FORMATS
+    from seqveil.interfaces.files.reading import is_data
 
-    return Path(source).suffix.lower() in FORMATS
+    return is_data(source)
 
 
 def _people(data: str, model: MarkovModel, columns: Columns, sort: bool) -> tuple[Ints, Ints]:
-    """Whose each event of a file is, numbered by name, and its code."""
+    """Which stream each event of a file is in, numbered by name, and its code."""
     from seqveil.interfaces.files.rows import Source
 
     users: list[Any] = []
     codes = []
     with progress(data, "reading") as advance:
-        for part in Source(data, columns, None, sort).coded(model.alphabet.strict, advance):
-            users += part.chunk.users.to_list()
+        source = Source(data, columns, None, sort, missing=model.alphabet.missing)
+        pooled = model.alphabet.on_unknown == "other"
+        for part in source.coded(model.alphabet if pooled else model.alphabet.strict, advance):
+            users += part.chunk.keys.to_list()
             codes.append(part.codes)
     place = {user: at for at, user in enumerate(sorted(set(users)))}
     return np.array([place[user] for user in users], np.int64), np.concatenate(codes)

@@ -70,7 +70,9 @@ def audit(
     others = {str(path): MarkovModel.load(path) for path in against or ()}
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
-    setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(chain)
+    setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(
+        chain, rows.stream_column is not None
+    )
     where = rows.where | {"observers": chosen.observers()}
     asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
     with progress(released, "auditing", passes=1 + len(others)) as advance:
@@ -135,16 +137,18 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
     bound = "at most" if report.exact else "batches added up, at most"
+    whole = "all streams of a user" if report.streams else "a stream"
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     leaked = (
-        f"{bound} {report.leakage:.4g} over a stream (up {figure(report.most)}, down {figure(report.least)}; user "
+        f"{bound} {report.leakage:.4g} over {whole} (up {figure(report.most)}, down {figure(report.least)}; user "
         f"{report.worst_user!r}); {composed}; one {one} at most {figure(report.worst_release)}"
     )
     without = f"{report.ldp:.4g}-LDP" if math.isfinite(report.ldp) else figure(report.ldp)
     said = [
+        ("read", report.read),
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
         ("leakage", leaked if math.isfinite(report.leakage) else composed),
-        ("no model", f"{without} over a stream, whatever the truth's law is"),
+        ("no model", f"{without} over {whole}, whatever the truth's law is"),
     ]
     said += [("secret", _told(total)) for total in report.secrets]
     if report.worst_window is not None:
@@ -281,7 +285,7 @@ def decode(
             decoded = decode_file(released, versions, out, progress=advance, **shared)
     else:
         chain = MarkovModel.load(model)
-        setting = chosen.setting_if_given(chain)
+        setting = chosen.setting_if_given(chain, rows.stream_column is not None)
         with progress(released, "decoding", passes=3) as advance:
             decoded = decode_file(released, chain, out, setting, histogram=histogram, progress=advance, **shared)
     _say_decoded(decoded, out, json)
@@ -334,7 +338,10 @@ def stats(
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
         counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-        setting, where = chosen.setting_if_given(chain), rows.where | {"observers": chosen.observers()}
+        setting, where = (
+            chosen.setting_if_given(chain, rows.stream_column is not None),
+            rows.where | {"observers": chosen.observers()},
+        )
         found = summarise_file(released, chain, setting, progress=advance, **counted, **where)
     if json:
         emit_json(_stats_facts(found, chain))
@@ -441,7 +448,10 @@ def drift(
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:
-        setting, where = chosen.setting_if_given(chain), rows.where | {"observers": chosen.observers()}
+        setting, where = (
+            chosen.setting_if_given(chain, rows.stream_column is not None),
+            rows.where | {"observers": chosen.observers()},
+        )
         found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **where)
     if json:
         emit_json(asdict(found))

@@ -108,6 +108,7 @@ def release(
         "seed": seed,
         "format": files.format if data == "-" else None,
         "sort": files.sort,
+        "missing": files.missing,
         "meta": meta,
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
@@ -142,7 +143,7 @@ def _release_with_model(
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import columns_for
 
-    setting = chosen.setting(MarkovModel.load(model))
+    setting = chosen.setting(MarkovModel.load(model), shared["columns"].stream is not None)
     shared["columns"] = columns_for(setting, shared["columns"])
     shared["inputs"] = (model, *(chosen.observer or ()))
     with progress(data, "releasing") as advance:
@@ -164,20 +165,22 @@ def _release_with_state(
     from seqveil.interfaces.files.release import release_file
     from seqveil.release.store.backup import key_for
 
-    if not state.is_file() or not state.stat().st_size:
-        if kept.must_exist:
-            raise InputError(
-                f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
-                "leave --must-exist out to begin one whose ledger starts at zero"
-            )
-        lines([("state", f"{state.name} is new: its ledger begins at zero")], to_stderr=True)
+    begins = not state.is_file() or not state.stat().st_size
+    if begins and kept.must_exist:
+        raise InputError(
+            f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or "
+            "leave --must-exist out to begin one whose ledger starts at zero"
+        )
     key = kept.key
     secret = key_for(state, key)
     files = (*shared.pop("inputs"), *(() if key is None else (key,)))
     try:
-        return release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)
+        account = release_file(data, setting, out, state=state, key=secret, inputs=files, **shared)
     except INTERRUPTIONS:
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
+    if begins:
+        lines([("state", f"{state.name} is new: its ledger began at zero")], to_stderr=True)
+    return account
 
 
 def _refuse_with_cold_start(data: str, cold: ColdStartOptions, given: dict[str, object]) -> None:
@@ -202,7 +205,8 @@ def _release_cold(
     refuse_second(out, shared["meta"], written, force=shared["force"])  # before the data are read
     with progress(data, "releasing", passes=1 if cold.alphabet is not None else 2) as advance:
         if cold.alphabet is None:
-            names = values_of(Source(data, shared["columns"], shared["format"], False), advance)
+            source = Source(data, shared["columns"], shared["format"], missing=shared["missing"])
+            names = values_of(source, advance)
         else:
             names = named_alphabet(cold.alphabet)
         start = _cold_start(names, chosen, cold, shared["seed"])
@@ -240,8 +244,11 @@ def _say(account: Released) -> None:
     extra += [f"{account.unknown} outside the alphabet hidden"] if account.unknown else []
     extra += [f"{account.stopped}{' events' * batches} left out, the budget being spent"] if account.stopped else []
     what = f"{account.releases} batches of at most {account.batch} from" if batches else f"{account.releases} of"
+    apart = f" in {account.streams} streams" if account.streams else ""
+    who = f"{account.events} events, {account.users} users{apart}"
     said = [
-        ("released", f"{what} {account.events} events, {account.users} users" + "".join(f", {e}" for e in extra)),
+        ("read", account.read),
+        ("released", f"{what} {who}" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
         ("realised", _realised(account, bound)),
@@ -264,7 +271,8 @@ def _realised(account: Released, bound: str) -> str:
     """What was leaked, and what holds beside it."""
     if account.whole_sequence and not isfinite(account.leakage):
         return account.whole_sequence
-    total = f"worst total over a stream {bound}{account.leakage:.4g}"
+    worst = "user's streams" if account.streams else "stream"
+    total = f"worst total over a {worst} {bound}{account.leakage:.4g}"
     if account.whole_sequence:
         return f"{total} ({account.whole_sequence})"
     charged = f"composition charges {account.composition:.4g}"

@@ -6,13 +6,16 @@ module of its name: `fit`, `release` (`resume` with a state file), `audit` (and 
 learn).
 """
 
-from seqveil.interfaces.files.reading import Chunk, Columns, OrderCheck, count_rows, read, sorted_chunks
+from seqveil.interfaces.files.columns import Columns, Taken
+from seqveil.interfaces.files.ordering import OrderCheck, sorted_chunks
+from seqveil.interfaces.files.reading import Chunk, count_rows, read
 from seqveil.interfaces.files.writing import Writer, load_meta, same_file, save_meta, taken, write_text
 
 __all__ = [
     "Chunk",
     "Columns",
     "OrderCheck",
+    "Taken",
     "Writer",
     "count_rows",
     "load_meta",

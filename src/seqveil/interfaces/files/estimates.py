@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,16 @@ from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.audit import Verdict
-from seqveil.interfaces.files.reading import Columns, FilePath, Holes
+from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.reading import FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Writer
-from seqveil.receive.decode import decode_codes, filter_codes, observe_paths
+from seqveil.receive.decode import decode_codes, filter_codes, observe_sized
+from seqveil.receive.follow import numbered
 from seqveil.receive.statistics import Summary, summarise
 from seqveil.release import batches
 from seqveil.release.stream import Setting
@@ -84,18 +87,19 @@ def decode_file(
     """
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
-    told = None if truth is None else _truth(truth, source, alphabet, progress)
+    holes: Holes = "empty" if may_be_empty(received.setting) else "none"
+    told = None if truth is None else _truth(truth, source, alphabet, holes, progress)
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
-    decode = _decode_batches if received.setting.in_batches else _decode_symbols
+    one_by_one = _decode_apart if received.setting.restarts else _decode_symbols
+    decode = _decode_batches if received.setting.in_batches else one_by_one
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
     read = (released, *inputs) if truth is None else (released, *inputs, truth)
-    holes: Holes = "empty" if may_be_empty(received.setting) else "none"
     with Writer(out, out_format, read) as writer:
         for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
-            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}))
+            writer.write(table.frame(part.users, part.order, codes, {CONFIDENCE: sure}, part.streams))
             at += part.n
         if histogram is not None:
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
@@ -105,16 +109,20 @@ def decode_file(
     return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress), right)
 
 
-def _truth(raw: FilePath, source: Source, alphabet: Symbols, progress: Progress | None) -> Ints:
-    """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none."""
-    file = Source(raw, source.columns, None)
+def _truth(raw: FilePath, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None) -> Ints:
+    """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none.
+
+    `holes`: whether values of the released file may be empty.
+    """
+    file = Source(raw, source.columns, None, missing=alphabet.missing)
+    names = alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
     held: dict[Hashable, list[int]] = {}
-    for part in file.coded(alphabet.with_policy("hide"), progress):
-        for user, code in zip(part.chunk.users.to_list(), part.codes.tolist(), strict=True):
+    for part in file.coded(names, progress):
+        for user, code in zip(part.chunk.keys.to_list(), part.codes.tolist(), strict=True):
             held.setdefault(user, []).append(code)
     found, taken = list[int](), dict[Hashable, int]()
-    for rows in source.chunks(value_type_of(alphabet), progress, again=True):
-        for user in rows.users.to_list():
+    for rows in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
+        for user in rows.keys.to_list():
             place = taken[user] = taken.get(user, -1) + 1
             own = held.get(user, [])
             found.append(own[place] if place < len(own) else UNMATCHED)
@@ -146,19 +154,29 @@ class _Sheet:
 
 @dataclass(frozen=True, eq=False)
 class _Log:
-    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release)."""
+    """All events of a file, in a few bytes each: user, code, time, and the row (-1 for an event without a release).
+
+    Where users have several streams, `streams` numbers them and `begins` says which events begin one.
+    """
 
     ids: Ints
     codes: Ints
     times: Floats | None
     rows: Ints
     users: int
+    streams: Ints
+    begins: Marks
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
         index: dict[Hashable, int] = {}
+        known: dict[Hashable, int] = {}
         ids, codes, times, rows, at = [], [], [], [], 0
+        streams, begins = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
         for batch in received.batches(progress):
+            if batch.begins is not None:
+                streams.append(numbered(known, batch.streams))
+                begins.append(batch.begins)
             ids.append(np.array([index.setdefault(user, len(index)) for user in batch.users], np.int32))
             codes.append(batch.codes.astype(np.int32))
             if batch.times is not None:
@@ -166,7 +184,15 @@ class _Log:
             rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
             at += batch.chunk.n
         stamps = np.concatenate(times) if times else None
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index))
+        apart = np.concatenate(streams), np.concatenate(begins)
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), *apart)
+
+    def parts(self, most: int) -> Iterator[Ints]:
+        """Events in parts of about `most`, each of whole users, in the order of the file."""
+        ends = np.cumsum(np.bincount(self.ids))
+        part = (ends - 1) // max(1, most)
+        for number in np.unique(part).tolist():
+            yield np.flatnonzero(part[self.ids] == number)
 
 
 def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
@@ -195,6 +221,26 @@ def _decode_symbols(
     return log.users, sheet
 
 
+def _decode_apart(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
+    """Users with several streams: what a release says follows from all of the user's before it, its law from its own
+    stream's alone."""
+    from seqveil.receive.learn.evidence import Evidence
+
+    setting, log = received.setting, _Log.of(received, progress)
+    sheet, model = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n), setting.model
+    for at in log.parts(TOGETHER // model.n):
+        users, streams = (np.unique(ids[at], return_inverse=True)[1] for ids in (log.ids, log.streams))
+        times = None if log.times is None else log.times[at]
+        with received.naming():
+            said = (users, log.codes[at].astype(np.int64), times, streams, log.begins[at])
+            evidence = Evidence.of_streams(setting, *said)
+        for places in groups(evidence.users, 2 * model.size + 2 * model.n, online):
+            columns = evidence.table[evidence.index[places.T]]
+            bands = None if model.hours is None or times is None else model.bands_of(times[places.T])
+            sheet.fill(log.rows[at[places]], filtering.laws(model, columns, not online, bands))
+    return log.users, sheet
+
+
 def _decode_cold(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
     evidence, users = _evidence(received, progress)
     model = received.setting.model
@@ -212,6 +258,8 @@ class _Paths:
     paths: list[tuple[int, ...] | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
     rows: array[int] = field(default_factory=lambda: array("q"))  # -1 for an event without a release
+    sizes: list[int] = field(default_factory=list)
+    begins: list[bool] = field(default_factory=list)
 
 
 def _decode_batches(
@@ -225,25 +273,34 @@ def _decode_batches(
             log.paths.append(sealed.path)
             log.times.append(sealed.time)
             log.rows.extend(sealed.rows.tolist())
+            log.sizes.append(sealed.rows.size)
+            log.begins.append(sealed.begins)
     sheet = _Sheet(count, loss, setting.model.n)
     for log in users.values():
         rows = np.array(log.rows, np.int64)
         if not online and rows.size * setting.model.n > LONGEST:
             raise InputError(f"a stream of {rows.size} rows is too long to smooth; pass --online")
         with received.naming():
-            for begin, laws in _batch_laws(setting, log, rows.size, online):
+            for begin, laws in _batch_laws(setting, log, online):
                 sheet.fill(rows[begin : begin + len(laws)], laws)
     return len(users), sheet
 
 
-def _batch_laws(setting: Setting, log: _Paths, length: int, online: bool) -> Iterator[tuple[int, Floats]]:
-    """Laws, and the row where they begin: online batch by batch, else of the whole stream at once."""
-    observed = observe_paths(setting, log.paths, length, log.times)
-    if not online:
-        yield 0, batches.smooth(setting, list(observed))
-        return
+def _batch_laws(setting: Setting, log: _Paths, online: bool) -> Iterator[tuple[int, Floats]]:
+    """Laws, and the row where they begin: online batch by batch, else of a whole stream at once."""
+    begins = log.begins if setting.restarts else None
+    observed = observe_sized(setting, log.paths, log.sizes, log.times, begins)
+    at, begun, waiting = 0, 0, list[Sent | None]()
     for k, sent in enumerate(observed):
-        yield k * setting.batch, batches.filtered(setting, [sent])
+        if online:
+            yield at, batches.filtered(setting, [sent])
+        elif log.begins[k] and waiting:
+            yield begun, batches.smooth(setting, waiting)
+            begun, waiting = at, []
+        waiting.append(sent)
+        at += log.sizes[k]
+    if not online:
+        yield begun, batches.smooth(setting, waiting)
 
 
 def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
@@ -295,16 +352,19 @@ def summarise_file(
     """
     received = receive(released, model, setting, **where)
     users: list[object] = []
+    streams: list[object] = []
     codes, times = [np.zeros(0, np.int64)], []
     if not received.setting.in_batches:
         for batch in received.batches(progress):
             users.extend(batch.users)
+            streams.extend(batch.streams)
             codes.append(batch.codes)
             if batch.times is not None:
                 times.append(batch.times)
     stamps = np.concatenate(times) if times else None
-    options = {"confidence": confidence, "window": window, "top": top, "method": method}
-    found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"confidence": confidence, "window": window, "top": top, "method": method}
+    options |= {"streams": streams} if received.setting.restarts else {}
+    found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)
     verdict = Verdict.of(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
     supported = found.method == "design" or (verdict.fits is not False and one_chain)
@@ -341,7 +401,10 @@ def learn_file(
     from seqveil.receive.learn.model_error import LARGEST
 
     check_types(types, order)
-    evidence, _ = _evidence(receive(released, model, setting, **where), progress)
+    received = receive(released, model, setting, **where)
+    if received.setting.restarts:
+        raise InputError("a chain is learned from one stream of each user, some of whom are held out; fit one instead")
+    evidence, _ = _evidence(received, progress)
     learned = learn(evidence, model.alphabet, order, strength=strength, types=types)
     small = learned.types is None and learned.chain.rows.size + learned.chain.first.size <= LARGEST
     return LearnedFile(learned, region(learned, evidence, confidence) if small else None)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid, OnUnknown, Symbols
+from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, OnMissing, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Floats
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.interfaces.files.reading import Chunk, Columns, FilePath, ValueType
+from seqveil.interfaces.files.columns import Columns, Taken
+from seqveil.interfaces.files.ordering import NO_SYMBOL
+from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType
 from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, seconds, value_type_of
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from seqveil.receive.contexts import Choice
 
 MOST_SYMBOLS = 100_000
+FOR_FIT = "check the value column, or add the value to the alphabet"
 SAMPLE = 2_000_000  # numbers kept to find quantiles
 NEEDED = (
     "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass --alphabet "
@@ -42,6 +45,9 @@ class Fitted:
     events: int
     users: int
     choice: Choice | None = None  # where contexts were compared
+    streams: int = 0  # where users have several
+    pooled: int = 0  # values that were taken together as "other"
+    reading: Taken = field(default_factory=Taken)  # how the rows were read and ordered
 
 
 def fit_file(
@@ -54,10 +60,12 @@ def fit_file(
     bins: float | None = None,
     levels: int | None = None,
     grid: str | None = None,
-    on_unknown: OnUnknown = "error",
+    on_unknown: OnUnknown | None = None,
     alphabet: Symbols | None = None,
     format: str | None = None,
     sort: bool = False,
+    missing: OnMissing | None = None,
+    other: int | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
     context: str | None = None,
@@ -68,7 +76,10 @@ def fit_file(
     Parameters: `order`, `smoothing` and `prior` as in `MarkovModel.fit`. Numbers are cut into bins of width `bins`, or
     into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". Without any
     of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
-    model carries for later values.
+    model carries for later values ("error" unless told otherwise).
+    With `other` values that fewer people have are taken together as the symbol "other", where later values outside the
+    alphabet go too. `missing` says what to do with rows without a value (`Source`), and the model remembers it. Where
+    `columns` tell streams of a user apart, each begins the chain anew.
     Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
     "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is
     done.
@@ -76,30 +87,47 @@ def fit_file(
     named = columns or Columns()
     if context is not None and _by_hour(context):
         named = replace(named, clock=True)
-    source = Source(data, named, format, sort, chunk)
+    source = Source(data, named, format, sort, chunk, missing)
+    policy: OnUnknown = on_unknown or ("error" if other is None else "other")
+    pooled = 0
     if alphabet is None:
-        scan = scanner(source, bins, levels, grid)
-        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
+        scan = scanner(source, bins, levels, grid, other)
+        names: ValueType = "auto" if other is None else "text"
+        kind: ValueType = names if isinstance(scan, Distinct) else "number"
         first, second = _two_readings(source, kind, progress)
         for part in first:
             scan.add(part)
         alphabet = scan.alphabet()
+        pooled = scan.pooled if isinstance(scan, Distinct) else 0
     else:
+        if other is not None:
+            raise InputError("--other pools values that occur, and --alphabet names those there are; leave one out")
         second = source.chunks(value_type_of(alphabet), progress)
-    alphabet = alphabet.with_policy(on_unknown)
+    alphabet = alphabet.with_policy(policy).with_missing(missing)
+    told: dict[str, Any] = {"pooled": pooled, "reading": source.taken}
     if context is not None:
-        return _with_context(second, alphabet, source.name, context, smoothing, prior, working)
-    counts, users = Counts(alphabet.n, order), set[Hashable]()
+        found = _with_context(second, alphabet, source, context, smoothing, prior, working)
+        return replace(found, **told)
+    counts, users, streams = Counts(alphabet.n, order), set[Hashable](), set[Hashable]()
     for part in second:
-        counts.add(part.users, encode(part, alphabet.strict, source.name))
+        keys = part.keys
+        counts.add(keys, encode(part, _counted(alphabet), source.name, FOR_FIT))
         users.update(part.users.unique().to_list())
-    return Fitted(counts.model(alphabet, smoothing, prior), counts.events, len(users))
+        streams.update(() if part.streams is None else keys.unique().to_list())
+    source.taken.streams = len(streams)
+    model = counts.model(alphabet, smoothing, prior)
+    return Fitted(model, counts.events, len(users), streams=len(streams), **told)
+
+
+def _counted(alphabet: Symbols) -> Symbols:
+    """The alphabet as a fit counts by it: what is outside is refused, or pooled."""
+    return alphabet if alphabet.on_unknown == "other" else alphabet.strict
 
 
 def _with_context(
     rows: Iterable[Chunk],
     alphabet: Symbols,
-    file: str,
+    source: Source,
     context: str,
     smoothing: float,
     prior: str,
@@ -111,21 +139,30 @@ def _with_context(
     `smoothing` of 0 stands for 1: others may do what nobody did in the fit.
     """
     from seqveil.receive.contexts import SMOOTHING, choose
+    from seqveil.receive.follow import numbered
 
-    ids, codes, slots = [], [], dict[Hashable, int]()
+    ids, whose, codes = [], [], []
+    streams, people = dict[Hashable, int](), dict[Hashable, int]()
     stamps: list[Floats] | None = []
     for part in rows:
-        listed = part.users.to_list()
-        ids.append(np.fromiter((slots.setdefault(user, len(slots)) for user in listed), np.int64, len(listed)))
-        codes.append(np.asarray(encode(part, alphabet.strict, file), np.int64))
-        stamps = _noted(stamps, part, file, needed=_by_hour(context))
-    times = np.concatenate(stamps) if stamps else None
-    place = {user: at for at, user in enumerate(sorted(slots))}  # type: ignore[type-var]  # whatever the rows' order
-    number = np.array([place[user] for user in slots], np.int64)
-    users, events = number[np.concatenate(ids)], np.concatenate(codes)
-    law: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
-    choice = choose(users, events, alphabet, context, times=times, **law)
-    return Fitted(choice.model, events.size, len(slots), choice)
+        ids.append(numbered(streams, part.keys.to_list()))
+        whose.append(numbered(people, part.users.to_list()))
+        codes.append(np.asarray(encode(part, _counted(alphabet), source.name, FOR_FIT), np.int64))
+        stamps = _noted(stamps, part, source.name, needed=_by_hour(context))
+    events, apart = np.concatenate(codes), bool(source.columns.stream_columns)
+    more: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
+    more |= {"people": np.concatenate(whose)} if apart else {}
+    more |= {"times": np.concatenate(stamps)} if stamps else {}
+    number = _by_name(streams)
+    choice = choose(number[np.concatenate(ids)], events, alphabet, context, **more)
+    source.taken.streams = len(streams) if apart else 0
+    return Fitted(choice.model, events.size, len(people), choice, source.taken.streams)
+
+
+def _by_name(index: dict[Hashable, int]) -> Ints:
+    """For each number the place of its name among all names: the same whatever the order of the rows."""
+    place = {name: at for at, name in enumerate(sorted(index))}  # type: ignore[type-var]
+    return np.array([place[name] for name in index], np.int64)
 
 
 def _by_hour(context: str) -> bool:
@@ -159,9 +196,14 @@ def _two_readings(
 
 
 def scanner(
-    source: Source, bins: float | None, levels: int | None, grid: str | None
+    source: Source, bins: float | None, levels: int | None, grid: str | None, other: int | None = None
 ) -> Distinct | _Width | _Levels | _Plane:
-    """What finds the alphabet while the file is read a first time: as it is, or cut as the options say."""
+    """What finds the alphabet of a file: the values that occur, or cuts of numbers."""
+    cut = any(option is not None for option in (bins, levels, grid))
+    if cut and other is not None:
+        raise InputError("--other pools values that are names, and numbers that are cut have bins; leave one out")
+    if cut and source.missing == "symbol":
+        raise InputError(NO_SYMBOL)
     if sum(option is not None for option in (bins, levels, grid)) > 1:
         raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
     pairs = len(source.columns.value_columns) == 2
@@ -177,7 +219,7 @@ def scanner(
         if levels < 1 or levels > MOST_SYMBOLS:
             raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
         return _Levels(levels)
-    return Distinct(source.name)
+    return Distinct(source.name, other, source.missing == "symbol")
 
 
 def cells(grid: str) -> tuple[int, int]:
@@ -197,23 +239,53 @@ def cells(grid: str) -> tuple[int, int]:
 
 @dataclass
 class Distinct:
-    """The values that occur."""
+    """The values that occur; with `other`, those that fewer people have are one, and `missing` is one more."""
 
     name: str
+    other: int | None = None
+    missing: bool = False
     seen: set[Hashable] = field(default_factory=set)
+    people: dict[Hashable, set[Hashable]] = field(default_factory=dict, repr=False)  # who has a value, few of them
+
+    def __post_init__(self) -> None:
+        if self.other is not None and self.other < 1:
+            raise InputError(f"expected --other as a number of people, at least 1; got {self.other}")
 
     def add(self, chunk: Chunk) -> None:
         """Take in the values of a chunk; too many different ones are refused."""
         assert not isinstance(chunk.values, np.ndarray)  # one column, or the scanner would be a grid
         self.seen.update(chunk.values.unique().to_list())
+        if self.other is not None:
+            self._count(chunk)
         if len(self.seen) > MOST_SYMBOLS:
             raise DataError(
                 f"{self.name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with --bins or --levels"
             )
 
+    def _count(self, chunk: Chunk) -> None:
+        import polars as pl
+
+        assert self.other is not None
+        pairs = pl.DataFrame({"value": chunk.values, "user": chunk.users}).unique()
+        for value, user in pairs.iter_rows():
+            known = self.people.setdefault(value, set())
+            if len(known) < self.other:
+                known.add(user)
+
+    @property
+    def pooled(self) -> int:
+        """How many values were taken together."""
+        return sum(value not in (OTHER, MISSING) for value in self._rare)
+
+    @property
+    def _rare(self) -> set[Hashable]:
+        return {value for value, people in self.people.items() if len(people) < (self.other or 0)}
+
     def alphabet(self) -> Symbols:
         """The alphabet of all values that were seen."""
-        return Alphabet.of(self.seen)
+        kept = self.seen - self._rare if self.other is not None else self.seen
+        kept = kept | ({OTHER} if self.other is not None else set()) | ({MISSING} if self.missing else set())
+        return Alphabet.of(kept)
 
 
 class _Numbers:
@@ -281,7 +353,7 @@ class _Plane(_Numbers):
 
 def values_of(source: Source, progress: Progress | None = None) -> Symbols:
     """The alphabet of the values that occur in a file. That they occur becomes public."""
-    scan = Distinct(source.name)
+    scan = Distinct(source.name, missing=source.missing == "symbol")
     for part in source.chunks("auto", progress, again=True):
         scan.add(part)
     return scan.alphabet()
@@ -297,6 +369,7 @@ def fit_private_file(
     columns: Columns | None = None,
     format: str | None = None,
     sort: bool = False,
+    missing: OnMissing | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> Fitted:
@@ -305,7 +378,10 @@ def fit_private_file(
     `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more than the model does. A `seed`
     makes the fit repeatable and not private.
     """
-    source = Source(data, columns or Columns(), format, sort, chunk)
+    source = Source(data, columns or Columns(), format, sort, chunk, missing)
+    if source.columns.stream_columns:
+        raise InputError("a private fit bounds one stream of each user; leave --stream-column out")
+    alphabet = alphabet.with_missing(missing)
     pairs = len(source.columns.value_columns) == 2
     if pairs != isinstance(alphabet, Grid):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
@@ -314,9 +390,11 @@ def fit_private_file(
     for part in first:
         counts.measure(part.users.to_list())
     for part in second:
-        counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name))
+        counts.add(part.users.to_list(), encode(part, alphabet.strict, source.name, FOR_FIT))
     noisy = counts.noisy(epsilon, coins(seed))
-    return Fitted(noisy.model(alphabet), noisy.users + max(0, int(noisy.moves.sum())), noisy.users)
+    events = noisy.users + max(0, int(noisy.moves.sum()))
+    source.taken.begin()  # counts of raw rows are nobody's business: they have no noise
+    return Fitted(noisy.model(alphabet), events, noisy.users, reading=source.taken)
 
 
 def public_alphabet(

@@ -68,6 +68,7 @@ class ColdStreams:
 class Learning(Whole):
     """The output of a cold start: one more column, `version`, and beside it one public file with all versions."""
 
+    remedy = "check the value column, or name all values with --alphabet"
     streams: ColdStreams
 
     def __init__(self, source: Source, streams: ColdStreams, versions: FilePath, seed: int | None) -> None:

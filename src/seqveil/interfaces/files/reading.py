@@ -1,7 +1,8 @@
-"""Reading data files: CSV, JSON lines and Parquet, in chunks, in the order the rows happened.
+"""Reading data files: delimited text, JSON lines, JSON arrays and Parquet, plain or compressed, in chunks.
 
 A text file is cut into blocks of whole records, so memory stays bounded whatever the file's size, and standard input
-works like a file. Only the columns asked for are kept; the others are dropped before anything else happens.
+works like a file; a JSON array is read whole. What separates the fields of a CSV is told from its first lines. Only the
+columns asked for are kept; the others are dropped before anything else happens. `ordering` puts the rows in order.
 
 *Guarantee.* No message holds a field of the file: a problem is named by its row (the first row of data is row 1), and
 what a parser says about it is never passed on, because parsers quote what they choke on.
@@ -10,10 +11,12 @@ what a parser says about it is never passed on, because parsers quote what they 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
 import sys
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -24,7 +27,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import times as clock
+from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.files.columns import SEPARATORS, TIMES, Columns, Taken, joined, order_in, separator_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,40 +40,17 @@ ValueType = Literal["auto", "text", "number"]
 Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+READABLE = {**FORMATS, ".json": "json"}  # and all but Parquet with .gz behind
+FORMS = {"csv": "CSV", "tsv": "CSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "frame": "a frame"}
+FRAME = "the frame"  # what a message calls a frame
 BLOCK_BYTES = 4 << 20
 RECORD_BYTES = 16 << 20  # a longer record is a quote that was never closed
 SLICE_ROWS = 1_000_000
-_WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17})$", r"^[+-]?0\d"
-_DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_TIMES = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
-_YEARS = (1678, 2261)  # that 64 bits of nanoseconds reach
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The names of the columns that hold the user, the value (``"x,y"`` for two coordinates) and the order.
-
-    Without ``time`` a column ``seq``, or else ``time``, gives the order where the file has one. With ``clock`` the
-    order is read as times, so ``time`` alone can give it, and events of one moment keep the order of the file.
-
-    >>> Columns(value="lon,lat").value_columns
-    ('lon', 'lat')
-    """
-
-    user: str = "user"
-    value: str = "value"
-    time: str | None = None
-    clock: bool = False
-
-    def __post_init__(self) -> None:
-        names = [self.user, *self.value_columns, *([] if self.time is None else [self.time])]
-        if len(self.value_columns) > 2 or not all(names) or len(set(names)) < len(names):
-            raise InputError(f"expected different names for user, value (one, or two as in x,y) and time; got {names}")
-
-    @property
-    def value_columns(self) -> tuple[str, ...]:
-        """The columns of the value: one, or two for places in a plane."""
-        return tuple(name.strip() for name in self.value.split(","))
+ARRAY_ROWS = 100_000
+_WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
+DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_COMMA = r"^[+-]?\d+,\d+$"  # a decimal comma
+_EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +63,7 @@ class Chunk:
     first_row: int
     rows: NDArray[np.int64] | None = field(default=None, repr=False)  # set where rows no longer follow the file
     counts: bool = False  # whether the order counts events: a column seq that nobody named as times
+    streams: pl.Series | None = field(default=None, repr=False)  # which of its user's streams a row is of
 
     @property
     def n(self) -> int:
@@ -94,63 +78,116 @@ class Chunk:
         """Some of the rows."""
         rows = np.arange(self.first_row, self.first_row + self.n) if self.rows is None else self.rows
         order = None if self.order is None else self.order[at]
-        return Chunk(self.users[at], self.values[at], order, self.first_row, rows[at], self.counts)
+        streams = None if self.streams is None else self.streams[at]
+        return Chunk(self.users[at], self.values[at], order, self.first_row, rows[at], self.counts, streams)
+
+    @property
+    def keys(self) -> pl.Series:
+        """What names the stream of each row: its user, and where streams are apart the stream as well."""
+        return self.users if self.streams is None else joined([self.users, self.streams], "stream")
 
 
 def read(
-    path: FilePath,
+    path: FilePath | pl.DataFrame,
     columns: Columns | None = None,
     chunk: int = 200_000,
     format: str | None = None,
     value_type: ValueType = "auto",
     live: bool = False,
     holes: Holes = "none",
+    missing: Missing | None = None,
+    taken: Taken | None = None,
 ) -> Iterator[Chunk]:
-    """Read a file, or standard input for ``-``, as chunks of at most ``chunk`` rows.
+    """Read a file, standard input for ``-``, or a polars frame, as chunks of at most ``chunk`` rows.
 
     Parameters
     ----------
-    path: a .csv, .tsv, .jsonl, .ndjson or .parquet file, or ``-`` (CSV unless ``format`` says otherwise).
+    path: a .csv, .tsv, .jsonl, .ndjson, .json or .parquet file, ``.gz`` behind it where it is compressed, or ``-`` (CSV
+        unless ``format`` says otherwise).
     value_type: "text", "number" (decimal), or "auto": the file's own type; in a CSV what the first 4 MB look like,
         where a leading zero makes text. Users in a CSV are always text.
     live: give what has arrived without waiting for a full chunk.
     holes: "any": a value that is missing or cannot be read is null (NaN in an array); "empty": one that is missing
         alone; "none": both are refused.
+    missing: what will be done with values that are missing: they are null then, and what cannot be read is refused.
+    taken: a record to fill in with what the columns were taken for.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "walk.csv")
-    ...     _ = path.write_text("user,value,note\\n007,3,a\\n007,4,b\\n008,3,c\\n")
+    ...     _ = path.write_text("user;value;note\\n007;3;a\\n007;4;b\\n008;3;c\\n")
     ...     [(c.first_row, c.users.to_list(), c.values.to_list()) for c in read(path, chunk=2)]
     [(1, ['007', '007'], [3, 4]), (3, ['008'], [3])]
     """
     if chunk < 1 or value_type not in ("auto", "text", "number"):
         raise InputError(f'expected chunk >= 1 and value_type "auto", "text" or "number"; got {chunk}, {value_type!r}')
-    reader = _Reader(os.fspath(path), format_of(path, format), columns or Columns(), value_type, live, holes)
-    if reader.path != "-" and os.path.isdir(reader.path):
-        reader.refuse("is a folder; name a file in it")
-    if reader.path != "-" and not os.path.exists(reader.path):
-        reader.refuse("no such file; check the path")
+    frame = None if isinstance(path, str | os.PathLike) else path
+    named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME
+    kind = "frame" if frame is not None else format_of(named, format)
+    record = Taken() if taken is None else taken
+    how = (value_type, live, holes, missing, frame, record)
+    reader = _Reader(named, kind, columns or Columns(), *how)
+    reader.check_there()
     return reader.chunks(chunk)
 
 
-def file_name(path: FilePath) -> str:
+def first_rows(path: FilePath | pl.DataFrame, format: str | None = None) -> pl.DataFrame:
+    """The first rows of a file with all columns, those of a text file as text: for a look at what they may be."""
+    import polars as pl
+
+    frame = None if isinstance(path, str | os.PathLike) else path
+    named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME
+    kind = "frame" if frame is not None else format_of(named, format)
+    reader = _Reader(named, kind, Columns(), "auto", False, frame=frame, everything=True)
+    reader.check_there()
+    found = next(iter(reader.frames()), pl.DataFrame())
+    if not found.height:
+        reader.refuse("holds no rows of data; pass a file with at least one")
+    return found
+
+
+def file_name(path: FilePath | pl.DataFrame) -> str:
     """The last part of a path, which is what messages call a file."""
-    return os.path.basename(os.path.normpath(path))
+    return os.path.basename(os.path.normpath(path)) if isinstance(path, str | os.PathLike) else FRAME
+
+
+def compressed(path: FilePath) -> bool:
+    """Whether a file is compressed, by its name."""
+    return Path(path).suffix.lower() == ".gz"
+
+
+def is_data(path: FilePath) -> bool:
+    """Whether a file is one of data, by its name."""
+    return os.fspath(path) == "-" or _known(path) is not None
+
+
+def _known(path: FilePath) -> str | None:
+    plain = Path(path).with_suffix("") if compressed(path) else Path(path)
+    found = READABLE.get(plain.suffix.lower())
+    return None if compressed(path) and found == "parquet" else found
 
 
 def format_of(path: FilePath, format: str | None) -> str:
-    """The format of a file, as it was asked for or by its extension."""
-    guess = "csv" if os.fspath(path) == "-" else FORMATS.get(Path(path).suffix.lower())
-    chosen = guess if format is None else FORMATS.get(f".{format}")
+    """The format of a file to read, by its name unless it is given."""
+    guess = "csv" if os.fspath(path) == "-" else _known(path)
+    chosen = guess if format is None else READABLE.get(f".{format}")
     if chosen is None and format is not None:
-        raise InputError(f"expected a format csv, tsv, jsonl or parquet; got {format!r}")
+        raise InputError(f"expected a format csv, tsv, jsonl, json or parquet; got {format!r}")
     if chosen is None:
         raise DataError(
-            f"{file_name(path)}: expected an extension {', '.join(FORMATS)}; convert the file or pass a format"
+            f"{file_name(path)}: expected an extension {', '.join(READABLE)} (text also with .gz behind); convert the "
+            "file or pass a format"
         )
     if chosen == "parquet" and os.fspath(path) == "-":
         raise DataError("-: Parquet cannot pass through a pipe; name a file, or use csv or jsonl")
+    return chosen
+
+
+def output_format(path: FilePath, format: str | None) -> str:
+    """The format of a file to write: those that can be written row by row."""
+    chosen = format_of(path, format)
+    if chosen == "json" or (os.fspath(path) != "-" and compressed(path)):
+        raise DataError(f"{file_name(path)}: is written as {', '.join(FORMATS)}; name one, and convert it then")
     return chosen
 
 
@@ -164,13 +201,28 @@ class _Reader:
     value_type: ValueType
     live: bool
     holes: Holes = "none"
+    missing: Missing | None = None
+    frame: pl.DataFrame | None = None
+    taken: Taken = field(default_factory=Taken)
     row: int = 1
     width: int = 0
+    separator: str = ","
     keep: dict[str, Any] = field(default_factory=dict)  # CSV: position to name; JSON: name to type
     kinds: dict[str, str] = field(default_factory=dict)
+    order: tuple[str, ...] = ()  # the columns that give the order
+    unused: str | None = None  # a column that was thought to
+    everything: bool = False  # whether to keep all columns
+    unit: int | None = None  # of times as numbers since 1970: thousandths of a second, by powers
 
     def refuse(self, problem: str) -> NoReturn:
         raise DataError(f"{file_name(self.path)}: {problem}") from None
+
+    def check_there(self) -> None:
+        """Refuse a path that leads to no file."""
+        if self.frame is None and self.path != "-" and os.path.isdir(self.path):
+            self.refuse("is a folder; name a file in it")
+        if self.frame is None and self.path != "-" and not os.path.exists(self.path):
+            self.refuse("no such file; check the path")
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         import polars as pl
@@ -179,7 +231,7 @@ class _Reader:
         for frame in self.frames():
             typed = self.typed(frame)
             self.row += frame.height
-            held = pl.concat([held, typed]) if held.height else typed
+            held = pl.concat([held, typed], how="vertical_relaxed") if held.height else typed
             while held.height >= size or (self.live and held.height):
                 yield self.chunk(held[:size], first_row)
                 first_row += min(size, held.height)
@@ -190,25 +242,72 @@ class _Reader:
             self.refuse("holds no rows of data; pass a file with at least one")
 
     def chunk(self, frame: pl.DataFrame, first_row: int) -> Chunk:
-        width = 1 + len(self.columns.value_columns)
-        series = frame.rechunk().get_columns()
-        values = series[1] if width == 2 else np.column_stack([column.to_numpy() for column in series[1:width]])
-        order = series[width] if len(series) > width else None
-        counts = order is not None and self.columns.time is None and order.name == "seq"
-        return Chunk(series[0], values, order, first_row, counts=counts)
+        names, held = self.columns, frame.rechunk()
+        users = joined([held[name] for name in names.user_columns], names.user)
+        pair = len(names.value_columns) == 2
+        values = held.select(names.value_columns).to_numpy() if pair else held[names.value_columns[0]]
+        streams = None
+        if names.stream_columns:
+            streams = joined([held[name] for name in names.stream_columns], ",".join(names.stream_columns))
+        order = held[self.order[0]] if self.order else None
+        if len(self.order) > 1:
+            order = held.select(self.order).to_struct(",".join(self.order))
+        counts = order is not None and names.time is None and order.name == "seq"
+        return Chunk(users, values, order, first_row, counts=counts, streams=streams)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""
-        if self.format == "parquet":
+        if self.format == "frame":
+            yield from self.slices()
+        elif self.format == "parquet":
             yield from self.parquet()
+        else:
+            with ExitStack() as stack:
+                yield from self.text(self.opened(stack))
+
+    def opened(self, stack: ExitStack) -> io.BufferedReader:
+        """The bytes of a text file, whether it is compressed or not."""
+        if self.path == "-":
+            return cast(io.BufferedReader, sys.stdin.buffer)
+        try:
+            plain = stack.enter_context(open(self.path, "rb"))  # noqa: SIM115 -- the stack closes it
+        except OSError as error:
+            self.refuse(f"cannot be opened ({error.strerror}); check its permissions")
+        return cast(io.BufferedReader, stack.enter_context(gzip.open(plain))) if compressed(self.path) else plain
+
+    def text(self, stream: io.BufferedReader) -> Iterator[pl.DataFrame]:
+        try:
+            if self.format == "json":
+                yield from map(self.json, self.array(stream))
+            else:
+                yield from map(self.json if self.format == "jsonl" else self.csv, self.blocks(stream))
+        except (gzip.BadGzipFile, zlib.error, EOFError):
+            self.refuse("cannot be read as gzip; check that it is whole, or name it for the format it has")
+
+    def array(self, stream: io.BufferedReader) -> Iterator[bytes]:
+        """The objects of a JSON array as lines, some at a time; a file of lines as it is."""
+        whole = stream.read().removeprefix(b"\xef\xbb\xbf").strip()
+        if not whole:
+            self.refuse("is empty; pass a file with at least one row")
+        if not whole.startswith(b"["):
+            yield whole
             return
-        parse = self.json if self.format == "jsonl" else self.csv
-        with ExitStack() as stack:
-            try:
-                stream = sys.stdin.buffer if self.path == "-" else stack.enter_context(open(self.path, "rb"))
-            except OSError as error:
-                self.refuse(f"cannot be opened ({error.strerror}); check its permissions")
-            yield from map(parse, self.blocks(cast(io.BufferedReader, stream)))
+        try:
+            found = json.loads(whole)
+        except (ValueError, RecursionError):
+            self.refuse("cannot be read as a JSON array; check that it is whole, or write one object a line")
+        wrong = next((k for k, each in enumerate(found) if not isinstance(each, dict)), None)
+        if wrong is not None:
+            self.refuse(f"row {wrong + 1} is not a JSON object; write an array of objects, one a row")
+        for start in range(0, len(found), ARRAY_ROWS):
+            yield b"\n".join(json.dumps(each).encode() for each in found[start : start + ARRAY_ROWS])
+
+    def slices(self) -> Iterator[pl.DataFrame]:
+        """The rows of a frame, which is in memory already."""
+        assert self.frame is not None
+        keep = self.select(self.frame.columns)
+        while (part := self.frame.select(keep).slice(self.row - 1, SLICE_ROWS)).height:
+            yield part
 
     def blocks(self, stream: io.BufferedReader) -> Iterator[bytes]:
         """The stream in blocks that end just behind a newline outside quotes: an even number of quotes lies before."""
@@ -229,28 +328,47 @@ class _Reader:
             self.refuse("is empty; pass a file with at least one row")
 
     def select(self, found: Sequence[str]) -> list[str]:
-        """The columns to keep, in the order user, value(s), order."""
-        wanted = [self.columns.user, *self.columns.value_columns]
-        usual = ("time",) if self.columns.clock else ("seq", "time")
-        order = [name for name in usual if name in found and name not in wanted][:1]
-        wanted += order if self.columns.time is None else [self.columns.time]
+        """The columns to keep; which of them give the order is noted, and why."""
+        names = self.columns
+        if self.everything:
+            return list(found)
+        self.order, why = order_in(found, names)
+        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *names.stream_columns, *self.order]))
         missing = [name for name in wanted if name not in found]
         if missing:
             # A CSV with none of the names may have no header at all: its first line is then somebody's data.
             hide = len(missing) == len(wanted) and self.format in ("csv", "tsv")
             has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
             what = " and no column ".join(map(repr, missing))
-            options = "--time-column" if missing == [self.columns.time] else "--user-column and --value-column"
-            self.refuse(f"no column {what} ({has}); name yours with {options}")
+            options = "--user-column and --value-column"
+            if set(missing) <= set(names.time_columns):
+                options = "--time-column"
+            elif set(missing) <= set(names.stream_columns):
+                options = "--stream-column"
+            look = "" if self.path in ("-", FRAME) else f", or see `seqveil inspect {file_name(self.path)}`"
+            self.refuse(f"no column {what} ({has}); name yours with {options}{look}")
         if any(found.count(name) > 1 for name in wanted):
             self.refuse("a column that is needed appears twice in the header; rename one of the two")
+        self.note(why)
         return wanted
+
+    def note(self, why: str) -> None:
+        """Write down what was taken for what."""
+        form = FORMS[self.format]
+        form += f" with {SEPARATORS[self.separator]}" if form == "CSV" else ""
+        form += ", compressed" if self.path != "-" and self.format != "frame" and compressed(self.path) else ""
+        record, names = self.taken, self.columns
+        record.file, record.form, record.user, record.value = file_name(self.path), form, names.user, names.value
+        record.stream = ",".join(names.stream_columns) or None
+        record.order, record.why, record.unit = ",".join(self.order) or None, why, ""
 
     def csv(self, block: bytes) -> pl.DataFrame:
         """Every kept field as text. A row with a field too many or too few is refused, a blank line skipped."""
         import polars as pl
 
-        separator = "\t" if self.format == "tsv" else ","
+        if not self.width:
+            self.separator = self.sniffed(block)
+        separator = self.separator
         if not self.width:
             end = block.find(b"\n") + 1 or len(block)
             while block.count(b'"', 0, end) % 2 and end < len(block):
@@ -270,6 +388,13 @@ class _Reader:
         if not frame.width or block.count(separator.encode()) != frame.height * (self.width - 1) + inside:
             frame = frame.filter(self.filled_rows(block, separator, frame.height))
         return frame.select(list(self.keep)).rename(self.keep)
+
+    def sniffed(self, block: bytes) -> str:
+        """What separates the fields."""
+        found = separator_of(block, self.columns, "\t" if self.format == "tsv" else ",")
+        if found is None:
+            self.refuse("its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
+        return found
 
     def filled_rows(self, block: bytes, separator: str, height: int) -> pl.Series:
         """Which rows of a doubtful block are not blank, by a slow reading that refuses the first wrong row."""
@@ -343,20 +468,33 @@ class _Reader:
             yield frame
 
     def typed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame with every column of the type that the first rows settled, and no field empty but for `holes`."""
+        """The frame with every column of the type that the first rows settled, and no field empty but for holes."""
         import polars as pl
 
+        if self.row == 1 and self.order:
+            self.look_at_times(frame)
+        if self.unused is not None and self.unused in frame.columns:
+            frame = frame.drop(self.unused)
         casts = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64}
         columns = []
         for series in frame.get_columns():
-            holes = self.holes if series.name in self.columns.value_columns else "none"
+            value = series.name in self.columns.value_columns
+            holes: Holes = "none" if not value else "empty" if self.missing is not None else self.holes
+            if value and self.missing is not None and series.dtype == pl.String:
+                series = series.replace("", None)
+            if value and self.missing is not None and series.dtype.is_float():
+                series = series.fill_nan(None)
             empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
             if holes == "none" and empty.any():
-                row = self.row + int(empty.arg_max() or 0)
-                self.refuse(f"row {row}: column {series.name!r} is empty; fill it in or remove the row")
-            if series.name not in self.kinds and series.len():
-                self.kinds[series.name] = self.kind(series)
+                self.refuse_empty(series.name, value, self.row + int(empty.arg_max() or 0))
+            if series.name not in self.kinds and (~empty).any():
+                self.kinds[series.name] = self.kind(series.filter(~empty))
+            elif series.name not in self.kinds and value:
+                columns.append(pl.Series(series.name, [None] * series.len(), dtype=pl.Null))
+                continue
             kind = self.kinds.get(series.name, "text")
+            if kind == "comma":
+                series, kind = series.str.replace(",", ".", literal=True), "number"
             column = series.cast(casts[kind], strict=False) if kind in casts else series
             bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
             if holes == "empty":
@@ -367,10 +505,65 @@ class _Reader:
                 remedy = "mend the row, or check that this is the value column and the model is this file's"
                 self.refuse(f"row {row}: column {series.name!r} must hold {expected}; {remedy}")
             columns.append(column)
+        if self.order:
+            self.check_times(next(column for column in columns if column.name == self.order[0]))
         return pl.DataFrame(columns)
 
+    def refuse_empty(self, name: str, value: bool, row: int) -> NoReturn:
+        remedy = "say what to do with --missing drop, --missing hold or --missing symbol"
+        self.refuse(f"row {row}: column {name!r} is empty; {remedy if value else 'fill it in or remove the row'}")
+
+    def look_at_times(self, frame: pl.DataFrame) -> None:
+        """Let go of a column that was taken for the time by its name alone, where the first rows of it hold none."""
+        import polars as pl
+
+        from seqveil.interfaces.files.ordering import iso_times
+
+        name = self.order[0]
+        guessed = self.columns.time is None and name not in ("seq", "time")
+        if not guessed or frame[name].dtype != pl.String:
+            return
+        text = frame[name].drop_nulls()
+        if text.str.contains(DECIMAL).any() or iso_times(text).is_not_null().any():
+            return
+        self.order, self.unused, self.taken.order = (), name, None
+        self.taken.why = f"column {name!r} holds no times"
+
+    def check_times(self, order: pl.Series) -> None:
+        """Refuse numbers that are no times, in a column that is called as times are: all in one unit, none absurd."""
+        import polars as pl
+
+        if order.name.strip().lower() not in TIMES or len(self.order) > 1:
+            self.taken.unit = self.taken.unit or ("" if order.dtype.is_numeric() else _unit_of(order))
+            return
+        if not order.dtype.is_numeric():
+            self.taken.unit = _unit_of(order)
+            return
+        numbers = order.cast(pl.Float64).to_numpy()
+        powers = clock.powers(numbers)
+        if self.unit is None and numbers.size:
+            self.unit = int(powers[0]) if numbers[0] >= _EPOCH else -1
+        wrong = powers >= len(clock.UNITS)
+        if self.unit is not None and self.unit >= 0:
+            wrong |= (powers != self.unit) | (numbers < 0)
+        if wrong.any():
+            row = self.row + int(wrong.argmax())
+            known = self.unit is not None and 0 <= self.unit < len(clock.UNITS)
+            any_unit = "seconds, or in milli-, micro- or nanoseconds since 1970,"
+            unit = f"{self.named_unit} like that of row 1" if known else any_unit
+            remedy = "mend the row, or name the column that gives the order with --time-column"
+            self.refuse(f"row {row}: expected a time in {unit} in column {order.name!r}; {remedy}")
+        self.taken.unit = self.named_unit
+
+    @property
+    def named_unit(self) -> str:
+        """What times as numbers are in."""
+        if self.unit is None or self.unit < 0:
+            return "numbers, from the least to the greatest"
+        return clock.UNITS[self.unit] if self.unit else "seconds since 1970"
+
     def kind(self, series: pl.Series) -> str:
-        """How to read a column: "text", "whole", "number", or "own" for the type that the file gives it."""
+        """How to read a column: "text", "whole", "number", "comma", or "own" for the type that the file gives it."""
         import polars as pl
 
         values = self.columns.value_columns
@@ -378,16 +571,36 @@ class _Reader:
             self.refuse(f"column {series.name!r} must hold text or numbers; unpack it into plain columns")
         if series.name in values and series.dtype == pl.Boolean:
             return "own"  # true is no number
+        delimited = self.format in ("csv", "tsv")
+        if delimited and self.separator != "," and series.name not in self.columns.user_columns:
+            commas = series.str.contains(_COMMA)
+            if commas.any() and (commas | series.str.contains(DECIMAL)).all() and self.value_type != "text":
+                self.taken.note(f"column {series.name!r} has decimal commas")
+                return "comma"
         if series.name in values and (len(values) == 2 or self.value_type == "number"):
             return "number"
         if series.dtype in (pl.Categorical, pl.Enum) or (series.name in values and self.value_type == "text"):
             return "text"
-        if self.format not in ("csv", "tsv"):
+        keys = (*self.columns.user_columns, *self.columns.stream_columns)
+        digits = series.dtype == pl.String and series.name in self.order and series.str.contains(DECIMAL).all()
+        if not delimited and not digits:
             return "number" if series.dtype.is_decimal() else "own"
         padded = series.name in values and series.str.contains(_PADDED).any()
-        if series.name == self.columns.user or padded or not series.str.contains(_DECIMAL).all():
+        if series.name in keys or padded or not series.str.contains(DECIMAL).all():
             return "text"
         return "whole" if series.str.contains(_WHOLE).all() else "number"
+
+
+def _unit_of(order: pl.Series) -> str:
+    """What a column of dates or times holds, in words."""
+    import polars as pl
+
+    if order.dtype != pl.String:
+        return clock.CALENDAR if order.dtype.is_temporal() else ""
+    if order.str.contains(r"[T ]\d{1,2}:\d{2}").not_().all():
+        return "ISO 8601 dates"
+    zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})$")
+    return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
 
 
 def count_rows(path: FilePath, format: str | None = None) -> int | None:
@@ -400,6 +613,8 @@ def count_rows(path: FilePath, format: str | None = None) -> int | None:
     if not os.path.isfile(path):
         return None
     kind = format_of(path, format)
+    if kind == "json" or compressed(path):
+        return None
     if kind == "parquet":
         try:
             return int(pl.scan_parquet(Path(path), glob=False).select(pl.len()).collect().item())
@@ -410,96 +625,3 @@ def count_rows(path: FilePath, format: str | None = None) -> int | None:
         while block := stream.read(BLOCK_BYTES):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return max(0, lines + (last != b"\n") - (kind != "jsonl"))
-
-
-def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
-    """The order column as numbers: what it holds, or nanoseconds since 1970 for a time; text must be ISO 8601."""
-    import polars as pl
-
-    if order.dtype == pl.String:
-        text = pl.lit(order).str.replace(r"^(\S{10}) ", "${1}T")
-        fine, coarse = (_parsed(text, unit) for unit in ("ns", "us"))
-        wrong = coarse.is_null() | ~coarse.dt.year().is_between(*_YEARS)  # in nanoseconds other years would wrap around
-        if wrong.any():
-            bad = row(int(wrong.arg_max() or 0))
-            raise DataError(
-                f"{name}: row {bad}: column {order.name!r} must hold numbers or ISO 8601 times of the years "
-                f"{_YEARS[0]} to {_YEARS[1]}; write it so, as in 2024-05-01T10:00:00Z"
-            )
-        order = fine
-    return order.to_physical()
-
-
-def _parsed(text: pl.Expr, unit: Literal["ns", "us"]) -> pl.Series:
-    import polars as pl
-
-    times = [text.str.to_datetime(form, time_unit=unit, time_zone="UTC", strict=False) for form in _TIMES]
-    return pl.select(pl.coalesce(times)).to_series()
-
-
-class OrderCheck:
-    """Refuses rows of one user that go back in time or repeat a time, across all chunks shown to it.
-
-    With `ties` a time may be repeated. Memory is one entry per user. Without an order column there is nothing to check.
-
-    >>> import polars as pl
-    >>> check = OrderCheck("walk.csv")
-    >>> check.check(Chunk(pl.Series(["a", "b"]), pl.Series([0, 0]), pl.Series("seq", [5, 1]), first_row=1))
-    >>> check.check(Chunk(pl.Series(["b", "a"]), pl.Series([0, 0]), pl.Series("seq", [2, 5]), first_row=3))
-    Traceback (most recent call last):
-    seqveil.core.errors.DataError: walk.csv: rows 1 and 4 hold the same user and 'seq'; remove one of them
-    """
-
-    def __init__(self, path: FilePath = "data", ties: bool = False) -> None:
-        self._name, self._ties = file_name(path), ties
-        self._last: dict[Any, tuple[float, int]] = {}
-
-    def check(self, chunk: Chunk) -> None:
-        """Refuse a chunk with an event that comes before one its user had already, and name its row."""
-        import polars as pl
-
-        if chunk.order is None:
-            return
-        rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
-        keys = order_key(chunk.order, chunk.row, self._name)
-        frame = pl.DataFrame({"user": chunk.users, "key": keys, "row": rows})
-        seen = [(user, *self._last[user]) for user in chunk.users.unique() if user in self._last]
-        before = pl.DataFrame(seen, schema=frame.schema, orient="row")
-        previous = pl.col("key", "row").shift(1).over("user").name.prefix("previous_")
-        key, earlier = pl.col("key"), pl.col("previous_key")
-        back = key < earlier if self._ties else key <= earlier
-        wrong = pl.concat([before, frame]).with_columns(previous).filter(back)
-        if wrong.height:
-            first = wrong.row(0, named=True)
-            low, high = sorted((first["row"], first["previous_row"]))
-            same = f"rows {low} and {high} hold the same user and {chunk.order.name!r}; remove one of them"
-            what = f"row {first['row']} lies before row {first['previous_row']} of its user by {chunk.order.name!r}"
-            remedy = f"{what}; sort the file by it, or pass --sort"
-            raise DataError(f"{self._name}: {same if first['key'] == first['previous_key'] else remedy}")
-        self._last |= {user: (at, row) for user, at, row in frame.unique("user", keep="last").iter_rows()}
-
-
-def sorted_chunks(
-    path: FilePath,
-    columns: Columns | None = None,
-    chunk: int = 200_000,
-    format: str | None = None,
-    value_type: ValueType = "auto",
-    holes: Holes = "none",
-) -> Iterator[Chunk]:
-    """Like ``read``, with all rows sorted by the order column; equal times keep the file's order. Held in memory."""
-    import polars as pl
-
-    parts = list(read(path, columns, chunk, format, value_type, holes=holes))
-    orders = [part.order for part in parts if part.order is not None]
-    if not orders:
-        raise DataError(
-            f"{file_name(path)}: has no column to sort by; add seq or time, or name yours with --time-column"
-        )
-    order, users = pl.concat(orders), pl.concat([part.users for part in parts])
-    arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
-    values = np.concatenate(arrays) if arrays else pl.concat([cast("pl.Series", part.values) for part in parts])
-    places = np.argsort(order_key(order, lambda i: i + 1, file_name(path)).to_numpy(), kind="stable")
-    for start in range(0, len(places), chunk):
-        take = places[start : start + chunk]
-        yield Chunk(users[take], values[take], order[take], start + 1, take + 1, parts[0].counts)

@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.alphabet import WITHHELD, Alphabet, OnUnknown, Symbols
+from seqveil.core.alphabet import WITHHELD, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
 from seqveil.interfaces.files import writing as side
-from seqveil.interfaces.files.reading import Columns, FilePath
+from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import (
     CHUNK_ROWS,
+    UNKNOWN_VALUE,
     Coded,
     Events,
     InBatches,
@@ -93,6 +95,11 @@ class Released:
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
+    streams: int = 0  # where users have several
+    reading: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # how the rows were read and ordered: for the operator alone
+    read: str = ""  # the same in words
 
 
 def release_file(
@@ -108,6 +115,7 @@ def release_file(
     format: str | None = None,
     out_format: str | None = None,
     sort: bool = False,
+    missing: OnMissing | None = None,
     meta: FilePath | None = None,
     versions: FilePath | None = None,
     inputs: tuple[FilePath, ...] = (),
@@ -153,6 +161,8 @@ def release_file(
         format: of the input, where its name does not tell.
         out_format: of the output, where its name does not tell; without a state file.
         sort: whether to sort the rows by their order first.
+        missing: what to do with rows without a value, where that is not what the model says: leave them out ("drop"),
+            go on with the last value of their stream ("hold"), or "symbol", where the alphabet has one for them.
         meta: where to write the side file.
         versions: where to write the versions of a cold start.
         inputs: further files that `out` must not replace.
@@ -165,7 +175,11 @@ def release_file(
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
     _check_together(setting, how, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
-    source = Source(data, columns_for(how, columns), format, sort, min(chunk, most))
+    names = _names(setting, how, columns)
+    told = how.model.alphabet.missing if missing is None else missing
+    if told == "symbol":
+        how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
+    source = Source(data, names, format, sort, min(chunk, most), told)
     target = Target(out, out_format, meta, (data, *inputs), force)
     if state is not None:
         from seqveil.interfaces.files.resume import resumed
@@ -195,6 +209,16 @@ def _check_together(
         raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
     if may_be_empty(how):
         _refuse_empty_symbol(how.model.alphabet)
+
+
+def _names(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
+    """The columns to read; streams apart are named there and are part of the setting, or neither."""
+    names = columns_for(how, columns)
+    if names.stream_columns and not isinstance(setting, Setting):
+        raise InputError("a cold start takes one stream of each user; leave --stream-column out")
+    if bool(names.stream_columns) != how.restarts:
+        raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
+    return names
 
 
 def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:
@@ -265,6 +289,8 @@ class Target:
 class Run(ABC):
     """One pass over a file: rows become events, events are released, and what comes of them is written."""
 
+    remedy = UNKNOWN_VALUE  # against a value outside the alphabet
+
     def __init__(
         self,
         source: Source,
@@ -286,7 +312,7 @@ class Run(ABC):
 
     def go(self, progress: Progress | None) -> None:
         """Release all rows that are left, or up to the one where that fails."""
-        for part in self.source.coded(self.alphabet, progress):
+        for part in self.source.coded(self.alphabet, progress, self.remedy):
             self._order = None if part.chunk.order is None else part.chunk.order.name
             self._times = None if part.times is None else times_read_as(part.chunk)
             self.take(part)
@@ -309,7 +335,7 @@ class Run(ABC):
     def frame(self, rows: Rows) -> pl.DataFrame:
         """The rows as they are written, with the ε of each where there is one."""
         used = {} if self.setting.unbounded else {EPSILON: rows.epsilons}  # of which there is none to tell
-        return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more})
+        return self._table.frame(rows.users, rows.order, rows.codes, {**used, **rows.more}, rows.streams)
 
     def quiet(self, made: Releases, upto: int | None = None) -> int:
         """How many of the first releases tell nothing."""
@@ -353,6 +379,9 @@ class Run(ABC):
             secrets=tuple(self.streams.secrets()),
             whole_sequence=NO_BOUND if setting.unbounded else "",
             model_check=_model_check(setting),
+            streams=self.source.taken.streams,
+            reading=self.source.taken.to_dict(),
+            read=self.source.taken.sentence,
         )
 
     def facts(self, account: Released) -> side.Meta:
@@ -424,12 +453,13 @@ class Whole(Run):
         rows = self.rows(events, made)
         self.writer.write(self.frame(rows))
         paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
-        self._digest.add(rows.users, rows.codes, rows.epsilons, paths)
+        self._digest.add(rows.keys, rows.codes, rows.epsilons, paths)
 
     def _release(self, users: list[Any], events: Events) -> Releases:
         """What these events were released as; those refused are marked so."""
         try:
-            made = self.streams.release(users, events.raw, None, events.times)
+            apart: dict[str, Any] = {} if events.begins is None else {"begins": events.begins}
+            made = self.streams.release(users, events.raw, None, events.times, **apart)
         except SeqveilError as error:
             if not isinstance(error.made, Releases):
                 raise
@@ -494,24 +524,27 @@ def guarantee(setting: Setting) -> str:
             "beside the nominal one"
         )
     kept = "; ".join(secret.sentence for secret in setting.secrets) if setting.guards else ""
+    whose = "each stream of a user" if setting.restarts else "a user's stream"
     if setting.unbounded:
-        return f"in total over a user's stream: {kept}; {NO_BOUND}"
+        return f"in total over {whose}: {kept}; {NO_BOUND}"
     most, budget = setting.epsilon * setting.schedule.period, setting.budget
+    all_of = "all streams of a user" if setting.restarts else "a stream"
     what, many = ("batch", "batches") if setting.in_batches else ("release", "releases")
     size = f" of {setting.batch} events" if setting.in_batches else ""
+    about = "all sequences of a user" if setting.restarts else "a user's whole sequence"
     text = (
-        f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at most a "
+        f"each {what}{size} moves what anyone who knows the model believes about {about} by at most a "
         f"factor e^{most:g} = {math.exp(most):.3g}, up or down"
     )
     if setting.schedule.period > 1:
         text += f" (e^{setting.epsilon:g} a {what} on average)"
     if budget.total is not None:
-        text += f"; all {many} of a stream together by at most a factor e^{budget.total:g}"
+        text += f"; all {many} of {all_of} together by at most a factor e^{budget.total:g}"
     if budget.per_window is not None:
         places = many if setting.in_batches else "events"
         counted = f"{budget.releases} {places} in a row, whether released or not,"
         unit = counted if budget.releases else f"{budget.seconds:g} seconds"
         text += f"; those in any {unit} by at most a factor e^{budget.per_window:g}"
     if budget.ldp_total is not None:
-        text += f"; without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP"
-    return f"in total over a user's stream: {kept}; and {text}" if kept else text
+        text += f"; without trust in any model, all {many} of {all_of} together are {budget.ldp_total:g}-LDP"
+    return f"in total over {whose}: {kept}; and {text}" if kept else text

@@ -26,7 +26,7 @@ from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
-from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, format_of, read
+from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Released, Run, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
@@ -218,7 +218,7 @@ class Resumed(Run):
         self._output.sync()  # the text before this one can then be forgotten
         spent = False
         try:
-            self._streams.release(names_of(events.users), events.raw, seqs, events.times, note)
+            self._streams.release(names_of(events.users), events.raw, seqs, events.times, note, events.begins)
         except BudgetSpent:
             spent = True
         # the transaction stands: now, and not before, its rows may be seen
@@ -271,7 +271,7 @@ class Appended:
         self.path, self._name, self._beside = os.fspath(path), file_name(path), beside
         if self.path == "-":
             raise InputError("standard output cannot be gone on with after a stop; name an output file beside --state")
-        self._format = format_of(path, None)
+        self._format = output_format(path, None)
         if self._format == "parquet":
             raise InputError(f"{self._name}: Parquet cannot be appended to; write .csv or .jsonl and convert it then")
         if any(same_file(path, other) for other in inputs):
@@ -359,7 +359,7 @@ class _Seen:
         return same
 
     def add(self, part: Chunk) -> _Seen:
-        content = (*text_bytes(part.users), *(() if part.order is None else text_bytes(part.order)))
+        content = (*text_bytes(part.keys), *(() if part.order is None else text_bytes(part.order)))
         for each, data in zip(self._parts, content, strict=False):
             each.update(data)
         return self
@@ -379,4 +379,4 @@ def names_of(users: pl.Series) -> list[User]:
 def _holds_rows(out: FilePath) -> bool:
     """Whether the output has more than its header; where the first row was refused, it has not."""
     with open(out, "rb") as lines:
-        return sum(1 for _ in zip(lines, range(2), strict=False)) > (format_of(out, None) != "jsonl")
+        return sum(1 for _ in zip(lines, range(2), strict=False)) > (output_format(out, None) != "jsonl")

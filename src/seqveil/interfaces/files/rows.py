@@ -5,7 +5,6 @@ What waits of a batch, at most `batch` - 1 raw symbols a user, waits in memory a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,12 @@ from numpy.typing import NDArray
 
 from seqveil.core import times as clock
 from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Grid, Symbols
+from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
-from seqveil.interfaces.files.reading import (
-    Chunk,
-    Columns,
-    FilePath,
-    Holes,
-    OrderCheck,
-    ValueType,
-    file_name,
-    order_key,
-    read,
-    sorted_chunks,
-)
+from seqveil.interfaces.files.columns import Columns, Taken, joined, parted
+from seqveil.interfaces.files.ordering import order_key, ordered
+from seqveil.interfaces.files.reading import Chunk, FilePath, Holes, ValueType, file_name
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
 from seqveil.release.batches import encode_path
 from seqveil.release.releases import Releases
@@ -40,15 +31,22 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 
 CHUNK_ROWS = 200_000
+Marks = NDArray[np.bool_]
+UNKNOWN_VALUE = "check the value column, pass --on-unknown {choice} to release, or refit the model with it"
+OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Consecutive rows with the code of each value, and its time in seconds where times count."""
+    """Consecutive rows with the code of each value, and its time in seconds where times count.
+
+    `begins`: where users have several streams, whether each row begins one.
+    """
 
     chunk: Chunk
     codes: Ints = field(repr=False)
     times: Floats | None
+    begins: Marks | None = None
 
     @property
     def n(self) -> int:
@@ -58,18 +56,35 @@ class Coded:
     def take(self, at: slice | NDArray[np.intp]) -> Coded:
         """Some of the rows."""
         times = None if self.times is None else self.times[at]
-        return Coded(self.chunk.take(at), self.codes[at], times)
+        return Coded(self.chunk.take(at), self.codes[at], times, None if self.begins is None else self.begins[at])
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read as streams: where it is, what its columns are called, and whether to sort it first."""
+    """A file, or a polars frame, to read as streams.
 
-    path: FilePath
+    Parameters:
+        path: where it is; a frame is read as if it were a file.
+        columns: what its columns are called.
+        format: where its name does not tell.
+        sort: whether to sort it first.
+        chunk: rows read at a time.
+        missing: what to do with rows without a value: leave them out ("drop"), go on with the last value of their
+            stream ("hold"), or take that for a symbol of its own ("symbol"); None refuses them.
+        taken: the record of how it was read, filled in on the way.
+    """
+
+    path: FilePath | pl.DataFrame
     columns: Columns = field(default_factory=Columns)
     format: str | None = None
     sort: bool = False
     chunk: int = CHUNK_ROWS
+    missing: Missing | None = None
+    taken: Taken = field(default_factory=Taken, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.missing not in (None, "drop", "hold", "symbol"):
+            raise InputError(f"expected missing values to be drop, hold or symbol, got {self.missing!r}")
 
     @property
     def name(self) -> str:
@@ -79,7 +94,7 @@ class Source:
     @property
     def piped(self) -> bool:
         """Whether the events come through standard input."""
-        return os.fspath(self.path) == "-"
+        return isinstance(self.path, str) and self.path == "-"
 
     def chunks(
         self,
@@ -88,27 +103,31 @@ class Source:
         again: bool = False,
         holes: Holes = "none",
     ) -> Iterator[Chunk]:
-        """The rows in the order of their release; rows of one user that go back in time are refused.
+        """The rows in the order of their release; rows of one stream that go back in time are refused.
 
-        `again` skips that check, for a second reading of the file; `holes` lets values be missing (`reading.read`).
+        `again` is for a second reading of the file, which neither checks nor counts; `holes` lets values be missing
+        (`reading.read`), where nothing else was said about them.
         """
-        order = OrderCheck(self.path, self.columns.clock)
-        if self.sort:
-            rows = sorted_chunks(self.path, self.columns, self.chunk, self.format, value_type, holes)
-        else:
-            rows = read(self.path, self.columns, self.chunk, self.format, value_type, self.piped, holes)
-        for chunk in rows:
-            if not again:
-                order.check(chunk)
+        kind: ValueType = "text" if self.missing == "symbol" and value_type == "auto" else value_type
+        how: dict[str, Any] = {"sort": self.sort, "live": self.piped, "missing": self.missing}
+        how |= {"holes": holes if self.missing is None else "none", "taken": None if again else self.taken}
+        for chunk in ordered(self.path, self.columns, self.chunk, self.format, kind, **how):
             yield chunk
             if progress is not None:
                 progress(chunk.n)
 
-    def coded(self, alphabet: Symbols, progress: Progress | None = None, blanks: bool = False) -> Iterator[Coded]:
+    def coded(
+        self,
+        alphabet: Symbols,
+        progress: Progress | None = None,
+        remedy: str = UNKNOWN_VALUE,
+        blanks: bool = False,
+    ) -> Iterator[Coded]:
         """The chunks with the code of every value; one outside the alphabet is UNKNOWN, or refused by its row alone.
 
-        Times are there where the columns are read as times (`Columns.clock`). With `blanks` an empty value says that
-        nothing was released, and its code is WITHHELD.
+        Times are there where the columns are read as times (`Columns.clock`). The streams of a user come one after
+        another: a row that goes back to one that another followed is refused. `remedy` says what helps against a value
+        outside the alphabet. With `blanks` an empty value says that nothing was released, and its code is WITHHELD.
         """
         pairs = len(self.columns.value_columns) == 2
         if pairs != isinstance(alphabet, Grid):
@@ -116,10 +135,39 @@ class Source:
             raise InputError(
                 f"the model is for values in {wanted} column{'s' * (wanted != 'one')}; name the right ones"
             )
+        apart = _Apart(self.name, self.taken)
         holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
         for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
-            codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name)
-            yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None)
+            codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name, remedy)
+            begins = None if chunk.streams is None else apart.marks(chunk)
+            yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None, begins)
+
+
+class _Apart:
+    """Tells where a new stream of a user begins, and refuses to go back to one that another followed."""
+
+    def __init__(self, name: str, taken: Taken) -> None:
+        self._name, self._taken = name, taken
+        self._now: dict[Hashable, Hashable] = {}
+        self._known: set[tuple[Hashable, Hashable]] = set()
+
+    def marks(self, chunk: Chunk) -> Marks:
+        assert chunk.streams is not None
+        marks = np.zeros(chunk.n, bool)
+        for k, both in enumerate(zip(chunk.users.to_list(), chunk.streams.to_list(), strict=True)):
+            user, stream = both
+            if user in self._now and self._now[user] == stream:
+                continue
+            if both in self._known:
+                raise DataError(
+                    f"{self._name}: row {chunk.row(k)} goes back to a stream of its user that another one followed; "
+                    "put the rows of a stream together, by --sort where there is a time, or name what tells streams "
+                    "apart"
+                )
+            self._known.add(both)
+            self._now[user], marks[k] = stream, True
+        self._taken.streams = len(self._known)
+        return marks
 
 
 def value_type_of(alphabet: Symbols) -> ValueType:
@@ -131,20 +179,20 @@ def value_type_of(alphabet: Symbols) -> ValueType:
     return "number" if exact else "auto"
 
 
-def encode(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
+def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VALUE) -> Ints:
     """Codes of a chunk's values; one that is not in the alphabet is refused with its row, never with the value."""
     try:
         return alphabet.encode(chunk.values)
     except UnknownSymbol as error:
         row = chunk.row(int(vars(error)["position"]))
         choice = "hide" if alphabet.points is None else "hide or nearest"
-        remedy = f"check the value column, pass --on-unknown {choice}, or refit the model with it"
         raise DataError(
-            f"{name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); {remedy}"
+            f"{name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); "
+            f"{remedy.format(choice=choice)}"
         ) from None
 
 
-def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
+def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VALUE) -> Ints:
     """The same where an empty value says that nothing was released."""
     values = chunk.values
     empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
@@ -155,7 +203,7 @@ def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str) -> Ints:
         raise DataError(f"{name}: row {row}: one coordinate is empty and the other is not; mend the row")
     codes, said = np.full(chunk.n, WITHHELD, np.int64), np.flatnonzero(~blank)
     if said.size:
-        codes[said] = encode(chunk if said.size == chunk.n else chunk.take(said), alphabet, name)
+        codes[said] = encode(chunk if said.size == chunk.n else chunk.take(said), alphabet, name, remedy)
     return codes
 
 
@@ -169,6 +217,10 @@ def seconds(chunk: Chunk, name: str) -> Floats:
     import polars as pl
 
     order = chunk.order
+    if order is not None and order.dtype == pl.Struct:
+        raise DataError(
+            f"{name}: a budget per seconds, or hours of the day, need times in one column; name --time-column"
+        )
     if order is None or chunk.counts:
         raise DataError(
             f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name --time-column"
@@ -219,6 +271,8 @@ class Events:
     sizes: Ints  # rows of each event
     places: Ints  # of the row that made each event whole, among those read with it; -1: it was read before
     order: pl.Series | None = field(repr=False)  # of all rows, event by event
+    streams: pl.Series | None = field(default=None, repr=False)  # of each event
+    begins: Marks | None = None  # whether each event begins a stream
 
     def __len__(self) -> int:
         return len(self.users)
@@ -230,7 +284,8 @@ class OneByOne:
     def take(self, part: Coded) -> Events:
         """The events that these rows make whole."""
         sizes, places = np.ones(part.n, np.int64), np.arange(part.n)
-        return Events(part.chunk.users, part.codes, part.times, sizes, places, part.chunk.order)
+        apart = (part.chunk.streams, part.begins)
+        return Events(part.chunk.users, part.codes, part.times, sizes, places, part.chunk.order, *apart)
 
     def rest(self, at: int, most: int | None = None) -> Events | None:
         """Events that go out unfinished at the end, from the one at `at` on; None where there are no more."""
@@ -250,10 +305,12 @@ class _Waiting:
     order: list[Any] = field(default_factory=list, repr=False)
     time: float | None = None  # of the last one
     place: int = -1
+    stream: Any = None
+    begins: bool = False
 
 
 class InBatches:
-    """Rows of each user wait until they fill a batch; short ones go at the end of the file."""
+    """Rows of each user wait until they fill a batch; short ones go at the end of their stream, or of the file."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
@@ -264,8 +321,15 @@ class InBatches:
         """The batches that these rows fill, in this order."""
         self._like, full = part.chunk, []
         order = None if part.chunk.order is None else part.chunk.order.to_physical().to_list()
+        streams = None if part.chunk.streams is None else part.chunk.streams.to_list()
         for k, user in enumerate(part.chunk.users.to_list()):
+            begins = part.begins is not None and bool(part.begins[k])
+            if begins and user in self._waiting:  # the end of another stream
+                self._waiting[user].place = k
+                full.append(self._waiting.pop(user))
             held = self._waiting.setdefault(user, _Waiting(user))
+            held.begins |= begins
+            held.stream = None if streams is None else streams[k]
             held.codes.append(int(part.codes[k]))
             if order is not None:
                 held.order.append(order[k])
@@ -301,6 +365,10 @@ class InBatches:
             sizes=np.array([len(held.codes) for held in full], np.int64),
             places=np.array([held.place for held in full], np.int64),
             order=order,
+            streams=None
+            if like.streams is None
+            else pl.Series(like.streams.name, [held.stream for held in full], dtype=like.streams.dtype),
+            begins=None if like.streams is None else np.array([held.begins for held in full], bool),
         )
 
 
@@ -313,6 +381,12 @@ class Rows:
     codes: Ints = field(repr=False)
     epsilons: Floats
     more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    streams: pl.Series | None = field(default=None, repr=False)
+
+    @property
+    def keys(self) -> pl.Series:
+        """What names the stream of each row."""
+        return self.users if self.streams is None else joined([self.users, self.streams], "stream")
 
     @classmethod
     def of(cls, events: Events, made: Releases, setting: Setting, upto: int | None = None) -> Rows:
@@ -320,10 +394,11 @@ class Rows:
         told = np.flatnonzero((made.codes[:upto] >= 0) | (made.codes[:upto] == WITHHELD))
         epsilons, seqs = made.epsilons[told], made.seqs[told]
         if made.sent is None:
-            users, order = events.users, events.order
+            public = (events.users, events.order, events.streams)
             if told.size < len(events):
-                users, order = users.gather(told), None if order is None else order.gather(told)
-            return cls(users, order, made.codes[told], epsilons, {EVENT: seqs} if gaps(setting) else {})
+                public = tuple(None if each is None else each.gather(told) for each in public)  # type: ignore[assignment]
+            users, order, streams = public
+            return cls(users, order, made.codes[told], epsilons, {EVENT: seqs} if gaps(setting) else {}, streams)
         sizes, sent = events.sizes[told], [each for each in made.sent[:upto] if each is not None]
         starts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
         spent, texts = np.zeros(count), np.full(count, SAME_PATH, object)
@@ -332,7 +407,8 @@ class Rows:
         rows = np.flatnonzero(np.repeat(made.codes[:upto] >= 0, events.sizes[:upto]))
         order = None if events.order is None else events.order.gather(rows)
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
-        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more)
+        streams = None if events.streams is None else events.streams.gather(np.repeat(told, sizes))
+        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, streams)
 
 
 def may_be_empty(setting: Setting) -> bool:
@@ -353,15 +429,26 @@ class Table:
         self._values = symbol_columns(alphabet, columns.value_columns)
 
     def frame(
-        self, users: pl.Series, order: pl.Series | None, codes: Ints, more: Mapping[str, NDArray[Any]]
+        self,
+        users: pl.Series,
+        order: pl.Series | None,
+        codes: Ints,
+        more: Mapping[str, NDArray[Any]],
+        streams: pl.Series | None = None,
     ) -> pl.DataFrame:
         """One row for each user named, with the value of its code; none where nothing was said."""
         import polars as pl
 
-        named, places = users.rename(self._columns.user), pl.Series(codes, dtype=pl.Int64)
+        public = parted(users, self._columns.user_columns)
+        if streams is not None:
+            public += parted(streams, self._columns.stream_columns)
+        if order is not None:
+            public += order.struct.unnest().get_columns() if order.dtype == pl.Struct else [order]
+        written = {column.name: column for column in public}  # a week may tell streams apart and order them, too
+        places = pl.Series(codes, dtype=pl.Int64)
         if (codes < 0).any():
             places = pl.select(pl.when(places >= 0).then(places)).to_series()
-        series = [named, *([] if order is None else [order]), *(values.gather(places) for values in self._values)]
+        series = [*written.values(), *(values.gather(places) for values in self._values)]
         taken = {column.name for column in series} & set(more)
         if taken:
             raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it in the file")

@@ -21,7 +21,8 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.replacing import replacing
-from seqveil.interfaces.files.reading import Columns, FilePath, file_name, format_of
+from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.reading import FilePath, file_name, output_format
 from seqveil.release.setting import Setting
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Writer:
     """
 
     def __init__(self, path: FilePath, format: str | None = None, inputs: Sequence[FilePath] = ()) -> None:
-        self._path, self._format = path, format_of(path, format)
+        self._path, self._format = path, output_format(path, format)
         if any(same_file(path, other) for other in inputs):
             raise DataError(f"{file_name(path)}: is read and written at once; choose another output")
         self._stack = ExitStack()
@@ -247,7 +248,7 @@ def text_bytes(column: pl.Series) -> tuple[bytes, bytes]:
     """A column as text, and the length of each entry: without it "a", "bc" would look like "ab", "c"."""
     import polars as pl
 
-    text = column.cast(pl.String)
+    text = column.struct.json_encode() if column.dtype == pl.Struct else column.cast(pl.String)
     return "".join(text.to_list()).encode(), _bytes(text.str.len_bytes().to_numpy(), "<i8")
 
 
@@ -267,7 +268,8 @@ def header(setting: Setting, columns: Columns, order: str | None, seed: int | No
         "setting": setting.to_dict(),
         "model": setting.model.fingerprint,
         "alphabet": {"kind": alphabet.to_json()["kind"], "symbols": alphabet.n},
-        "columns": {"user": columns.user, "value": columns.value, "order": order},
+        "columns": {"user": columns.user, "value": columns.value, "order": order}
+        | ({"stream": columns.stream} if columns.stream is not None else {}),
         "seed": seed,
         "private": seed is None,
     }
@@ -288,6 +290,7 @@ def stored_columns(meta: Meta | None) -> Columns:
     """The column names a side file gives, or the usual ones."""
     try:
         saved = {} if meta is None else meta["columns"]
-        return Columns(saved.get("user", "user"), saved.get("value", "value"), saved.get("order"))
+        names = (saved.get("user", "user"), saved.get("value", "value"), saved.get("order"))
+        return Columns(*names, stream=saved.get("stream"))
     except (KeyError, TypeError, AttributeError):
         raise DataError("the side file lacks the column names; release the data again") from None

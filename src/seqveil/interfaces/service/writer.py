@@ -29,6 +29,7 @@ from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
 from seqveil.interfaces.service.tokens import Keyring
+from seqveil.release.setting import refuse_restarts
 from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
@@ -203,6 +204,7 @@ class Service:
     """Everything behind the endpoints."""
 
     def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
+        refuse_restarts(setting, "the service")
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config

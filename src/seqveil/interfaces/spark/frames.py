@@ -18,6 +18,7 @@ from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, rele
 from seqveil.interfaces.spark.sessions import needs_spark, told
 from seqveil.interfaces.spark.store import refuse_error
 from seqveil.release.calls import Gaps
+from seqveil.release.setting import refuse_restarts
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def _at_once(rows: DataFrame, frame: DataFrame, job: Job, names: Columns) -> Dat
 def _check(job: Job, names: Columns) -> None:
     setting = job.setting
     refuse_error(setting)
+    refuse_restarts(setting, "Spark")
     if isinstance(job.key, bytes) and len(job.key) != KEY_BYTES:
         raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.coins.key_file")
     if not isinstance(job.key, (bytes, str, os.PathLike)):

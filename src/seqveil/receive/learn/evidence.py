@@ -23,6 +23,7 @@ from seqveil.release.accounting import GONE
 from seqveil.release.state import Rows
 from seqveil.release.stream import Released
 
+Marks = NDArray[np.bool_]
 BELIEF_FREE = frozenset({"randomized_response"})  # one table whatever the belief: the model in the setting is not used
 
 
@@ -94,6 +95,19 @@ class Evidence:
         for _, rows, told, when in turns(users, codes, moments):
             log.add(rows, followed.observe(rows, told, when), setting)
         return log.evidence().arranged(users)
+
+    @classmethod
+    def of_streams(
+        cls, setting: stream.Setting, users: Rows, codes: Ints, times: Floats | None, streams: Rows, begins: Marks
+    ) -> Evidence:
+        """Of releases in the order they were made, where users have several streams: each stream is one of its own.
+
+        Parameters: `users` and `streams` are numbered from 0; `begins` says which releases begin a stream.
+        """
+        followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
+        for turn, rows, told, stamps in turns(users, codes, times):
+            log.add(streams[turn], followed.observe(rows, told, stamps, begins[turn]), setting)
+        return log.evidence().arranged(streams)
 
     @classmethod
     def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:

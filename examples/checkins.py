@@ -1,0 +1,66 @@
+"""From a file of check-ins to a release that is understood: inspect, fit, release, audit, decode.
+
+The file is generated, and has what such files have: a person, a time of which several rows may share one, a category
+with some missing and many that few people ever chose, and semicolons. Run it with `python examples/checkins.py`, or on
+a file of your own: every step is a command that you can type.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+import tempfile
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from seqveil.interfaces.cli import main
+
+OFTEN = ["home", "office", "coffee shop", "gym", "bar", "grocery", "park", "train station"]
+
+
+def checkins(path: Path, people: int = 120, seed: int = 1) -> None:
+    """Write a file of check-ins: who, when, which visit to town, and what kind of place."""
+    draw = random.Random(seed)
+    lines = ["person;timestamp;trip;category"]
+    for person in range(people):
+        now, habit = datetime(2024, 5, 1, 8), draw.sample(OFTEN, 4)
+        for trip in range(5):
+            now += timedelta(hours=draw.randint(6, 20))
+            place = draw.choice(habit)
+            for _ in range(draw.randint(2, 9)):
+                now += timedelta(minutes=draw.choice([0, 15, 40, 90]))  # two check-ins may share a minute
+                place = place if draw.random() < 0.4 else draw.choice(habit)
+                seldom = draw.random()
+                shown = "" if seldom < 0.02 else f"club no. {person}" if seldom < 0.05 else place
+                lines.append(f"P{person:03};{now:%Y-%m-%d %H:%M};{trip};{shown}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def seqveil(command: str) -> None:
+    """Run a command as it would be typed, and show it."""
+    print(f"$ seqveil {command}", flush=True)
+    code = main(shlex.split(command))
+    if code:
+        sys.exit(code)
+    print(flush=True)
+
+
+def journey(folder: Path) -> None:
+    """The five commands."""
+    data, model, out, decoded = (folder / name for name in ("trips.csv", "trips.model", "released.csv", "decoded.csv"))
+    checkins(data)
+    columns = "--user-column person --value-column category --stream-column trip"
+    seqveil(f"inspect {data}")
+    seqveil(f"fit {data} -o {model} {columns} --missing symbol --other 10 --smoothing 1")
+    seqveil(f"release {data} --model {model} --epsilon 1 --budget 12 {columns} --out {out}")
+    seqveil(f"audit {out} --model {model}")
+    seqveil(f"decode {out} --model {model} --out {decoded}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        journey(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            journey(Path(name))

@@ -1,0 +1,519 @@
+"""A look at somebody's own file before anything is fitted: what its columns may be, what is odd, and what to type.
+
+It shows counts, and of the values only those that at least ten people share. It is for whoever has the raw file: what
+it says is not private.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.alphabet import Alphabet, Bins, Symbols
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.files.columns import TIMES, Columns, Taken, order_in
+from seqveil.interfaces.files.ordering import iso_times, order_key
+from seqveil.interfaces.files.reading import DECIMAL, FRAME, Chunk, FilePath, first_rows, format_of
+from seqveil.interfaces.files.rows import Progress, Source, seconds
+from seqveil.receive.contexts import held_out
+from seqveil.receive.follow import numbered
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SHARED = 10  # people who must have a value before it is shown, and below which it is rare
+SHOWN = 8  # values shown at most
+MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
+MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
+FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
+LEVELS = 20  # bins that are proposed
+PEOPLE = ("user", "person", "participant", "subject", "customer", "client", "patient", "member", "device", "account")
+STREAMS = ("session", "trip", "visit", "trial", "recording", "run", "tour", "episode")
+VALUES = (
+    "value",
+    "category",
+    "symbol",
+    "page",
+    "event",
+    "state",
+    "label",
+    "place",
+    "venue",
+    "activity",
+    "item",
+    "action",
+)
+PAIRS = (("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("x", "y"))
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a column is taken for, and why."""
+
+    column: str
+    role: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found in a file. `lines` says it in words, `command` is what to type next."""
+
+    roles: list[Role]
+    reading: dict[str, Any]
+    read: str
+    users: int
+    streams: int
+    events: int
+    shortest: int  # events of a stream
+    typical: int
+    longest: int
+    ties: int
+    needs_sorting: bool
+    gap_typical: float | None  # seconds between two events of a stream; None without times
+    gap_longest: float | None
+    missing: int
+    values: int  # different ones
+    numbers: bool  # whether they are numbers
+    outliers: int
+    rare: int  # values that fewer than ten people have
+    rare_events: int
+    shared: list[tuple[str, int]]  # the most frequent values that at least ten people have, and their events
+    log_likelihood: dict[str, float] = field(default_factory=dict)  # a symbol of held-out people, by order 0 and 1
+    held_out_people: int = 0
+    questions: list[str] = field(default_factory=list)
+    command: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What was found, a line for each part."""
+        said = [("column", f"{role.column!r}: {role.role} ({role.why})") for role in self.roles]
+        said.append(("read", self.read))
+        length = f"{self.shortest} to {self.longest} events each, {self.typical} in the middle"
+        streams = f", {self.streams:,} streams" if self.streams != self.users else ""
+        said.append(("people", f"{self.users:,} people{streams}, {self.events:,} events; {length}"))
+        if self.needs_sorting:
+            said.append(("order", "rows go back in time; --sort puts them in order"))
+        if self.gap_typical is not None and self.gap_longest is not None:
+            said.append(
+                (
+                    "gaps",
+                    f"{_span(self.gap_typical)} between two events in the middle, {_span(self.gap_longest)} at most",
+                )
+            )
+        kind = "numbers" if self.numbers else "values"
+        said.append(("values", f"{self.values:,} different {kind}, {self.missing:,} rows without one"))
+        if self.numbers and self.outliers:
+            said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
+        if not self.numbers:
+            said.append(
+                ("rare", f"{self.rare:,} values that fewer than {SHARED} people have, in {self.rare_events:,} events")
+            )
+            shown = ", ".join(f"{value!r} {count:,}" for value, count in self.shared)
+            said += [("shared", shown)] if shown else []
+        if self.log_likelihood:
+            zero, one = self.log_likelihood["order 0"], self.log_likelihood["order 1"]
+            said.append(
+                (
+                    "foretold",
+                    f"{one:.3f} nats a symbol from the one before, {zero:.3f} from how often it comes, on "
+                    f"{self.held_out_people:,} held-out people ({one - zero:+.3f} is what correlation tells)",
+                )
+            )
+        said += [("question", text) for text in self.questions]
+        return [*said, ("next", self.command)]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<9} {text}" for name, text in self.lines())
+
+    __repr__ = __str__
+
+
+def inspect(
+    data: Any,
+    columns: Columns | None = None,
+    *,
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Look at a file or a frame (polars, pandas, Arrow) and say what is in it and what to type next.
+
+    Parameters:
+        data: the file, or the frame.
+        columns: names of columns where they are known; the others are guessed from names and values.
+        format: of a file whose name does not tell.
+        progress: called with the number of rows done.
+
+    >>> import polars as pl
+    >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
+    >>> found = inspect(pl.DataFrame(rows))
+    >>> found.users, found.events, found.command
+    (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page --smoothing 1')
+    """
+    source = _frame(data)
+    if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
+        raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
+    head = first_rows(source, format)
+    roles, names = _guessed(head, columns)
+    rows = Source(source, names, format, missing="drop")
+    sort = False
+    try:
+        parts = list(rows.chunks(progress=progress))
+    except DataError as error:
+        if "lies before" not in str(error):
+            raise
+        sort, rows = True, Source(source, names, format, True, missing="drop")
+        parts = list(rows.chunks(progress=progress))
+    return _found(parts, rows, roles, sort, _title(source, format))
+
+
+def _frame(data: Any) -> FilePath | pl.DataFrame:
+    """A file's path, or a frame of any kind as polars has it."""
+    import polars as pl
+
+    if isinstance(data, str | os.PathLike | pl.DataFrame):
+        return data
+    kind = type(data).__module__.split(".")[0]
+    if kind == "pandas":
+        return pl.from_pandas(data)
+    if kind == "pyarrow":
+        found = pl.from_arrow(data)
+        if isinstance(found, pl.DataFrame):
+            return found
+    raise InputError(f"expected a file, or a polars, pandas or Arrow frame; got {type(data).__name__}")
+
+
+def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:
+    """The words for the data and the model in a command."""
+    if not isinstance(data, str | os.PathLike):
+        return "DATA", "DATA.model"
+    format_of(data, format)
+    stem = Path(data).name.split(".")[0] or "data"
+    return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
+
+
+def _guessed(head: pl.DataFrame, columns: Columns | None) -> tuple[list[Role], Columns]:
+    """What each column is taken for: what was named, else by names, else by what it holds."""
+    given = columns or Columns()
+    found = head.columns
+    roles: dict[str, Role] = {}
+
+    def take(names: Sequence[str], role: str, why: str) -> str:
+        roles.update({name: Role(name, role, why) for name in names})
+        return ",".join(names)
+
+    def free() -> list[str]:
+        return [name for name in found if name not in roles]
+
+    named = Columns()
+    for role, names, asked in (
+        ("user", given.user_columns, given.user != named.user),
+        ("value", given.value_columns, given.value != named.value),
+        ("stream", given.stream_columns, given.stream is not None),
+        ("order", given.time_columns, given.time is not None),
+    ):
+        if asked:
+            take([name for name in names if name not in roles], role, "as named")
+    stream = given.stream
+    user = given.user if given.user != named.user else None
+    if user is None:
+        person = _by_name(free(), PEOPLE) or _by_name(free(), ("uid", "id", "name"))
+        why = "by its name" if person else "its values come again"
+        person = person or _repeating(head.select(free()))
+        user = take([person], "user", why) if person else "user"
+    order = given.time
+    if order is None:
+        names, why = order_in(free(), Columns(user=user, value="\x00"))
+        if names and names[0] != "seq" and not _timely(head[names[0]]):
+            names = ()
+        if not names:
+            names, why = tuple(name for name in free() if _dated(head[name]))[:1], "it holds times"
+        order = take(names, "order", why) if names else None
+        if order is not None and order.strip().lower() in ("seq", *TIMES):
+            order = None  # `fit` takes it by itself
+    value = given.value if given.value != named.value else None
+    if value is None:
+        pair = next(([a, b] for one in PAIRS for a, b in [_pair(free(), one)] if a and b), None)
+        single = _by_name(free(), VALUES)
+        if single is None and pair is not None:
+            value = take(pair, "value, a place", "by their names")
+        else:
+            why = "by its name" if single else "its values repeat among people"
+            single = single or _alike(head.select(free()))
+            value = take([single], "value", why) if single else "value"
+    if stream is None:
+        session = _by_name(free(), STREAMS)
+        stream = take([session], "stream", "by its name") if session else None
+    told = [roles[name] if name in roles else Role(name, "not used", "nothing else is needed") for name in found]
+    return told, Columns(user, value, order, stream=stream)
+
+
+def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column that is called so, or so with a suffix such as _id."""
+    plain = {name: name.strip().lower().replace(" ", "_").replace("-", "_") for name in names}
+    for word in known:
+        for name, text in plain.items():
+            if text in (word, f"{word}_id", f"{word}id", f"{word}_name", f"{word}_category", f"{word}s"):
+                return name
+    return None
+
+
+def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
+    plain = {name.strip().lower(): name for name in names}
+    return plain.get(pair[0]), plain.get(pair[1])
+
+
+def _repeating(head: pl.DataFrame) -> str | None:
+    """The column with the most different values that come several times each."""
+    counts = {name: head[name].n_unique() for name in head.columns if not _timely(head[name])}
+    fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
+    return max(fit, key=lambda name: fit[name]) if fit else None
+
+
+def _alike(head: pl.DataFrame) -> str | None:
+    """The column with the fewest values, more than one: what people have in common."""
+    counts = {name: head[name].n_unique() for name in head.columns if not _dated(head[name])}
+    fit = {name: n for name, n in counts.items() if n > 1}
+    return min(fit, key=lambda name: fit[name]) if fit else None
+
+
+def _timely(column: pl.Series) -> bool:
+    """Whether a column can be read as times or numbers of an order."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return column.dtype.is_numeric() or column.dtype.is_temporal()
+    text = column.drop_nulls()
+    return bool(text.len() and (text.str.contains(DECIMAL).all() or iso_times(text).is_not_null().all()))
+
+
+def _dated(column: pl.Series) -> bool:
+    """Whether a column holds calendar times, whatever it is called: ISO 8601, or numbers since 1970 in some unit."""
+    import polars as pl
+
+    if column.dtype.is_temporal():
+        return True
+    if not _timely(column):
+        return False
+    numbers = column.cast(pl.Float64, strict=False).drop_nulls()
+    if not numbers.len():
+        return column.dtype == pl.String
+    low, high = float(numbers.min() or 0), float(numbers.max() or 0)  # type: ignore[arg-type]
+    return any(1e9 * 10.0 ** (3 * k) <= low and high < 3e9 * 10.0 ** (3 * k) for k in range(4))
+
+
+def _found(parts: list[Chunk], source: Source, roles: list[Role], sort: bool, title: tuple[str, str]) -> Inspection:
+    taken, names = source.taken, source.columns
+    people, streams = dict[Hashable, int](), dict[Hashable, int]()
+    who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
+    own = np.concatenate([numbered(streams, part.keys.to_list()) for part in parts])
+    lengths = np.bincount(own)
+    gaps = _gaps(parts, own, source.name)
+    values = _Values.of(parts, who)
+    alphabet, codes = values.cut(len(people))
+    zero, one, held = _foretold(alphabet, codes, who, own)
+    facts: dict[str, Any] = {"missing": taken.missing, "ties": taken.ties, "needs_sorting": sort}
+    facts |= {"gap_typical": None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0}
+    facts |= {"gap_longest": None if gaps is None else float(gaps.max(initial=0.0))}
+    read = taken.sentence
+    return Inspection(
+        roles=roles,
+        reading=taken.to_dict(),
+        read=read,
+        users=len(people),
+        streams=len(streams),
+        events=int(who.size),
+        shortest=int(lengths.min()),
+        typical=int(np.median(lengths)),
+        longest=int(lengths.max()),
+        values=values.count,
+        numbers=values.numbers,
+        outliers=values.outliers,
+        rare=values.rare,
+        rare_events=values.rare_events,
+        shared=values.shared,
+        log_likelihood={} if zero is None or one is None else {"order 0": zero, "order 1": one},
+        held_out_people=held,
+        questions=_questions(values, names, len(people)),
+        command=_command(values, names, taken, sort, len(people), title),
+        **facts,
+    )
+
+
+def _gaps(parts: list[Chunk], own: NDArray[np.intp], name: str) -> NDArray[np.float64] | None:
+    """Seconds between two events of a stream; None where the order is no time."""
+    import polars as pl
+
+    first = parts[0].order
+    if first is None or parts[0].counts or first.dtype == pl.Struct:
+        return None
+    named = first.name.strip().lower() in TIMES or first.dtype == pl.String or first.dtype.is_temporal()
+    if not named:
+        return None
+    if first.dtype == pl.String:
+        times = np.concatenate([order_key(p.order, p.row, name).to_numpy() / 1e9 for p in parts if p.order is not None])
+    else:
+        times = np.concatenate([seconds(part, name) for part in parts])
+    order = np.argsort(own, kind="stable")
+    steps, same = np.diff(times[order]), np.diff(own[order]) == 0
+    return np.asarray(steps[same], np.float64)
+
+
+@dataclass
+class _Values:
+    """What the values are: how many, whether numbers, which of them few people have."""
+
+    series: Any  # all values, in their order; an array of pairs for places
+    who: NDArray[np.intp]
+    count: int
+    numbers: bool
+    outliers: int
+    rare: int
+    rare_events: int
+    shared: list[tuple[str, int]]
+    people_of: dict[Hashable, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: list[Chunk], who: NDArray[np.intp]) -> _Values:
+        import polars as pl
+
+        if isinstance(parts[0].values, np.ndarray):
+            pairs = np.concatenate([np.asarray(part.values) for part in parts])
+            count = len(np.unique(pairs, axis=0))
+            return cls(pairs, who, count, True, int(_far(pairs).sum()), 0, 0, [])
+        series = pl.concat([part.values.to_frame("v") for part in parts], how="vertical_relaxed")["v"]  # type: ignore[union-attr]
+        table = (
+            pl.DataFrame({"v": series, "who": who})
+            .group_by("v", maintain_order=True)
+            .agg(pl.len().alias("events"), pl.col("who").n_unique().alias("people"))
+            .sort("events", descending=True, maintain_order=True)
+        )
+        numbers = series.dtype.is_float() or (series.dtype.is_integer() and table.height > MOST_NUMBERS)
+        few = table.filter(pl.col("people") < SHARED)
+        shown = [] if numbers else table.filter(pl.col("people") >= SHARED).head(SHOWN).select("v", "events").rows()
+        far = int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0
+        shared = [(str(value), int(events)) for value, events in shown]
+        own = dict(zip(table["v"].to_list(), table["people"].to_list(), strict=True))
+        return cls(series, who, table.height, numbers, far, few.height, int(few["events"].sum()), shared, own)
+
+    def pools(self, people: int) -> bool:
+        """Whether rare values are better taken together: some are, and several are not."""
+        return not self.numbers and self.rare > 0 and people >= 2 * SHARED and self.count - self.rare >= 2
+
+    @property
+    def asks(self) -> bool:
+        """Whether numbers must be cut before they are symbols."""
+        return self.numbers and self.count > MOST_NUMBERS
+
+    def cut(self, people: int) -> tuple[Symbols | None, NDArray[np.int64]]:
+        """An alphabet to see how predictable the values are, and the code of each; None where that is not computed."""
+        nothing = np.zeros(0, np.int64)
+        if isinstance(self.series, np.ndarray) or (not self.numbers and self.count > MOST_SYMBOLS):
+            return None, nothing
+        if self.numbers and self.count > 1:
+            alphabet: Symbols = Bins.quantiles(self.series.to_numpy(), LEVELS)
+            return alphabet, alphabet.encode(self.series)
+        kept = [value for value, own in self.people_of.items() if own >= SHARED or not self.pools(people)]
+        if len(kept) < self.count:
+            pooled = Alphabet([*map(str, kept), "other"] if "other" not in kept else list(map(str, kept)), "other")
+            return pooled, pooled.encode([str(value) for value in self.series.to_list()])
+        return Alphabet(kept), Alphabet(kept).encode(self.series)
+
+
+def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which rows lie far from the bulk in some column."""
+    low, high = np.quantile(numbers, [0.25, 0.75], axis=0)
+    reach = FAR * np.where(high > low, high - low, np.inf)
+    return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
+
+
+def _foretold(
+    alphabet: Symbols | None, codes: NDArray[np.int64], who: NDArray[np.intp], own: NDArray[np.intp]
+) -> tuple[float | None, float | None, int]:
+    """Log-likelihood a symbol on held-out people, from frequencies alone and from the symbol before."""
+    from seqveil.core.filtering import log_likelihoods
+    from seqveil.core.model import Counts
+
+    people = int(who.max()) + 1
+    if alphabet is None or people < 5 or alphabet.n < 2:
+        return None, None, 0
+    held = held_out(who)
+    counts = np.bincount(codes[~held], minlength=alphabet.n) + 1.0 / alphabet.n
+    zero = float(np.log(counts / counts.sum())[codes[held]].mean())
+    fitted = Counts(alphabet.n, 1)
+    fitted.add(own[~held], codes[~held])
+    total = log_likelihoods(fitted.model(alphabet, 1.0, "data"), own[held], codes[held]).sum()
+    return zero, float(total / held.sum()), int(np.unique(who[held]).size)
+
+
+def _questions(values: _Values, names: Columns, people: int) -> list[str]:
+    asked = []
+    if len(names.value_columns) == 2:
+        asked.append("places need a grid: how fine shall it be? 10x10 cells are proposed")
+    elif values.asks:
+        asked.append(
+            f"the values are {values.count:,} different numbers: as symbols hardly two rows would be alike. How finely "
+            "shall they be cut? --bins WIDTH cuts evenly, --levels N into bins of about equal count"
+        )
+    elif not values.numbers and values.count > MOST_SYMBOLS:
+        asked.append(f"{values.count:,} different values are many: is this the value column?")
+    if people < SHARED:
+        asked.append(f"{people} people are few: a model of them shows how they behave. Is the user column right?")
+    return asked
+
+
+def _command(values: _Values, names: Columns, taken: Taken, sort: bool, people: int, title: tuple[str, str]) -> str:
+    """What to type next."""
+    words = ["seqveil fit", title[0], "-o", title[1]]
+    usual = Columns()
+    for option, given, default in (
+        ("--user-column", names.user, usual.user),
+        ("--value-column", names.value, usual.value),
+        ("--time-column", names.time, None),
+        ("--stream-column", names.stream, None),
+    ):
+        words += [option, shlex.quote(given)] if given is not None and given != default else []
+    words += ["--sort"] * sort
+    cut = len(names.value_columns) == 2 or values.asks
+    if taken.missing:
+        words += ["--missing", "hold" if cut else "symbol"]
+    if len(names.value_columns) == 2:
+        words += ["--grid", "10x10"]
+    elif values.asks and (values.outliers or not _width(values.series)):
+        words += ["--levels", str(LEVELS)]
+    elif values.asks:
+        words += ["--bins", f"{_width(values.series):g}"]
+    words += ["--other", str(SHARED)] if values.pools(people) and not cut else []
+    return " ".join([*words, "--smoothing 1"])
+
+
+def _width(series: Any) -> float:
+    """A round width that cuts the bulk of the numbers into about `LEVELS` bins; 0 where there is none."""
+    low, high = np.quantile(np.asarray(series.to_numpy(), np.float64), [0.01, 0.99])
+    raw = (high - low) / LEVELS
+    if not (raw > 0 and math.isfinite(raw)):
+        return 0.0
+    unit = 10.0 ** math.floor(math.log10(raw))
+    return float(min((step * unit for step in (1, 2, 5, 10)), key=lambda width: abs(width - raw)))
+
+
+def _span(time: float) -> str:
+    """A number of seconds in words."""
+    for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if time >= size:
+            return f"{time / size:.3g} {unit}"
+    return f"{time:.3g} seconds"
+
+
+__all__ = ["FRAME", "Inspection", "Role", "inspect"]

@@ -1,0 +1,274 @@
+"""Rows in the order in which they happened: by their times or numbers, ties as they stand in the file.
+
+`ordered` is the one way in which every command reads rows: it reads, sorts where that is asked for, refuses rows that
+go back in time, does with missing values what was chosen, and fills in the record of all that (`columns.Taken`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.alphabet import MISSING
+from seqveil.core.alphabet import OnMissing as Missing
+from seqveil.core.errors import DataError
+from seqveil.interfaces.files.columns import Columns, Taken, joined
+from seqveil.interfaces.files.reading import DECIMAL, Chunk, FilePath, Holes, ValueType, file_name, read
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_TIMES = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
+_CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
+_YEARS = (1678, 2261)  # that 64 bits of nanoseconds reach
+
+
+def ordered(
+    path: FilePath | pl.DataFrame,
+    columns: Columns,
+    chunk: int,
+    format: str | None,
+    value_type: ValueType,
+    *,
+    sort: bool = False,
+    live: bool = False,
+    holes: Holes = "none",
+    missing: Missing | None = None,
+    taken: Taken | None = None,
+) -> Iterator[Chunk]:
+    """The rows of a file in their order, with what was chosen for missing values done; `taken` is filled in.
+
+    Without `taken` the rows are read a second time: what is wrong with their order was said before.
+    """
+    record, first = Taken() if taken is None else taken, taken is not None
+    record.begin()
+    record.sorted, record.policy = sort, missing
+    check, filled = OrderCheck(path, record), _Filled(missing, record)
+    how = (path, columns, chunk, format, value_type)
+    more = (holes, missing, record)
+    rows = sorted_chunks(*how, *more) if sort else read(*how, live, *more)
+    empty = True
+    for part in rows:
+        record.rows += part.n
+        if first:
+            check.check(part)
+        kept = filled.fill(part)
+        if kept.n:
+            empty = False
+            yield kept
+    if empty and record.rows:
+        raise DataError(f"{file_name(path)}: no row has a value; check that this is the value column")
+
+
+class _Filled:
+    """Does what was chosen for rows without a value."""
+
+    def __init__(self, policy: Missing | None, record: Taken) -> None:
+        self._policy, self._record = policy, record
+        self._last: dict[Hashable, Any] = {}  # of each stream, to be held
+
+    def fill(self, part: Chunk) -> Chunk:
+        import polars as pl
+
+        if self._policy is None:
+            return part
+        values = part.values
+        empty = np.isnan(values).any(1) if isinstance(values, np.ndarray) else values.is_null().to_numpy()
+        lost = np.asarray(empty, bool)
+        self._record.missing += int(lost.sum())
+        if self._policy == "symbol":
+            if isinstance(values, np.ndarray) or values.dtype not in (pl.String, pl.Null):
+                raise DataError(f"{self._record.file}: {NO_SYMBOL}")
+            return replace(part, values=values.cast(pl.String).fill_null(MISSING)) if lost.any() else part
+        if self._policy == "hold":
+            part, lost = self._hold(part, lost)
+        if not lost.any():
+            return part
+        self._record.dropped += int(lost.sum())
+        return part.take(np.flatnonzero(~lost))
+
+    def _hold(self, part: Chunk, lost: NDArray[np.bool_]) -> tuple[Chunk, NDArray[np.bool_]]:
+        """The rows with the last value of their stream where one is missing, and those that have none before them."""
+        latest, held = (
+            self._last,
+            part.values.tolist() if isinstance(part.values, np.ndarray) else part.values.to_list(),
+        )
+        still = lost.copy()
+        for k, key in enumerate(part.keys.to_list()):
+            if not lost[k]:
+                latest[key] = held[k]
+            elif key in latest:
+                held[k], still[k] = latest[key], False
+        self._record.held += int(lost.sum() - still.sum())
+        return replace(part, values=_like(part.values, held)) if lost.any() else part, still
+
+
+def _like(values: pl.Series | NDArray[np.float64], listed: list[Any]) -> pl.Series | NDArray[np.float64]:
+    import polars as pl
+
+    if isinstance(values, np.ndarray):
+        return np.array(listed, np.float64)
+    return pl.Series(values.name, listed, dtype=None if values.dtype == pl.Null else values.dtype)
+
+
+NO_SYMBOL = (
+    "a missing value can be a symbol of its own where values are names, not numbers that are cut; pass --missing drop "
+    "or --missing hold"
+)
+
+
+def iso_times(text: pl.Series, unit: Literal["ns", "us"] = "us") -> pl.Series:
+    """Text as times, null where it is none in ISO 8601; without a zone it is UTC."""
+    import polars as pl
+
+    plain = pl.lit(text).str.replace(r"^(\S{10}) ", "${1}T")
+    times = [plain.str.to_datetime(form, time_unit=unit, time_zone="UTC", strict=False) for form in _TIMES]
+    return pl.select(pl.coalesce(times)).to_series()
+
+
+def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
+    """The order column as numbers: what it holds, or nanoseconds since 1970 for a time; text must be ISO 8601."""
+    import polars as pl
+
+    if order.dtype == pl.String:
+        fine, coarse = (iso_times(order, unit) for unit in ("ns", "us"))
+        wrong = coarse.is_null() | ~coarse.dt.year().is_between(*_YEARS)  # in nanoseconds other years would wrap around
+        numbers = order.str.contains(DECIMAL)
+        mixed = numbers != numbers[0]
+        if numbers.any() and mixed.any():
+            bad = row(int(mixed.arg_max() or 0))
+            kinds = "something else" if numbers[0] else "numbers"
+            raise DataError(f"{name}: row {bad}: column {order.name!r} mixes times with {kinds}; write all of one kind")
+        if wrong.any():
+            bad = row(int(wrong.arg_max() or 0))
+            raise DataError(
+                f"{name}: row {bad}: column {order.name!r} must hold numbers or ISO 8601 times of the years "
+                f"{_YEARS[0]} to {_YEARS[1]}; write it so, as in 2024-05-01T10:00:00Z, or name date and clock apart, "
+                "as in --time-column date,hour"
+            )
+        order = fine
+    return order.to_physical()
+
+
+def order_keys(order: pl.Series, row: Callable[[int], int], name: str) -> list[pl.Series]:
+    """The order column, or each of several, as numbers; of several a time of day (10:30) may be one."""
+    import polars as pl
+
+    if order.dtype != pl.Struct:
+        return [order_key(order, row, name)]
+    keys = []
+    for part in order.struct.unnest().get_columns():
+        if part.dtype == pl.String and part.str.contains(_CLOCK).all():
+            hours, minutes, seconds = (part.str.extract(_CLOCK, k).cast(pl.Float64) for k in (1, 2, 3))
+            keys.append(hours * 3600 + minutes * 60 + seconds.fill_null(0.0))
+        else:
+            keys.append(order_key(part, row, name))
+    return keys
+
+
+class OrderCheck:
+    """Refuses rows of one stream that go back in time, across all chunks shown to it, and counts ties.
+
+    Rows at the same place in the order keep that of the file. Memory is one entry a stream. Without an order column
+    there is nothing to check.
+
+    >>> import polars as pl
+    >>> check = OrderCheck("walk.csv")
+    >>> check.check(Chunk(pl.Series(["a", "b"]), pl.Series([0, 0]), pl.Series("seq", [5, 1]), first_row=1))
+    >>> check.check(Chunk(pl.Series(["b", "a"]), pl.Series([0, 0]), pl.Series("seq", [2, 5]), first_row=3))
+    >>> check.taken.ties
+    1
+    >>> check.check(Chunk(pl.Series(["a"]), pl.Series([0]), pl.Series("seq", [4]), 5))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    seqveil.core.errors.DataError: walk.csv: row 5 lies before row 4 of its user by 'seq'; sort the file by it, or ...
+    """
+
+    def __init__(self, path: FilePath | pl.DataFrame = "data", taken: Taken | None = None) -> None:
+        self._name, self.taken = file_name(path), Taken() if taken is None else taken
+        self._last: dict[Any, tuple[Any, ...]] = {}
+
+    def check(self, chunk: Chunk) -> None:
+        """Refuse a chunk with a row that comes before one its stream had already, and name both."""
+        import polars as pl
+
+        if chunk.order is None:
+            return
+        rows = np.arange(chunk.first_row, chunk.first_row + chunk.n) if chunk.rows is None else chunk.rows
+        keys = order_keys(chunk.order, chunk.row, self._name)
+        names = [f"key{k}" for k in range(len(keys))]
+        frame = pl.DataFrame({"user": chunk.keys, **dict(zip(names, keys, strict=True)), "row": rows})
+        seen = [(user, *self._last[user]) for user in frame["user"].unique() if user in self._last]
+        before = pl.DataFrame(seen, schema=frame.schema, orient="row")
+        previous = pl.col(*names, "row").shift(1).over("user").name.prefix("previous_")
+        both = pl.concat([before, frame]).with_columns(previous)
+        back, same = pl.lit(False), pl.lit(True)
+        for name in names:
+            now, earlier = pl.col(name), pl.col(f"previous_{name}")
+            back, same = back | (same & (now < earlier)), same & (now == earlier)
+        wrong = both.filter(back)
+        if wrong.height:
+            first = wrong.row(0, named=True)
+            whose = "user" if chunk.streams is None else "stream"
+            by = ", ".join(map(repr, chunk.order.name.split(",")))
+            raise DataError(
+                f"{self._name}: row {first['row']} lies before row {first['previous_row']} of its {whose} by {by}; "
+                "sort the file by it, or pass --sort to fit, release or compare"
+            )
+        self.taken.ties += both.filter(same).height
+        self._last |= {user: tuple(rest) for user, *rest in frame.unique("user", keep="last").iter_rows()}
+
+
+def sorted_chunks(
+    path: FilePath | pl.DataFrame,
+    columns: Columns | None = None,
+    chunk: int = 200_000,
+    format: str | None = None,
+    value_type: ValueType = "auto",
+    holes: Holes = "none",
+    missing: Missing | None = None,
+    taken: Taken | None = None,
+) -> Iterator[Chunk]:
+    """Like ``read``, with all rows sorted by the order column; equal times keep the file's order. Held in memory.
+
+    Where a user has several streams, they come one behind another, by their first rows.
+    """
+    import polars as pl
+
+    parts = list(read(path, columns, chunk, format, value_type, holes=holes, missing=missing, taken=taken))
+    orders = [part.order for part in parts if part.order is not None]
+    if not orders:
+        raise DataError(
+            f"{file_name(path)}: has no column to sort by; add seq or time, or name yours with --time-column"
+        )
+    order, users = pl.concat(orders), pl.concat([part.users for part in parts])
+    streams = [part.streams for part in parts if part.streams is not None]
+    apart = pl.concat(streams) if streams else None
+    arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
+    values = np.concatenate(arrays) if arrays else _stacked([cast("pl.Series", part.values) for part in parts])
+    keys = order_keys(order, lambda i: i + 1, file_name(path))
+    places = np.lexsort([key.to_numpy() for key in keys[::-1]])
+    if apart is not None:
+        places = _together(joined([users, apart], "stream"), places)
+    for start in range(0, len(places), chunk):
+        take = places[start : start + chunk]
+        own = None if apart is None else apart[take]
+        yield Chunk(users[take], values[take], order[take], start + 1, take + 1, parts[0].counts, own)
+
+
+def _together(streams: pl.Series, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Rows in their order with those of a stream together, streams by their first rows."""
+    names = streams[places].to_list()
+    first: dict[Hashable, int] = {}
+    begun = np.array([first.setdefault(name, k) for k, name in enumerate(names)], np.int64)
+    return places[np.argsort(begun, kind="stable")]
+
+
+def _stacked(values: list[pl.Series]) -> pl.Series:
+    """Columns one behind another; one without any value has no type of its own."""
+    import polars as pl
+
+    return pl.concat([value.to_frame() for value in values], how="vertical_relaxed").to_series()

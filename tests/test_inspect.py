@@ -1,0 +1,152 @@
+"""A look at a file: what the columns are taken for, what is odd, and a command that works when it is pasted."""
+
+import json
+import shlex
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqveil as sv
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files import Columns
+
+PERSONAL = "Zq9secret"
+
+
+def frame(people=30, length=12, seed=1, **more):
+    draw = np.random.default_rng(seed)
+    rows = {"user": np.repeat([f"u{k}" for k in range(people)], length)}
+    page = draw.integers(0, 3, people * length)
+    stay = draw.random(page.size) < 0.7
+    for k in range(1, page.size):
+        page[k] = page[k - 1] if stay[k] else page[k]
+    return pl.DataFrame(rows | {"value": [["news", "sport", "weather"][k] for k in page]} | more)
+
+
+def pasted(found, path, folder):
+    """Run the proposed command as it stands."""
+    words = shlex.split(found.command)
+    assert words[:2] == ["seqveil", "fit"]
+    out = words.index("-o") + 1
+    words[out] = str(folder / "pasted.model")
+    assert main(words[1:]) == 0
+    return sv.MarkovModel.load(folder / "pasted.model")
+
+
+def test_what_is_found(tmp_path, capsys):
+    path = tmp_path / "clicks.csv"
+    frame().write_csv(path)
+    found = sv.inspect(path)
+    assert (found.users, found.streams, found.events, found.values) == (30, 30, 360, 3)
+    assert [(role.column, role.role) for role in found.roles] == [("user", "user"), ("value", "value")]
+    assert found.command == f"seqveil fit {path} -o clicks.model --smoothing 1"
+    assert found.log_likelihood["order 1"] > found.log_likelihood["order 0"] + 0.2
+    assert found.held_out_people == 6
+    assert pasted(found, path, tmp_path).n == 3
+    capsys.readouterr()
+    assert main(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == found.command
+    assert main(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert found.command in shown
+    assert "'news'" in shown
+
+
+def test_columns_by_name_and_by_what_they_hold(tmp_path):
+    times = [f"2024-05-01T{k // 60 % 24:02}:{k % 60:02}" for k in range(360)]
+    odd = frame(checked_in_at=times, note=[f"n{k}" for k in range(360)], trip_id=[k // 6 for k in range(360)])
+    path = tmp_path / "trips.csv"
+    odd.rename({"user": "Person ID", "value": "kind"}).write_csv(path, separator=";")
+    found = sv.inspect(path)
+    roles = {role.column: role.role for role in found.roles}
+    assert roles == {
+        "Person ID": "user", "kind": "value", "checked_in_at": "order", "note": "not used", "trip_id": "stream"
+    }  # fmt: skip
+    assert (
+        "--user-column 'Person ID' --value-column kind --time-column checked_in_at --stream-column trip_id"
+        in found.command
+    )
+    assert found.streams == 60
+    assert found.gap_longest is not None
+    assert pasted(found, path, tmp_path).n == 3
+    named = sv.inspect(path, Columns("note", "kind"))
+    assert named.users == 360
+
+
+def test_rare_missing_unsorted_and_tied_rows(tmp_path, capsys):
+    values = frame()["value"].to_list()
+    values[5], values[17], values[100] = PERSONAL, PERSONAL, None
+    rows = frame(time=[(359 - k) // 2 for k in range(360)]).with_columns(pl.Series("value", values))
+    path = tmp_path / "d.csv"
+    rows.write_csv(path)
+    found = sv.inspect(path)
+    assert (found.missing, found.rare, found.rare_events, found.needs_sorting) == (1, 1, 2, True)
+    assert found.ties > 0
+    assert {"--sort", "--missing", "symbol", "--other", "10"} <= set(found.command.split())
+    assert PERSONAL not in repr(found)
+    assert PERSONAL not in json.dumps(found.to_dict())
+    assert list(pasted(found, path, tmp_path).alphabet.values) == ["missing", "news", "other", "sport", "weather"]
+
+
+@pytest.mark.parametrize("outliers", [False, True])
+def test_numbers_get_a_question_and_not_a_symbol_each(tmp_path, outliers):
+    draw = np.random.default_rng(2)
+    heart = 60 + draw.normal(0, 8, 360).cumsum() % 60
+    heart[7] = 1e12 if outliers else heart[7]
+    path = tmp_path / "heart.csv"
+    frame().drop("value").with_columns(pl.Series("value", heart)).write_csv(path)
+    found = sv.inspect(path)
+    assert found.numbers
+    assert found.outliers == outliers
+    assert "How finely" in found.questions[0]
+    assert ("--levels 20" if outliers else "--bins") in found.command
+    assert pasted(found, path, tmp_path).n < 60
+    assert "1e+12" not in str(found)
+
+
+def test_places_get_a_grid(tmp_path):
+    draw = np.random.default_rng(3)
+    path = tmp_path / "gaze.parquet"
+    places = {"x": draw.random(360), "y": draw.random(360)}
+    frame().drop("value").with_columns(**{name: pl.Series(name, axis) for name, axis in places.items()}).write_parquet(
+        path
+    )
+    found = sv.inspect(path)
+    assert "--value-column x,y --grid 10x10" in found.command
+    assert pasted(found, path, tmp_path).n == 100
+
+
+def test_frames_of_other_kinds():
+    rows = frame()
+    want = sv.inspect(rows)
+    assert sv.inspect(rows.to_arrow()).to_dict() == want.to_dict()
+    pandas = pytest.importorskip("pandas")
+    got = sv.inspect(pandas.DataFrame(rows.to_dict(as_series=False)))
+    assert (got.events, got.command) == (want.events, want.command)
+    with pytest.raises(InputError, match="polars, pandas or Arrow"):
+        sv.inspect([1, 2])
+
+
+def test_small_and_bad_files(tmp_path):
+    one = tmp_path / "one.csv"
+    one.write_text("user,value\na,x\n")
+    found = sv.inspect(one)
+    assert (found.users, found.events, found.log_likelihood) == (1, 1, {})
+    assert "few" in found.questions[0]
+    one.write_text("user,value\n")
+    with pytest.raises(DataError, match="no rows"):
+        sv.inspect(one)
+    one.write_text("user,value\na,\n")
+    with pytest.raises(DataError, match="no row has a value"):
+        sv.inspect(one)
+    with pytest.raises(DataError, match="no such file"):
+        sv.inspect(tmp_path / "none.csv")
+    with pytest.raises(InputError, match="pipe"):
+        sv.inspect("-")
+    one.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="no column"):
+        sv.inspect(one)
+    one.write_text("user,value\n" + "a,5.5\n" * 40)
+    assert sv.inspect(one).values == 1
