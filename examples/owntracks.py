@@ -3,7 +3,8 @@
     python examples/owntracks.py --broker localhost:1883 --out day.png
 
 The day is generated, in the shape that OwnTracks publishes. "Home" is declared secret: whoever gets the releases can
-hardly tell whether the phone was at home in this hour or that. The picture has the way of the phone and what was released.
+hardly tell whether the phone was at home in this hour or that. The picture has the way of the phone, and what was
+released of it.
 """
 
 from __future__ import annotations
