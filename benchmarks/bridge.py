@@ -25,12 +25,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.store import chain
+from benchmarks.store import SYMBOLS, chain
 
 PROGRAM = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
 TICKS = os.sysconf("SC_CLK_TCK")
 FORMS = {"seqveil": "seqveil", "json": "json:v"}
-Trial = Callable[[Path], list[str]]
 
 
 def run(
@@ -146,7 +145,7 @@ def drained(
         pass  # from now on the broker queues for it
     device, chance = client(broker.port, "device"), random.Random(4)
     sent = [
-        device.publish(f"raw/d{k % devices}", payload(k // devices, chance.randrange(20)), qos=1)
+        device.publish(f"raw/d{k % devices}", payload(k // devices, chance.randrange(SYMBOLS)), qos=1)
         for k in range(messages)
     ]
     for one in sent:
@@ -181,7 +180,7 @@ def killed(broker: Mosquitto, kills: int, after: int) -> dict[str, float]:
         with started(command) as running:
             before = len(got)
             for _ in range(after):
-                device.publish(f"raw/d{sent % users}", json.dumps({"v": chance.randrange(20)}), qos=1)
+                device.publish(f"raw/d{sent % users}", json.dumps({"v": chance.randrange(SYMBOLS)}), qos=1)
                 sent += 1
             wanted = before + chance.randrange(1, after)
             end = time.monotonic() + 30

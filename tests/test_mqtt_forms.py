@@ -18,6 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.bridge import Core, Made
 from seqveil.interfaces.homeassistant import Discovery
+from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, NoEvent, Payloads, Refusal
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
@@ -151,6 +152,22 @@ def test_a_name_that_the_broker_uses_anew_is_a_new_event():
     assert (core.counts.released, core.counts.repeated) == (2, 0)
 
 
+def test_events_with_and_without_numbers_do_not_take_each_others():
+    core = Core(Streams(setting_of()), Payloads(setting_of(), needs_seq=False), "kafka")
+    outcomes = core.release([Event("ann", seq, (0,)) for seq in (0, None, 9, None, 3, 3, None)])
+    seqs = [one.reason if isinstance(one, Refusal) else json.loads(one.payload)["seq"] for one in outcomes]
+    assert seqs == [0, 1, "order", 2, 3, 3, 4]
+    assert (core.counts.released, core.counts.repeated) == (5, 1)
+
+
+def test_a_session_that_the_broker_has_forgotten_brings_nothing_again():
+    core = core_of(Streams(setting_of()), Form.parse("value"))
+    core.release([Event("ann", None, (0,), ident="7/ann")])
+    core.forget()
+    core.release([Event("ann", None, (0,), ident="7/ann", again=True)])
+    assert core.counts.released == 2
+
+
 def test_repeats_are_no_events_where_that_is_asked_for():
     core = core_of(Streams(setting_of()), Form.parse("zigbee2mqtt:occupancy"))
     core.state(Event("ann", None, (0,)))  # what the broker had kept
@@ -190,6 +207,13 @@ def test_what_home_assistant_is_told():
     assert discovery.announcement("kuche_1", "x")[0] != topic
     tracker = Discovery("ha", Form.parse("owntracks")).announcement("ann", "owntracks/ann/released")
     assert tracker[0].startswith("ha/device_tracker/")
+
+    class NoLink:
+        broker = Broker("localhost", 1)
+
+    raw = Topics("ha/sensor/{user}/config", "released/{user}")
+    with pytest.raises(InputError, match="discovery"):
+        Bridge(Streams(setting_of()), NoLink(), raw, discovery=Discovery("ha", Form()))
     for prefix in ("", "a/+", "$SYS"):
         with pytest.raises(InputError, match="prefix"):
             Discovery(prefix, Form())

@@ -143,6 +143,10 @@ class Core:
             if ident is not None:
                 self.numbers.pop(ident, None)
 
+    def forget(self) -> None:
+        """The source has forgotten what it sent: nothing of that comes again."""
+        self.numbers.clear()
+
     def close(self) -> None:
         """Keep that everything was confirmed, where it was. Nothing depends on it: a process may as well be killed."""
         if self.numbers != self._kept:
@@ -183,6 +187,8 @@ class Core:
         out = []
         for event in events:
             if event.seq is not None:
+                if event.seq == upcoming.get(event.user):
+                    upcoming[event.user] += 1  # one after it may have no number
                 out.append((event, event.seq))
                 continue
             seq = upcoming[event.user]

@@ -377,13 +377,13 @@ class Bridge:
         self._core.confirmed(event.ident for _, event in readable)
 
     def _read(self, message: Message, told: list[tuple[str, bytes, bytes]]) -> Event | None:
-        payload, arrival = message.value(), message.timestamp()[1]
+        payload, now, stamp = message.value(), time.time(), message.timestamp()[1] / 1000.0
         if not payload:
             self.counts.states += 1  # a tombstone, which says that what was there is no more
             return None
         try:
             user = _user(message.key())
-            found = self._core.payloads.read(user, payload, arrival / 1000.0 if arrival > 0 else time.time())
+            found = self._core.payloads.read(user, payload, min(stamp, now) if stamp > 0 else now)
         except Refusal as refusal:
             self._refuse(message, refusal, told)
             return None

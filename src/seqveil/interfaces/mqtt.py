@@ -151,6 +151,8 @@ class Bridge:
         form: Form | None = None,
         discovery: Discovery | None = None,
     ) -> None:
+        if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
+            raise InputError("the raw topics could be those of discovery; tell them apart")
         self._core = Core(store, Payloads(store.setting, on_unknown, form), "mqtt", on_refused, log)
         self.counts: Counts = self._core.counts
         self._link, self._topics, self._log, self._discovery = link, topics, log, discovery
@@ -201,6 +203,8 @@ class Bridge:
             self._confirm(happening)
         elif isinstance(happening, Changed):
             self._log(happening.event, happening.detail)
+            if happening.detail.get("session") == "new":
+                self._core.forget()
         elif isinstance(happening, Failed):
             raise BrokerError(happening.why)
         elif self._deadline is None:
