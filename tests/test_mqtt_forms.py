@@ -258,8 +258,8 @@ def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(pla
     options = ("--payload", "json:v", "--mapping", place.folder / "mapping.toml")
     (place.folder / "mapping.toml").write_text('payload = "value"\nrepeats = "event"\n')
     for turn in range(4):
+        (place.folder / "log").write_text("")
         with process(place, *options) as running:
-            (place.folder / "log").write_text("")
             meet(place, running)
             before = len(receiver.got)
             for user, value in sent[turn * 50 : turn * 50 + 50]:
@@ -269,7 +269,9 @@ def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(pla
                 place.mosquitto.stop()
                 place.mosquitto.start()
             running.send_signal(signal.SIGKILL)
+    (place.folder / "log").write_text("")
     with process(place, *options, "--json") as running:
+        meet(place, running)
         until(lambda: len(told_of(receiver)) == 200)
         time.sleep(0.5)
         running.send_signal(signal.SIGTERM)
