@@ -28,6 +28,7 @@ NAMES = (
     "gaze",
     "store",
     "kills",
+    "bridge",
     "service",
     "abuse",
     "page",
