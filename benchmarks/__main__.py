@@ -39,6 +39,7 @@ NAMES = (
     "secrets",
     "contexts",
     "attack",
+    "files",
 )
 
 
