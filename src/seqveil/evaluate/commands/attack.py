@@ -119,12 +119,17 @@ def _guessed(guess: Guess) -> str:
 
 
 def _say(findings: list[Finding]) -> None:
+    lines(told(findings))
+
+
+def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """What there is to say about an attack, line by line."""
     said = []
     for one in findings:
         said += [("attacked", one.about), ("verdict", one.sentence)]
         if one.guess is not None:
             said.append(("guess", _guessed(one.guess)))
-    lines(said)
+    return said
 
 
 def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:

@@ -238,6 +238,11 @@ def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions
 
 
 def _say(account: Released) -> None:
+    lines(told(account), to_stderr=True)
+
+
+def told(account: Released) -> list[tuple[str, str]]:
+    """What there is to say about a release, line by line."""
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
     extra += [f"{account.withheld} with an empty value, to keep a secret"] if account.withheld else []
@@ -253,8 +258,8 @@ def _say(account: Released) -> None:
         ("guarantee", account.guarantee),
         ("realised", _realised(account, bound)),
         *(
-            ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
-            for told in account.secrets
+            ("secret", f"{each.name}: its log odds moved by at most {each.log_odds_worst:.4g}")
+            for each in account.secrets
         ),
     ]
     if account.model_check:
@@ -264,7 +269,7 @@ def _say(account: Released) -> None:
     said += [("warning", text) for text in account.warnings]
     if account.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
-    lines(said, to_stderr=True)
+    return said
 
 
 def _realised(account: Released, bound: str) -> str:
