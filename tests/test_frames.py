@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pandas as pd
 import polars as pl
+import polars.testing
 import pyarrow as pa
 import pytest
 
@@ -301,3 +302,53 @@ def test_the_old_names_work_as_they_did():
     np.testing.assert_array_equal(sv.decode(MODEL, released=np.array(["home", "work"]), epsilon=1.0), laws)
     assert sv.release.accounting is sv.accounting
     assert sv.release.session.Session is sv.Session
+
+
+TIMED = ROWS.with_columns(pl.datetime(2024, 1, 1, time_zone="Europe/Berlin") + pl.duration(hours="time").alias("time"))
+ODD = {
+    "times with a zone": (lambda f: f.to_pandas(), {}),
+    "labels that repeat": (lambda f: f.to_pandas().set_index(pd.Index([0] * f.height)), {}),
+    "labels of two parts": (lambda f: f.to_pandas().set_index(["note", "user"], drop=False), {}),
+    "a window of seconds": (lambda f: f.to_pandas(), {"window": 3.0, "window_seconds": 7200.0}),
+    "a dictionary": (lambda f: f.with_columns(pl.col("user", "value").cast(pl.Categorical)).to_arrow(), {}),
+    "a column of that name": (lambda f: f.with_columns(epsilon=pl.lit("x")), {}),
+    "rows left out": (lambda f: f.to_pandas(), {"budget": 3.0, "when_spent": "stop"}),
+    "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user_column": "a,user"}),
+    "streams in batches": (lambda f: f.with_columns(day=pl.col("note") // 25), {"stream_column": "day", "batch": 3}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_frames_are_released_and_audited(name):
+    turn, words = ODD[name]
+    data = turn(TIMED.sample(fraction=1, shuffle=True, seed=3))
+    made = sv.release(data, MODEL, epsilon=1.0, **words)
+    assert sv.audit(made, MODEL).passed
+    found = sv.decode(made, MODEL).frame
+    for frame in (made.frame, found):
+        pl.testing.assert_frame_equal(
+            plain(frame).select("user", "time"), plain(data)[made.rows].select("user", "time"), categorical_as_str=True
+        )
+    if isinstance(data, pd.DataFrame):
+        assert made.frame.index.equals(data.index[made.rows])
+
+
+def test_numbers_that_were_withheld_stay_whole_numbers():
+    data = rows(numbers=True).to_pandas()
+    model = sv.fit(data, smoothing=1.0)
+    made = sv.release(data, model, secrets=sv.secrets.ever([1], epsilon=2.0), secret_withhold=True)
+    assert made.account.withheld == made.frame["value"].isna().sum() > 0
+    assert made.frame["value"].dtype == "Int64"
+    assert sv.audit(made, model).passed
+
+
+def test_what_cannot_be_a_frame_is_refused():
+    with pytest.raises(sv.errors.InputError, match="standard input is for the commands"):
+        sv.fit("-")
+    with pytest.raises(sv.errors.InputError, match="'user_colum' is not known here"):
+        sv.fit(ROWS, user_colum="user")
+    with pytest.raises(sv.errors.DataError, match="column 'user' must hold text or numbers"):
+        sv.fit(pd.DataFrame({"user": [1, "a"], "value": ["x", "y"]}))
+    made = sv.release(ROWS, MODEL, epsilon=1.0)
+    changed = made.frame.with_columns(pl.col("value").reverse())
+    assert not sv.audit(changed, MODEL, meta=made.meta).passed

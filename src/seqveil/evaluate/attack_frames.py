@@ -13,10 +13,9 @@ from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import Finding
 from seqveil.evaluate.attack_files import attack_file
 from seqveil.interfaces.files.in_memory import goes_back, in_order
-from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.writing import load_release_meta, stored_columns
-from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words
+from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words, table_of
 
 
 class Findings(list[Finding]):
@@ -67,17 +66,18 @@ def attack(
     if isinstance(released, Release):
         released, meta = released.frame, released.meta if meta is None else meta
     options, names = split_words(words)
-    told = as_polars(released)
+    told = table_of(released)
     found = load_release_meta(told, meta)
     named = names if any(name in words for name in ColumnWords.__annotations__) else None
-    tables = [told, as_polars(truth)]
+    tables = [told, table_of(truth)]
     for k, table in enumerate(tables):
         if not isinstance(table, str | os.PathLike) and goes_back(table, named or stored_columns(found)):
             tables[k] = table[in_order(table, named or stored_columns(found))]
     others: Mapping[str, Any] = with_model or {}
     return Findings(
         attack_file(
-            *tables,
+            tables[0],
+            tables[1],
             None if model is None else chain_of(model),
             options.declared(),
             claimed=options.secret_epsilon,

@@ -285,7 +285,7 @@ def fit(
     from seqveil.interfaces.commands.models import PrivateFitOptions
 
     PrivateFitOptions(private, contribution, seed=seed).check(order, smoothing, prior, context)
-    table, names = as_polars(data), _columns(columns)
+    table, names = table_of(data), _columns(columns)
     cuts = CutOptions(bins, levels, grid)
     if private is not None or alphabet is not None or range is not None:
         named = _values(alphabet, cuts, range, private, on_unknown)
@@ -348,23 +348,23 @@ def release(
             default for the bound: epsilon (or budget with horizon), or secrets, must be given.
     """
     options, names = split_words(words)
-    chain, table = chain_of(model), as_polars(data)
+    chain, table = chain_of(model), table_of(data)
     setting = options.setting(chain, names.stream is not None)
     how: dict[str, Any] = {"seed": seed, "sort": sort, "missing": missing, "on_unknown": on_unknown, "format": format}
     try:
-        return _given_back(data, release_rows(table, setting, columns=names, **how))
+        return _given_back(data, table, release_rows(table, setting, columns=names, **how))
     except SeqveilError as error:
         if isinstance(error.made, HeldRelease):
-            error.made = _given_back(data, error.made)
+            error.made = _given_back(data, table, error.made)
         raise
 
 
-def _given_back(data: Any, held: HeldRelease) -> Release:
+def _given_back(data: Any, table: Any, held: HeldRelease) -> Release:
     """What was released, in the kind that came."""
     saved = held.meta["columns"]
     values = saved["value"].split(",")
     kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in values]
-    return Release(like(data, held.frame, held.rows, kept), held.account, held.meta, held.rows)
+    return Release(like(data, table, held.frame, held.rows, kept), held.account, held.meta, held.rows)
 
 
 def _names_in(saved: Mapping[str, str | None]) -> set[str]:
@@ -377,6 +377,7 @@ class _Received:
     """A release to read: rows in the order of their release, and where each one stood in the frame that came."""
 
     data: Any
+    whole: FilePath | pl.DataFrame  # the same as it came
     table: FilePath | pl.DataFrame
     places: Ints | None
     setting: Setting | None
@@ -399,7 +400,7 @@ class _Received:
             raise InputError("versions of a cold start say how the release was made; leave the words of it out")
         else:
             setting = None
-        table = as_polars(released)
+        table = whole = table_of(released)
         found = load_release_meta(table, meta)
         read = named or stored_columns(found)
         if setting is not None:
@@ -409,7 +410,7 @@ class _Received:
             places = in_order(table, read)
             table = table[places]
         where = {"meta": found if meta is not None else None, "columns": named, "observers": options.observers()}
-        return cls(released, table, places, setting, read, where)
+        return cls(released, whole, table, places, setting, read, where)
 
 
 def audit(
@@ -471,7 +472,7 @@ def decode(
     read = _Received.of(released, chain, words, meta, asks=False)
     raw = None
     if truth is not None:
-        raw = as_polars(truth)
+        raw = table_of(truth)
         if not isinstance(raw, str | os.PathLike) and goes_back(raw, read.columns):
             raw = raw[in_order(raw, read.columns)]
     held = Held()
@@ -481,7 +482,7 @@ def decode(
     if read.places is not None:
         made = made[np.argsort(read.places, kind="stable")]
     kept = [name for name in made.columns if name not in (*read.columns.value_columns, CONFIDENCE)]
-    return Estimates(like(read.data, made, rows, kept), decoded)
+    return Estimates(like(read.data, read.whole, made, rows, kept), decoded)
 
 
 def stats(
@@ -528,6 +529,13 @@ def _as_kind(data: Any, table: pl.DataFrame) -> Any:
 
         return pd.DataFrame({name: table[name].to_list() for name in table.columns})
     return table.to_arrow() if kind == "arrow" else table
+
+
+def table_of(data: Any) -> FilePath | pl.DataFrame:
+    """A frame as polars has it, or a path; standard input can be read once only, and so is for the commands."""
+    if isinstance(data, str) and data == "-":
+        raise InputError("expected a frame, or the path of a file; standard input is for the commands")
+    return as_polars(data)
 
 
 def split_words(words: Mapping[str, Any]) -> tuple[_Words, Columns]:

@@ -40,7 +40,7 @@ def as_polars(data: Any) -> FilePath | pl.DataFrame:
 
     kind = kind_of(data)
     if kind == "path":
-        return data  # type: ignore[no-any-return]
+        return data
     if kind == "polars":
         return data.collect() if isinstance(data, pl.LazyFrame) else data
     names = [str(name) for name in (data.columns if kind == "pandas" else data.schema.names)]
@@ -64,10 +64,11 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
         return pl.Series(name, column.tolist(), dtype=pl.Object)
 
 
-def like(data: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[str]) -> Any:
+def like(data: Any, table: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[str]) -> Any:
     """The rows `made` from the rows of `data` that are named, as a frame of the kind of `data`.
 
-    `kept` are columns that are taken from `data` as they are there; pandas keeps its index as well.
+    `table` is what `as_polars` made of `data`. `kept` are columns that are taken from `data` as they are there; pandas
+    keeps its index as well.
     """
     import polars as pl
 
@@ -78,8 +79,7 @@ def like(data: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[str]) -> Any:
         return _like_pandas(data, made, rows, kept)
     if kind == "arrow":
         return _like_arrow(data, made, rows, kept)
-    whole = data.collect() if isinstance(data, pl.LazyFrame) else data
-    columns = [whole[name][rows] if name in kept else _typed(made[name], whole) for name in made.columns]
+    columns = [table[name][rows] if name in kept else _typed(made[name], table) for name in made.columns]
     frame = pl.DataFrame(columns)
     return frame.lazy() if isinstance(data, pl.LazyFrame) else frame
 
@@ -127,6 +127,8 @@ def _pandas_values(column: pl.Series, own: Any) -> Any:
             return pd.array(listed, dtype=own)
     if text or column.dtype == pl.Boolean:
         return listed if listed else pd.array([], dtype=object if text else bool)
+    if column.dtype.is_integer() and column.null_count():
+        return pd.array(listed, dtype="Int64")  # as floats they would be other values
     return column.to_numpy()
 
 
