@@ -9,6 +9,7 @@ from pathlib import Path
 
 COMMANDS = (
     "inspect",
+    "advise",
     "fit",
     "learn",
     "upgrade",
@@ -18,6 +19,7 @@ COMMANDS = (
     "drift",
     "decode",
     "stats",
+    "report",
     "compare",
     "reproduce",
     "bench",

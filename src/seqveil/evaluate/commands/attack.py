@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from seqveil.core.words import guess_means
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
@@ -129,6 +130,8 @@ def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
         said += [("attacked", one.about), ("verdict", one.sentence)]
         if one.guess is not None:
             said.append(("guess", _guessed(one.guess)))
+            means = guess_means(one.about, one.guess.likelihood_ratio)
+            said += [("means", means)] if means else []
     return said
 
 

@@ -141,6 +141,7 @@ def mqtt(
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
     connection: ConnectionOptions,
+    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release what devices publish, each event once, whatever is cut or repeated on the way.

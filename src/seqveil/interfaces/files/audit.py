@@ -14,6 +14,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Batch, Received, Where, receive
@@ -143,6 +144,7 @@ class _ColdAudit:
         accounts, budget = receiver.accounts(), versions[0].setting.budget
         leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
         bound = accounts.by_composition + np.array([self._between.get(user, 0.0) for user in accounts.users])
+        risk = Risk.of(versions.last.setting, accounts)
         total = None
         if budget.total is not None and len(versions) <= 2:
             total = bool(leaked[worst] <= budget.total * (1 + ROUNDING))
@@ -166,6 +168,8 @@ class _ColdAudit:
             epsilons=self._same,
             unchanged=unchanged,
             composed=None,
+            words=risk.sentences,
+            told_grade=risk.grade.colour,
         )
 
 
