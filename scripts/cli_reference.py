@@ -35,6 +35,7 @@ COMMANDS = (
     "state export",
     "state rotate-key",
     "bridge mqtt",
+    "bridge kafka",
     "spark fit",
     "spark release",
     "spark account",

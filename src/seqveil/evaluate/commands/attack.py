@@ -41,6 +41,7 @@ def attack(
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what the attack found.")] = None,
     missing: o.MissingValues = None,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Attack a release: does the promise hold for real people?

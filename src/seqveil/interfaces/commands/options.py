@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 import typer
 
+from seqveil.core.bulk import use_threads
 from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -166,6 +167,23 @@ ConfigFile = Annotated[
     ),
 ]
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
+
+
+def _use_jobs(count: int | None) -> int | None:
+    """Let compiled work use so many cores; the results are the same to the last bit whatever their number."""
+    if count is not None:
+        if count < 1:
+            raise InputError(f"expected --jobs as a number of cores, 1 or more; got {count}")
+        use_threads(count)
+    return count
+
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Cores for compiled work; the output is the same  [default: all]", callback=_use_jobs
+    ),
+]
 
 
 CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` checks on real people whether the promise holds"

@@ -38,6 +38,7 @@ def audit(
         o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then; may be repeated."),
     ] = None,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Check what a released file leaked, exactly.
@@ -253,6 +254,7 @@ def decode(
     chosen: o.SettingOptions,
     rows: o.ReleasedOptions,
     format: o.Format = None,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Estimate every row's true value, for free.
@@ -288,7 +290,7 @@ def decode(
     else:
         chain = MarkovModel.load(model)
         setting = chosen.setting_if_given(chain, rows.stream_column is not None)
-        with progress(released, "decoding", passes=3) as advance:
+        with progress(released, "decoding", passes=4) as advance:
             decoded = decode_file(released, chain, out, setting, histogram=histogram, progress=advance, **shared)
     _say_decoded(decoded, out, json)
 
@@ -326,6 +328,7 @@ def stats(
     ] = "auto",
     chosen: o.UnbatchedOptions,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Estimate histograms, transitions, dwell times and top symbols, with intervals.
@@ -444,6 +447,7 @@ def drift(
     ] = 0.01,
     chosen: o.UnbatchedOptions,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Tell from releases alone whether the truth departs from the model.

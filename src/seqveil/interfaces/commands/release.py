@@ -82,8 +82,9 @@ def release(
     ] = False,
     yes: Annotated[
         bool, o.flag("--yes", "Leave out the warning where a stream is told so much that little protects.")
-    ] = (False),
+    ] = False,
     config: o.ConfigFile = None,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
