@@ -437,9 +437,13 @@ class FileOptions(ColumnOptions):
 class CutOptions:
     """How numbers and points become symbols."""
 
-    bins: Annotated[float | None, option("WIDTH", "Cut numbers into bins of this width.")] = None
+    bins: Annotated[
+        str | None, option("WIDTH|auto", "Cut numbers into bins of this width; auto: some 20 over their bulk.")
+    ] = None
     levels: Annotated[int | None, option("N", "Cut numbers into N bins of about equal count.")] = None
-    grid: Annotated[str | None, option("10x10", "Cut points (--value-column x,y) into a grid.")] = None
+    grid: Annotated[
+        str | None, option("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: over their bulk.")
+    ] = None
 
 
 def versions_in(model: Path, given: bool = False) -> Versions | None:
