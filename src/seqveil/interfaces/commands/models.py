@@ -96,6 +96,7 @@ def fit(
     ] = None,
     privacy: PrivateFitOptions,
     files: o.FileOptions,
+    timing: o.SlotOptions,
     json: o.Json = False,
 ) -> None:
     """Fit a model of how the streams are correlated.
@@ -128,7 +129,7 @@ def fit(
     passes = 1 if files.sort or data == "-" else 2
     with stages(data, "fitting", passes, "comparing contexts") as (advance, done):
         read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort}
-        read |= {"missing": files.missing, "progress": advance}
+        read |= {"missing": files.missing, "slots": timing.slots, "progress": advance}
         if privacy.private is not None:
             assert alphabet is not None
             if other is not None:

@@ -19,10 +19,12 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns, Taken
-from seqveil.interfaces.files.ordering import NO_SYMBOL
+from seqveil.interfaces.files.ordering import NO_SYMBOL, seconds
 from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, seconds, value_type_of
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.slots import NO_MEAN
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def fit_file(
     sort: bool = False,
     missing: OnMissing | None = None,
     other: int | None = None,
+    slots: Slots | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
     context: str | None = None,
@@ -85,20 +88,21 @@ def fit_file(
     With `other` values that fewer people have are taken together as the symbol "other", where later values outside the
     alphabet go too. `missing` says what to do with rows without a value (`Source`), and the model remembers it. Where
     `columns` tell streams of a user apart, each begins the chain anew.
-    Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
-    "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is
-    done.
+    With `slots` the chain is one of slots of time, and the model remembers them, too.
+    Standard input, slots and sorted files are held in memory, other files are read twice. A `context` ("auto",
+    "order:2", "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the
+    share that is done.
     """
     named = columns or Columns()
     if context is not None and _by_hour(context):
         named = replace(named, clock=True)
-    source = Source(data, named, format, sort, chunk, missing)
+    source = Source(data, named, format, sort, chunk, missing, slots)
     policy: OnUnknown = on_unknown or ("error" if other is None else "other")
     pooled = 0
     clamps = AUTO in (bins, grid)
     if alphabet is None:
         scan = scanner(source, bins, levels, grid, other)
-        names: ValueType = "auto" if other is None else "text"
+        names: ValueType = "auto" if other is None and slots is None else "text"
         kind: ValueType = names if isinstance(scan, Distinct) else "number"
         first, second = _two_readings(source, kind, progress)
         for part in first:
@@ -108,10 +112,11 @@ def fit_file(
     else:
         if other is not None:
             raise InputError("--other pools values that occur, and --alphabet names those there are; leave one out")
+        alphabet = in_slots(alphabet, slots)
         second = source.chunks(value_type_of(alphabet), progress)
     if clamps and on_unknown is None:
         policy = "nearest"
-    alphabet = alphabet.with_policy(policy).with_missing(missing)
+    alphabet = alphabet.with_policy(policy).with_missing(missing).with_slots(slots)
     code = _Coder(alphabet, source.name, clamps)
     told: dict[str, Any] = {"pooled": pooled, "reading": source.taken}
     if context is not None:
@@ -126,6 +131,18 @@ def fit_file(
     source.taken.streams = len(streams)
     model = counts.model(alphabet, smoothing, prior)
     return Fitted(model, counts.events, len(users), streams=len(streams), clamped=code.clamped, **told)
+
+
+def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
+    """The alphabet with what slots need: among names a symbol for nothing."""
+    if slots is None or not isinstance(alphabet, Alphabet):
+        return alphabet
+    if slots.rule == "mean":
+        raise InputError(NO_MEAN)
+    if not all(type(value) is str for value in alphabet.values):
+        raise InputError("slots take names, or numbers that are cut; name the values as text, or pass --bins or --grid")
+    named = list(alphabet.values)
+    return alphabet if NOTHING in named else Alphabet([*named, NOTHING])
 
 
 class _Coder:
@@ -209,7 +226,7 @@ def _two_readings(
 ) -> tuple[Iterable[Chunk], Iterable[Chunk]]:
     """The rows of a file twice; held in memory where they come from a pipe, or are sorted."""
     rows = source.chunks(kind, progress)
-    if source.piped or source.sort:
+    if source.piped or source.sort or source.slots is not None:
         held = list(rows)
         return held, held
     return rows, source.chunks(kind, progress, again=True)
@@ -239,7 +256,9 @@ def scanner(
         if levels < 1 or levels > MOST_SYMBOLS:
             raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
         return _Levels(levels)
-    return Distinct(source.name, other, source.missing == "symbol")
+    if source.slots is not None and source.slots.rule == "mean":
+        raise InputError(NO_MEAN)
+    return Distinct(source.name, other, source.missing == "symbol", source.slots is not None)
 
 
 def width_of(bins: float | str) -> float:
@@ -279,6 +298,7 @@ class Distinct:
     name: str
     other: int | None = None
     missing: bool = False
+    nothing: bool = False  # whether slots without events are one more
     seen: set[Hashable] = field(default_factory=set)
     people: dict[Hashable, set[Hashable]] = field(default_factory=dict, repr=False)  # who has a value, few of them
 
@@ -310,7 +330,7 @@ class Distinct:
     @property
     def pooled(self) -> int:
         """How many values were taken together."""
-        return sum(value not in (OTHER, MISSING) for value in self._rare)
+        return sum(value not in (OTHER, MISSING, NOTHING) for value in self._rare)
 
     @property
     def _rare(self) -> set[Hashable]:
@@ -320,6 +340,7 @@ class Distinct:
         """The alphabet of all values that were seen."""
         kept = self.seen - self._rare if self.other is not None else self.seen
         kept = kept | ({OTHER} if self.other is not None else set()) | ({MISSING} if self.missing else set())
+        kept = kept | ({NOTHING} if self.nothing else set())
         return Alphabet.of(kept)
 
 
@@ -463,6 +484,7 @@ def fit_private_file(
     format: str | None = None,
     sort: bool = False,
     missing: OnMissing | None = None,
+    slots: Slots | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> Fitted:
@@ -471,10 +493,12 @@ def fit_private_file(
     `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more than the model does. A `seed`
     makes the fit repeatable and not private.
     """
-    source = Source(data, columns or Columns(), format, sort, chunk, missing)
+    if slots is not None and slots.pad:
+        raise InputError("padding shows when others begin and end, which noise does not hide; leave --pad out")
+    source = Source(data, columns or Columns(), format, sort, chunk, missing, slots)
     if source.columns.stream_columns:
         raise InputError("a private fit bounds one stream of each user; leave --stream-column out")
-    alphabet = alphabet.with_missing(missing)
+    alphabet = in_slots(alphabet, slots).with_missing(missing).with_slots(slots)
     pairs = len(source.columns.value_columns) == 2
     if pairs != isinstance(alphabet, Grid):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
