@@ -414,7 +414,8 @@ class _Bulk(_Sampled):
         numbers = np.clip(self.numbers, -LARGEST, LARGEST)
         if numbers.ndim == 1:
             return Bins(_round_edges(numbers, AUTO_BINS), "nearest")
-        return Grid(*(_round_edges(numbers[:, axis], AUTO_CELLS) for axis in (0, 1)), "nearest")
+        x, y = (_round_edges(numbers[:, axis], AUTO_CELLS) for axis in (0, 1))
+        return Grid(x, y, "nearest")
 
 
 def _bulk(numbers: Floats) -> tuple[float, float]:
