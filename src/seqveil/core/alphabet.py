@@ -516,12 +516,15 @@ def from_json(saved: dict[str, Any]) -> Symbols:
     """
     try:
         slots = Slots(**saved["slots"]) if "slots" in saved else None
-        return _of_kind(saved).with_missing(saved.get("missing")).with_slots(slots)
+        found = _of_kind(saved)
+        if found is not None:
+            return found.with_missing(saved.get("missing")).with_slots(slots)
     except (KeyError, TypeError, ValueError):
         raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
+    raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
 
 
-def _of_kind(saved: dict[str, Any]) -> Symbols:
+def _of_kind(saved: dict[str, Any]) -> Symbols | None:
     kind, policy = saved["kind"], saved["on_unknown"]
     if kind == "codes":
         return Alphabet.codes(saved["n"], policy)
@@ -531,7 +534,7 @@ def _of_kind(saved: dict[str, Any]) -> Symbols:
         return Bins(saved["edges"], policy)
     if kind == "grid":
         return Grid(saved["x_edges"], saved["y_edges"], policy)
-    raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
+    return None
 
 
 def _plain(value: Any) -> Any:
