@@ -28,6 +28,8 @@ from seqveil.interfaces.files.slots import NO_MEAN
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from seqveil.receive.contexts import Choice
 
 MOST_SYMBOLS = 100_000
@@ -57,7 +59,7 @@ class Fitted:
 
 
 def fit_file(
-    data: FilePath,
+    data: FilePath | pl.DataFrame,
     *,
     columns: Columns | None = None,
     order: int = 1,
@@ -475,7 +477,7 @@ def values_of(source: Source, progress: Progress | None = None) -> Symbols:
 
 
 def fit_private_file(
-    data: FilePath,
+    data: FilePath | pl.DataFrame,
     epsilon: float,
     alphabet: Symbols,
     *,
