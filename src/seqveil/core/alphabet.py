@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.errors import InputError, UnknownSymbol
+from seqveil.core.slots import NOTHING, Slots
 
 OnUnknown = Literal["error", "hide", "nearest", "other"]
 OnMissing = Literal["drop", "hold", "symbol"]
@@ -42,6 +43,7 @@ class Symbols(ABC):
     on_unknown: OnUnknown
     hides: bool  # whether a value that has no code gets UNKNOWN; else it is refused
     missing: OnMissing | None = None  # what whoever reads a file does with rows that have no value; None refuses them
+    slots: Slots | None = None  # whether whoever reads a file takes one symbol for each slot of time, and how
 
     @abstractmethod
     def encode(self, values: Any) -> Codes:
@@ -90,6 +92,14 @@ class Symbols(ABC):
         copy.__dict__.update(self.__dict__, missing=missing)
         return copy
 
+    def with_slots(self, slots: Slots | None) -> Self:
+        """The same alphabet with how times become slots, for whoever reads a file with it."""
+        if slots is not None and isinstance(self, Alphabet) and self._code_of(NOTHING) is None:
+            raise InputError(f"slots need a symbol {NOTHING!r} among names, or numbers that are cut; add it")
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, slots=slots)
+        return copy
+
     def _code_of(self, name: str) -> int | None:
         """The code of a symbol that stands for something else than a value of its own; None where there is none."""
         return None
@@ -117,7 +127,8 @@ class Symbols(ABC):
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` turns back into an equal alphabet."""
         missing = {} if self.missing is None else {"missing": self.missing}
-        return {**self._content(), "on_unknown": self.on_unknown, **missing}
+        slots = {} if self.slots is None else {"slots": self.slots.to_json()}
+        return {**self._content(), "on_unknown": self.on_unknown, **missing, **slots}
 
     def fingerprint(self) -> str:
         """SHA-256 of the canonical JSON; the policy for unknown values does not enter."""
@@ -172,7 +183,7 @@ class Symbols(ABC):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, Symbols):
             return NotImplemented
-        same = self.on_unknown == other.on_unknown and self.missing == other.missing
+        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.slots == other.slots
         return same and self._content() == other._content()
 
     def __hash__(self) -> int:
@@ -359,8 +370,12 @@ class Alphabet(Symbols):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Alphabet):
             return NotImplemented
-        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.values == other.values
-        return same and all(type(a) is type(b) for a, b in zip(self.values, other.values, strict=True))
+        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.slots == other.slots
+        return (
+            same
+            and self.values == other.values
+            and all(type(a) is type(b) for a, b in zip(self.values, other.values, strict=True))
+        )
 
     __hash__ = Symbols.__hash__
 
@@ -500,18 +515,26 @@ def from_json(saved: dict[str, Any]) -> Symbols:
     True
     """
     try:
-        kind, policy, missing = saved["kind"], saved["on_unknown"], saved.get("missing")
-        if kind == "codes":
-            return Alphabet.codes(saved["n"], policy).with_missing(missing)
-        if kind == "alphabet":
-            return Alphabet([_from_json_value(value) for value in saved["values"]], policy).with_missing(missing)
-        if kind == "bins":
-            return Bins(saved["edges"], policy).with_missing(missing)
-        if kind == "grid":
-            return Grid(saved["x_edges"], saved["y_edges"], policy).with_missing(missing)
+        slots = Slots(**saved["slots"]) if "slots" in saved else None
+        found = _of_kind(saved)
+        if found is not None:
+            return found.with_missing(saved.get("missing")).with_slots(slots)
     except (KeyError, TypeError, ValueError):
         raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
     raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
+
+
+def _of_kind(saved: dict[str, Any]) -> Symbols | None:
+    kind, policy = saved["kind"], saved["on_unknown"]
+    if kind == "codes":
+        return Alphabet.codes(saved["n"], policy)
+    if kind == "alphabet":
+        return Alphabet([_from_json_value(value) for value in saved["values"]], policy)
+    if kind == "bins":
+        return Bins(saved["edges"], policy)
+    if kind == "grid":
+        return Grid(saved["x_edges"], saved["y_edges"], policy)
+    return None
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
+from seqveil.core.slots import Slots
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack import Finding
 from seqveil.interfaces.files import Columns, read
@@ -159,7 +160,12 @@ def read_people(
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
     told_missing = None if model is None else model.alphabet.missing
-    files = [Source(released, names, format), Source(truth, names, format, missing=missing or told_missing)]
+    slots = None if found is None or "slots" not in found else Slots(**found["slots"])
+    slots = slots if model is None else model.alphabet.slots
+    files = [
+        Source(released, names, format),
+        Source(truth, names, format, missing=missing or told_missing, slots=slots),
+    ]
     alphabet = _alphabet(files) if model is None else _pooling(model.alphabet)
     told, raw = (_streams(file, alphabet, progress) for file in files)
     if names.stream_columns:

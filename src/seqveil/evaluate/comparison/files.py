@@ -154,7 +154,7 @@ def read_arena(
     division: Division | None = None,
     *,
     columns: Columns | None = None,
-    bins: float | None = None,
+    bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
     distortion: str = "hamming",

@@ -65,7 +65,7 @@ class PrivateFitOptions:
         if self.private is None and self.alphabet is None and self.span is None:
             return None
         cut = (cuts.bins, cuts.levels, cuts.grid)
-        return public_alphabet(self.alphabet, *cut, self.span, on_unknown or "error")  # type: ignore[arg-type]
+        return public_alphabet(self.alphabet, *cut, self.span, on_unknown)  # type: ignore[arg-type]
 
 
 @o.option_groups
@@ -96,6 +96,7 @@ def fit(
     ] = None,
     privacy: PrivateFitOptions,
     files: o.FileOptions,
+    timing: o.SlotOptions,
     json: o.Json = False,
 ) -> None:
     """Fit a model of how the streams are correlated.
@@ -128,7 +129,7 @@ def fit(
     passes = 1 if files.sort or data == "-" else 2
     with stages(data, "fitting", passes, "comparing contexts") as (advance, done):
         read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort}
-        read |= {"missing": files.missing, "progress": advance}
+        read |= {"missing": files.missing, "slots": timing.slots, "progress": advance}
         if privacy.private is not None:
             assert alphabet is not None
             if other is not None:
@@ -164,7 +165,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
         size |= {} if model.hours is None else {"hours": str(model.hours)}
         counts = {"events": fitted.events, "users": fitted.users, "streams": fitted.streams or fitted.users}
-        counts |= {"pooled": fitted.pooled}
+        counts |= {"pooled": fitted.pooled, "clamped": fitted.clamped}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
         told = {"model": str(out), "fingerprint": model.fingerprint, **size, **counts, **private}
         emit_json(told | {"reading": fitted.reading.to_dict(), "read": fitted.reading.sentence})
@@ -181,6 +182,8 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     ]
     if fitted.pooled:
         said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))
+    if fitted.clamped:
+        said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge"))
     plain = "the fit is not private: the model shows how the raw data behave"
     if choice is not None:
         for line in choice.lines():

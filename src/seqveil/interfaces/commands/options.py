@@ -25,6 +25,7 @@ from seqveil.core.errors import InputError
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
+    from seqveil.core.slots import Slots
     from seqveil.interfaces.files import Columns
     from seqveil.receive.versions import Versions
     from seqveil.release.accounting import Budget, Schedule
@@ -492,9 +493,39 @@ class FileOptions(ColumnOptions):
 class CutOptions:
     """How numbers and points become symbols."""
 
-    bins: Annotated[float | None, option("WIDTH", "Cut numbers into bins of this width.")] = None
+    bins: Annotated[
+        str | None, option("WIDTH|auto", "Cut numbers into bins of this width; auto: some 20 over their bulk.")
+    ] = None
     levels: Annotated[int | None, option("N", "Cut numbers into N bins of about equal count.")] = None
-    grid: Annotated[str | None, option("10x10", "Cut points (--value-column x,y) into a grid.")] = None
+    grid: Annotated[
+        str | None, option("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: over their bulk.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class SlotOptions:
+    """How events at irregular times become one for each slot."""
+
+    every_seconds: Annotated[
+        float | None, option("S", "One symbol for each slot of S seconds, something or nothing  [default: the model's]")
+    ] = None
+    slot: Annotated[
+        str | None, option("last|mean|most", "What stands for several events of a slot  [default: last]")
+    ] = None
+    pad: Annotated[
+        bool, flag("--pad", "Let all streams begin and end together, at the file's first and last slot.")
+    ] = False
+
+    @property
+    def slots(self) -> Slots | None:
+        """The slots that were asked for."""
+        from seqveil.core.slots import Slots
+
+        if self.every_seconds is None:
+            if self.slot is not None or self.pad:
+                raise InputError("--slot and --pad are about slots of time; pass --every-seconds S with them")
+            return None
+        return Slots(self.every_seconds, self.slot or "last", self.pad)  # type: ignore[arg-type]
 
 
 def versions_in(model: Path, given: bool = False) -> Versions | None:

@@ -329,7 +329,7 @@ def _people(data: str, model: MarkovModel, columns: Columns, sort: bool) -> tupl
     users: list[Any] = []
     codes = []
     with progress(data, "reading") as advance:
-        source = Source(data, columns, None, sort, missing=model.alphabet.missing)
+        source = Source(data, columns, None, sort, missing=model.alphabet.missing, slots=model.alphabet.slots)
         pooled = model.alphabet.on_unknown == "other"
         for part in source.coded(model.alphabet if pooled else model.alphabet.strict, advance):
             users += part.chunk.keys.to_list()

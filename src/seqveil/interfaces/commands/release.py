@@ -74,6 +74,7 @@ def release(
     on_unknown: o.OnUnknown = None,
     seed: Annotated[int | None, o.option("N", "For research only: the release is NOT private.")] = None,
     files: o.FileOptions,
+    timing: o.SlotOptions,
     meta: o.Meta = None,
     kept: StateOptions,
     cold: ColdStartOptions,
@@ -114,12 +115,13 @@ def release(
         "format": files.format if data == "-" else None,
         "sort": files.sort,
         "missing": files.missing,
+        "slots": timing.slots,
         "meta": meta,
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
     if cold.cold_start:
         given: dict[str, object] = {"--model": model, "--batch": chosen.batch, "--on-unknown": on_unknown}
-        given |= {"--state": kept.state, "--key": kept.key}
+        given |= {"--state": kept.state, "--key": kept.key, "--every-seconds": timing.every_seconds}
         about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
         given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
         _refuse_with_cold_start(data, cold, given)

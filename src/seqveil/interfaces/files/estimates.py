@@ -123,7 +123,7 @@ def _truth(
 
     `holes`: whether values of the released file may be empty.
     """
-    file = Source(raw, source.columns, None, missing=alphabet.missing)
+    file = Source(raw, source.columns, None, missing=alphabet.missing, slots=alphabet.slots)
     names = alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
     held: dict[Hashable, list[int]] = {}
     for part in file.coded(names, progress):

@@ -19,10 +19,12 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns, Taken
-from seqveil.interfaces.files.ordering import NO_SYMBOL
+from seqveil.interfaces.files.ordering import NO_SYMBOL, seconds
 from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, seconds, value_type_of
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.slots import NO_MEAN
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 MOST_SYMBOLS = 100_000
 FOR_FIT = "check the value column, or add the value to the alphabet"
 SAMPLE = 2_000_000  # numbers kept to find quantiles
+AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts
+LARGEST = 1e150  # beyond it nothing is data, and differences of quantiles could overflow
+TAIL, FENCE, MARGIN = 0.005, 10.0, 0.1  # the bulk: within these quantiles, so many quartile ranges, and a margin
 NEEDED = (
     "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass --alphabet "
     "FILE (a value a line, or a model to take it from), --bins with --range LO,HI, or --grid with --range X0,X1,Y0,Y1"
@@ -49,6 +54,7 @@ class Fitted:
     choice: Choice | None = None  # where contexts were compared
     streams: int = 0  # where users have several
     pooled: int = 0  # values that were taken together as "other"
+    clamped: int = 0  # events outside the range that "auto" found, counted to the cells at its edge
     reading: Taken = field(default_factory=Taken)  # how the rows were read and ordered
 
 
@@ -59,7 +65,7 @@ def fit_file(
     order: int = 1,
     smoothing: float = 0.0,
     prior: str = "data",
-    bins: float | None = None,
+    bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
     on_unknown: OnUnknown | None = None,
@@ -68,6 +74,7 @@ def fit_file(
     sort: bool = False,
     missing: OnMissing | None = None,
     other: int | None = None,
+    slots: Slots | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
     context: str | None = None,
@@ -76,25 +83,28 @@ def fit_file(
     """Fit a model to a file of streams, chunk by chunk. The fit itself is **not** private.
 
     Parameters: `order`, `smoothing` and `prior` as in `MarkovModel.fit`. Numbers are cut into bins of width `bins`, or
-    into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". Without any
-    of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown` is the policy the
-    model carries for later values ("error" unless told otherwise).
+    into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". "auto", for
+    `bins` or `grid`, cuts the bulk of the data evenly at round numbers, and what lies outside counts to the cells at
+    the edge. Without any of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown`
+    is the policy the model carries for later values ("error" unless told otherwise, "nearest" after "auto").
     With `other` values that fewer people have are taken together as the symbol "other", where later values outside the
     alphabet go too. `missing` says what to do with rows without a value (`Source`), and the model remembers it. Where
     `columns` tell streams of a user apart, each begins the chain anew.
-    Standard input and sorted files are held in memory, other files are read twice. A `context` ("auto", "order:2",
-    "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the share that is
-    done.
+    With `slots` the chain is one of slots of time, and the model remembers them, too.
+    Standard input, slots and sorted files are held in memory, other files are read twice. A `context` ("auto",
+    "order:2", "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the
+    share that is done.
     """
     named = columns or Columns()
     if context is not None and _by_hour(context):
         named = replace(named, clock=True)
-    source = Source(data, named, format, sort, chunk, missing)
+    source = Source(data, named, format, sort, chunk, missing, slots)
     policy: OnUnknown = on_unknown or ("error" if other is None else "other")
     pooled = 0
+    clamps = AUTO in (bins, grid)
     if alphabet is None:
         scan = scanner(source, bins, levels, grid, other)
-        names: ValueType = "auto" if other is None else "text"
+        names: ValueType = "auto" if other is None and slots is None else "text"
         kind: ValueType = names if isinstance(scan, Distinct) else "number"
         first, second = _two_readings(source, kind, progress)
         for part in first:
@@ -104,31 +114,58 @@ def fit_file(
     else:
         if other is not None:
             raise InputError("--other pools values that occur, and --alphabet names those there are; leave one out")
+        alphabet = in_slots(alphabet, slots)
         second = source.chunks(value_type_of(alphabet), progress)
-    alphabet = alphabet.with_policy(policy).with_missing(missing)
+    if clamps and on_unknown is None:
+        policy = "nearest"
+    alphabet = alphabet.with_policy(policy).with_missing(missing).with_slots(slots)
+    code = _Coder(alphabet, source.name, clamps)
     told: dict[str, Any] = {"pooled": pooled, "reading": source.taken}
     if context is not None:
-        found = _with_context(second, alphabet, source, context, smoothing, prior, working)
-        return replace(found, **told)
+        found = _with_context(second, code, source, context, smoothing, prior, working)
+        return replace(found, clamped=code.clamped, **told)
     counts, users, streams = Counts(alphabet.n, order), set[Hashable](), set[Hashable]()
     for part in second:
         keys = part.keys
-        counts.add(keys, encode(part, _counted(alphabet), source.name, FOR_FIT))
+        counts.add(keys, code(part))
         users.update(part.users.unique().to_list())
         streams.update(() if part.streams is None else keys.unique().to_list())
     source.taken.streams = len(streams)
     model = counts.model(alphabet, smoothing, prior)
-    return Fitted(model, counts.events, len(users), streams=len(streams), **told)
+    return Fitted(model, counts.events, len(users), streams=len(streams), clamped=code.clamped, **told)
 
 
-def _counted(alphabet: Symbols) -> Symbols:
-    """The alphabet as a fit counts by it: what is outside is refused, or pooled."""
-    return alphabet if alphabet.on_unknown == "other" else alphabet.strict
+def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
+    """The alphabet with what slots need: among names a symbol for nothing."""
+    if slots is None or not isinstance(alphabet, Alphabet):
+        return alphabet
+    if slots.rule == "mean":
+        raise InputError(NO_MEAN)
+    if not all(type(value) is str for value in alphabet.values):
+        raise InputError("slots take names, or numbers that are cut; name the values as text, or pass --bins or --grid")
+    named = list(alphabet.values)
+    return alphabet if NOTHING in named else Alphabet([*named, NOTHING])
+
+
+class _Coder:
+    """Codes of rows as a fit counts them: what is outside is refused, pooled, or clamped to the edge and counted."""
+
+    def __init__(self, alphabet: Symbols, file: str, clamps: bool) -> None:
+        self.alphabet, self._file, self._clamps = alphabet, file, clamps
+        self._counted = alphabet if alphabet.on_unknown == "other" else alphabet.strict
+        if clamps:
+            self._counted, self._inner = alphabet.with_policy("nearest"), alphabet.with_policy("hide")
+        self.clamped = 0
+
+    def __call__(self, part: Chunk) -> Ints:
+        if self._clamps:
+            self.clamped += int((self._inner.encode(part.values) < 0).sum())
+        return encode(part, self._counted, self._file, FOR_FIT)
 
 
 def _with_context(
     rows: Iterable[Chunk],
-    alphabet: Symbols,
+    code: _Coder,
     source: Source,
     context: str,
     smoothing: float,
@@ -149,14 +186,14 @@ def _with_context(
     for part in rows:
         ids.append(numbered(streams, part.keys.to_list()))
         whose.append(numbered(people, part.users.to_list()))
-        codes.append(np.asarray(encode(part, _counted(alphabet), source.name, FOR_FIT), np.int64))
+        codes.append(np.asarray(code(part), np.int64))
         stamps = _noted(stamps, part, source.name, needed=_by_hour(context))
     events, apart = np.concatenate(codes), bool(source.columns.stream_columns)
     more: dict[str, Any] = {"smoothing": smoothing or SMOOTHING, "prior": prior, "progress": working}
     more |= {"people": np.concatenate(whose)} if apart else {}
     more |= {"times": np.concatenate(stamps)} if stamps else {}
     number = _by_name(streams)
-    choice = choose(number[np.concatenate(ids)], events, alphabet, context, **more)
+    choice = choose(number[np.concatenate(ids)], events, code.alphabet, context, **more)
     source.taken.streams = len(streams) if apart else 0
     return Fitted(choice.model, events.size, len(people), choice, source.taken.streams)
 
@@ -191,15 +228,15 @@ def _two_readings(
 ) -> tuple[Iterable[Chunk], Iterable[Chunk]]:
     """The rows of a file twice; held in memory where they come from a pipe, or are sorted."""
     rows = source.chunks(kind, progress)
-    if source.piped or source.sort:
+    if source.piped or source.sort or source.slots is not None:
         held = list(rows)
         return held, held
     return rows, source.chunks(kind, progress, again=True)
 
 
 def scanner(
-    source: Source, bins: float | None, levels: int | None, grid: str | None, other: int | None = None
-) -> Distinct | _Width | _Levels | _Plane:
+    source: Source, bins: float | str | None, levels: int | None, grid: str | None, other: int | None = None
+) -> Distinct | _Width | _Levels | _Plane | _Bulk:
     """What finds the alphabet of a file: the values that occur, or cuts of numbers."""
     cut = any(option is not None for option in (bins, levels, grid))
     if cut and other is not None:
@@ -211,17 +248,34 @@ def scanner(
     pairs = len(source.columns.value_columns) == 2
     if pairs != (grid is not None):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
+    if AUTO in (bins, grid):
+        return _Bulk()
     if grid is not None:
         return _Plane(*cells(grid))
     if bins is not None:
-        if not (bins > 0 and math.isfinite(bins)):
-            raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
-        return _Width(bins)
+        return _Width(width_of(bins))
     if levels is not None:
         if levels < 1 or levels > MOST_SYMBOLS:
             raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
         return _Levels(levels)
-    return Distinct(source.name, other, source.missing == "symbol")
+    if source.slots is not None and source.slots.rule == "mean":
+        raise InputError(NO_MEAN)
+    return Distinct(source.name, other, source.missing == "symbol", source.slots is not None)
+
+
+def width_of(bins: float | str) -> float:
+    """The width of bins as a number.
+
+    >>> width_of("2.5")
+    2.5
+    """
+    try:
+        width = float(bins)
+    except ValueError:
+        raise InputError(f"expected --bins as a width or auto, as in --bins 5; got {bins!r}") from None
+    if not (width > 0 and math.isfinite(width)):
+        raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
+    return width
 
 
 def cells(grid: str) -> tuple[int, int]:
@@ -232,7 +286,7 @@ def cells(grid: str) -> tuple[int, int]:
     """
     parts = grid.lower().replace("×", "x").split("x")
     if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"expected a grid such as 10x10, got {grid!r}")
+        raise InputError(f"expected a grid such as 10x10, or auto; got {grid!r}")
     x, y = (int(part) for part in parts)
     if x * y > MOST_SYMBOLS:
         raise InputError(f"a grid of {x * y} cells is more than the {MOST_SYMBOLS} a model may have; use fewer")
@@ -246,6 +300,7 @@ class Distinct:
     name: str
     other: int | None = None
     missing: bool = False
+    nothing: bool = False  # whether slots without events are one more
     seen: set[Hashable] = field(default_factory=set)
     people: dict[Hashable, set[Hashable]] = field(default_factory=dict, repr=False)  # who has a value, few of them
 
@@ -277,7 +332,7 @@ class Distinct:
     @property
     def pooled(self) -> int:
         """How many values were taken together."""
-        return sum(value not in (OTHER, MISSING) for value in self._rare)
+        return sum(value not in (OTHER, MISSING, NOTHING) for value in self._rare)
 
     @property
     def _rare(self) -> set[Hashable]:
@@ -287,6 +342,7 @@ class Distinct:
         """The alphabet of all values that were seen."""
         kept = self.seen - self._rare if self.other is not None else self.seen
         kept = kept | ({OTHER} if self.other is not None else set()) | ({MISSING} if self.missing else set())
+        kept = kept | ({NOTHING} if self.nothing else set())
         return Alphabet.of(kept)
 
 
@@ -320,25 +376,84 @@ class _Width(_Numbers):
         return Bins.of_width(first * width, last * width, width)
 
 
-class _Levels(_Numbers):
-    """Bins of about equal count, from a uniform sample of the numbers where there are very many."""
+class _Sampled(_Numbers):
+    """A uniform sample of the numbers where there are very many, else all of them."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.count = count
-        self._numbers, self._keys = np.zeros(0), np.zeros(0)
+        self._parts: list[Floats] = []
+        self._keys = np.zeros(0)
         self._draw = np.random.default_rng(0)  # thins a sample; no privacy rests on it
 
     def add(self, chunk: Chunk) -> None:
         super().add(chunk)
-        self._numbers = np.concatenate([self._numbers, np.asarray(chunk.values, np.float64)])
+        self._parts.append(np.asarray(chunk.values, np.float64))
         self._keys = np.concatenate([self._keys, self._draw.random(chunk.n)])
         if len(self._keys) > SAMPLE:
             kept = np.argpartition(self._keys, SAMPLE)[:SAMPLE]
-            self._numbers, self._keys = self._numbers[kept], self._keys[kept]
+            self._parts, self._keys = [self.numbers[kept]], self._keys[kept]
+
+    @property
+    def numbers(self) -> Floats:
+        return np.concatenate(self._parts)
+
+
+class _Levels(_Sampled):
+    """Bins of about equal count."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
 
     def alphabet(self) -> Symbols:
-        return Bins.quantiles(np.concatenate([self._numbers, [self.low, self.high]]), self.count)
+        return Bins.quantiles(np.concatenate([self.numbers, [self.low, self.high]]), self.count)
+
+
+class _Bulk(_Sampled):
+    """Even bins, or an even grid, over the bulk of the numbers; whatever lies outside goes to the cells at the edge."""
+
+    def alphabet(self) -> Symbols:
+        numbers = np.clip(self.numbers, -LARGEST, LARGEST)
+        if numbers.ndim == 1:
+            return Bins(_round_edges(numbers, AUTO_BINS), "nearest")
+        x, y = (_round_edges(numbers[:, axis], AUTO_CELLS) for axis in (0, 1))
+        return Grid(x, y, "nearest")
+
+
+def _bulk(numbers: Floats) -> tuple[float, float]:
+    """Where nearly all of the numbers lie: few that are far away, or fewer than a hundredth, do not count.
+
+    >>> _bulk(np.array([*range(1000), 1e9, -1e9]))
+    (0.0, 999.0)
+    """
+    least, low, quarter, most, high, greatest = np.quantile(numbers, [0, TAIL, 0.25, 0.75, 1 - TAIL, 1])
+    if low == high and least < greatest:  # mostly one number: the others say how far to look
+        apart = numbers[numbers != low]
+        return min(float(low), _bulk(apart)[0]), max(float(high), _bulk(apart)[1])
+    reach = FENCE * (most - quarter) if most > quarter else math.inf
+    low, high = max(low, quarter - reach), min(high, most + reach)
+    margin = MARGIN * (high - low)
+    inside = numbers[(numbers >= low - margin) & (numbers <= high + margin)]
+    return float(inside.min()), float(inside.max())
+
+
+def _round_edges(numbers: Floats, count: int) -> Floats:
+    """About `count` bins over the bulk of the numbers: their width has one digit, and edges are multiples of it.
+
+    Rounding leaves little in the edges of the data they come from.
+
+    >>> _round_edges(np.linspace(41.3, 98.7, 200), 5)
+    array([ 40.,  50.,  60.,  70.,  80.,  90., 100.])
+    """
+    low, high = _bulk(numbers)
+    raw = (high / count - low / count) or max(abs(low), 1.0)
+    unit = 10.0 ** math.floor(math.log10(raw))
+    width = min((step * unit for step in (1, 2, 5, 10)), key=lambda near: abs(near - raw))
+    first, last = math.floor(low / width), math.ceil(high / width)
+    edges = np.arange(first, max(last, first + 1) + 1, dtype=np.float64) * width
+    if (np.diff(edges) <= 0).any():
+        raise InputError("the numbers are too close together for auto, given their size; subtract what they share")
+    return edges
 
 
 class _Plane(_Numbers):
@@ -372,6 +487,7 @@ def fit_private_file(
     format: str | None = None,
     sort: bool = False,
     missing: OnMissing | None = None,
+    slots: Slots | None = None,
     chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
 ) -> Fitted:
@@ -380,10 +496,12 @@ def fit_private_file(
     `Fitted.users` and `Fitted.events` are noisy too: nothing that comes back tells more than the model does. A `seed`
     makes the fit repeatable and not private.
     """
-    source = Source(data, columns or Columns(), format, sort, chunk, missing)
+    if slots is not None and slots.pad:
+        raise InputError("padding shows when others begin and end, which noise does not hide; leave --pad out")
+    source = Source(data, columns or Columns(), format, sort, chunk, missing, slots)
     if source.columns.stream_columns:
         raise InputError("a private fit bounds one stream of each user; leave --stream-column out")
-    alphabet = alphabet.with_missing(missing)
+    alphabet = in_slots(alphabet, slots).with_missing(missing).with_slots(slots)
     pairs = len(source.columns.value_columns) == 2
     if pairs != isinstance(alphabet, Grid):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
@@ -401,13 +519,17 @@ def fit_private_file(
 
 def public_alphabet(
     named: FilePath | None = None,
-    bins: float | None = None,
+    bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
     span: str | None = None,
-    on_unknown: OnUnknown = "error",
+    on_unknown: OnUnknown | None = None,
 ) -> Symbols:
-    """The alphabet that the options spell out without a look at the data."""
+    """The alphabet that the options spell out without a look at the data.
+
+    Values outside are refused unless `on_unknown` says otherwise; after "auto" they go to the cells at the edge.
+    """
+    on_unknown = on_unknown or ("nearest" if AUTO in (bins, grid) else "error")
     if levels is not None:
         raise InputError("levels are quantiles of the data, which a private fit may not look at; use bins and a range")
     if sum(option is not None for option in (named, bins, grid)) != 1:
@@ -417,13 +539,17 @@ def public_alphabet(
             raise InputError("a range goes with bins or a grid, not with a list of values; leave it out")
         return named_alphabet(named).with_policy(on_unknown)
     edges = _numbers(span, 4 if grid is not None else 2)
+    if bins == AUTO:
+        return Bins(np.linspace(edges[0], edges[1], AUTO_BINS + 1), on_unknown)
     if bins is not None:
-        if not (bins > 0 and math.isfinite(bins)) or (edges[1] - edges[0]) / bins > MOST_SYMBOLS:
+        width = width_of(bins)
+        if (edges[1] - edges[0]) / width > MOST_SYMBOLS:
             raise InputError(f"expected a bin width above 0 that cuts the range into at most {MOST_SYMBOLS} bins")
-        return Bins.of_width(edges[0], edges[1], bins, on_unknown)
+        return Bins.of_width(edges[0], edges[1], width, on_unknown)
     assert grid is not None
     x0, x1, y0, y1 = edges
-    return Grid.regular(*cells(grid), (x0, x1, y0, y1), on_unknown)
+    counts = (AUTO_CELLS, AUTO_CELLS) if grid == AUTO else cells(grid)
+    return Grid.regular(*counts, (x0, x1, y0, y1), on_unknown)
 
 
 def named_alphabet(path: FilePath) -> Symbols:

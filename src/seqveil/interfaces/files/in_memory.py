@@ -75,7 +75,7 @@ def release_rows(
         alphabet.with_missing(told)  # refuses it where there is no such symbol
     arrange = goes_back(data, names, format) if sort is None else sort
     size = BATCH_ROWS if setting.in_batches else CHUNK_ROWS
-    source = Source(data, names, format, arrange, size, told)
+    source = Source(data, names, format, arrange, size, told, setting.model.alphabet.slots)
     choices: Choices = {}
     streams = streams_in_memory(setting, seed, memory, choices)
     run = _InMemory(source, setting, raw_alphabet(setting, on_unknown), streams, seed, choices)

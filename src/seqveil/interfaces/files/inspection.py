@@ -21,9 +21,9 @@ from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.files.columns import TIMES, Columns, Taken, order_in
 from seqveil.interfaces.files.kinds import as_polars
-from seqveil.interfaces.files.ordering import iso_times, order_key
+from seqveil.interfaces.files.ordering import iso_times, order_key, seconds
 from seqveil.interfaces.files.reading import DECIMAL, FRAME, Chunk, FilePath, first_rows, format_of
-from seqveil.interfaces.files.rows import Progress, Source, seconds
+from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.receive.contexts import held_out
 from seqveil.receive.follow import numbered
 

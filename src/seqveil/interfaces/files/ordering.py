@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import times as clock
 from seqveil.core.alphabet import MISSING
 from seqveil.core.alphabet import OnMissing as Missing
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats
+from seqveil.core.slots import Slots
 from seqveil.interfaces.files.columns import Columns, Taken, joined
 from seqveil.interfaces.files.reading import DECIMAL, Chunk, FilePath, Holes, ValueType, file_name, read
+from seqveil.interfaces.files.slots import resampled
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,18 +43,28 @@ def ordered(
     holes: Holes = "none",
     missing: Missing | None = None,
     taken: Taken | None = None,
+    slots: Slots | None = None,
 ) -> Iterator[Chunk]:
     """The rows of a file in their order, with what was chosen for missing values done; `taken` is filled in.
 
-    Without `taken` the rows are read a second time: what is wrong with their order was said before.
+    Without `taken` the rows are read a second time: what is wrong with their order was said before. With `slots` there
+    is one row for each slot of time.
     """
+    if slots is not None:
+        how: dict[str, Any] = {"sort": sort, "holes": holes, "missing": missing, "taken": taken}
+        rows = ordered(path, columns, chunk, format, value_type, **how)
+        name = file_name(path)
+        yield from resampled(((part, seconds(part, name)) for part in rows), slots, name, chunk)
+        if taken is not None:
+            taken.note(f"one row for each of {slots.describe()}")
+        return
     record, first = Taken() if taken is None else taken, taken is not None
     record.begin()
     record.sorted, record.policy = sort, missing
     check, filled = OrderCheck(path, record), _Filled(missing, record)
-    how = (path, columns, chunk, format, value_type)
+    where = (path, columns, chunk, format, value_type)
     more = (holes, missing, record)
-    rows = sorted_chunks(*how, *more) if sort else read(*how, live, *more)
+    rows = sorted_chunks(*where, *more) if sort else read(*where, live, *more)
     empty = True
     for part in rows:
         record.rows += part.n
@@ -168,6 +182,46 @@ def order_keys(order: pl.Series, row: Callable[[int], int], name: str) -> list[p
         else:
             keys.append(order_key(part, row, name))
     return keys
+
+
+def seconds(chunk: Chunk, name: str) -> Floats:
+    """The order column in seconds: numbers by their size (`seqveil.core.times`), dates and times since 1970."""
+    import polars as pl
+
+    order = chunk.order
+    if order is not None and order.dtype == pl.Struct:
+        raise DataError(
+            f"{name}: slots, budgets per seconds and hours of the day need times in one column; name --time-column"
+        )
+    if order is None or chunk.counts:
+        raise DataError(
+            f"{name}: slots, budgets per seconds and hours of the day need a column of times; add one, or --time-column"
+        )
+    if order.dtype == pl.String:
+        return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
+    if order.dtype.is_temporal():
+        stamps = _calendar(order)
+        wrong = ~(np.abs(stamps) < clock.LATEST)
+        if wrong.any():
+            row = chunk.row(int(wrong.argmax()))
+            raise DataError(f"{name}: row {row}: column {order.name!r} must hold times before the year 5138; mend it")
+        return stamps
+    try:
+        return clock.seconds(order.to_numpy())
+    except InputError as error:
+        row, said = chunk.row(int(vars(error)["position"])), str(error).partition(": ")[2]
+        raise DataError(f"{name}: row {row}: {said}") from None
+
+
+def _calendar(order: pl.Series) -> Floats:
+    """Dates and times in seconds; as floats, because in a finer unit far ones would wrap around."""
+    import polars as pl
+
+    numbers = np.asarray(order.to_physical().to_numpy(), np.float64)
+    if order.dtype == pl.Date:
+        return numbers * clock.DAY
+    parts = {"ns": 1e9, "us": 1e6, "ms": 1e3}
+    return numbers / parts[getattr(order.dtype, "time_unit", "ns")]
 
 
 class OrderCheck:

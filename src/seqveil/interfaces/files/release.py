@@ -23,6 +23,7 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
@@ -42,6 +43,7 @@ from seqveil.interfaces.files.rows import (
     may_be_empty,
     times_read_as,
 )
+from seqveil.interfaces.files.slots import NO_COLD_START, NO_STATE
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receive.audit import ROUNDING
 from seqveil.receive.contexts import held_out_check, said_of_check
@@ -121,6 +123,7 @@ def release_file(
     out_format: str | None = None,
     sort: bool = False,
     missing: OnMissing | None = None,
+    slots: Slots | None = None,
     meta: FilePath | None = None,
     versions: FilePath | None = None,
     inputs: tuple[FilePath, ...] = (),
@@ -168,6 +171,7 @@ def release_file(
         sort: whether to sort the rows by their order first.
         missing: what to do with rows without a value, where that is not what the model says: leave them out ("drop"),
             go on with the last value of their stream ("hold"), or "symbol", where the alphabet has one for them.
+        slots: how events become one for each slot of time: as the model says, or it is refused; None follows the model.
         meta: where to write the side file.
         versions: where to write the versions of a cold start.
         inputs: further files that `out` must not replace.
@@ -184,7 +188,8 @@ def release_file(
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
-    source = Source(data, names, format, sort, min(chunk, most), told)
+    timing = _slots(setting, how.model.alphabet, slots, state)
+    source = Source(data, names, format, sort, min(chunk, most), told, timing)
     target = Target(out, out_format, meta, (data, *inputs), force)
     if state is not None:
         from seqveil.interfaces.files.resume import resumed
@@ -200,6 +205,21 @@ def release_file(
 
         opened = _whole(learning(source, setting, out, versions, seed), target)
     return _run_to_the_end(opened, target, progress)
+
+
+def _slots(
+    setting: Setting | ColdStart, alphabet: Symbols, asked: Slots | None, state: FilePath | None
+) -> Slots | None:
+    """The slots of the model; others than these, and runs that cannot be in slots, are refused."""
+    kept = alphabet.slots
+    if not isinstance(setting, Setting) and (asked is not None or kept is not None):
+        raise InputError(NO_COLD_START)
+    if asked is not None and asked != kept:
+        of = "without slots" if kept is None else f"for {kept.describe()}"
+        raise InputError(f"the model was fitted {of}, not for {asked.describe()}; fit one for these, or follow it")
+    if kept is not None and state is not None:
+        raise InputError(NO_STATE)
+    return kept
 
 
 def check_together(
@@ -411,6 +431,7 @@ class Run(ABC):
             facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
         for name in ("choices", "refused", "withheld", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
+        facts |= {} if self.source.slots is None else {"slots": self.source.slots.to_json()}
         facts |= {"words": list(account.words), "grade": account.grade, "guarantee": account.guarantee}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:

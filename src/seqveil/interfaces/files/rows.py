@@ -17,9 +17,11 @@ from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Grid, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.slots import Slots
 from seqveil.interfaces.files.columns import Columns, Taken, joined, parted
-from seqveil.interfaces.files.ordering import order_key, ordered
+from seqveil.interfaces.files.ordering import ordered, seconds
 from seqveil.interfaces.files.reading import Chunk, FilePath, Holes, ValueType, file_name
+from seqveil.interfaces.files.slots import NO_STREAMS
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
 from seqveil.release.batches import encode_path
 from seqveil.release.releases import Releases
@@ -71,6 +73,7 @@ class Source:
         chunk: rows read at a time.
         missing: what to do with rows without a value: leave them out ("drop"), go on with the last value of their
             stream ("hold"), or take that for a symbol of its own ("symbol"); None refuses them.
+        slots: take one symbol for each slot of time; None takes every row for an event.
         taken: the record of how it was read, filled in on the way.
     """
 
@@ -80,11 +83,14 @@ class Source:
     sort: bool = False
     chunk: int = CHUNK_ROWS
     missing: Missing | None = None
+    slots: Slots | None = None
     taken: Taken = field(default_factory=Taken, compare=False)
 
     def __post_init__(self) -> None:
         if self.missing not in (None, "drop", "hold", "symbol"):
             raise InputError(f"expected missing values to be drop, hold or symbol, got {self.missing!r}")
+        if self.slots is not None and self.slots.pad and self.columns.stream_columns:
+            raise InputError(NO_STREAMS)
 
     @property
     def name(self) -> str:
@@ -111,7 +117,8 @@ class Source:
         kind: ValueType = "text" if self.missing == "symbol" and value_type == "auto" else value_type
         how: dict[str, Any] = {"sort": self.sort, "live": self.piped, "missing": self.missing}
         how |= {"holes": holes if self.missing is None else "none", "taken": None if again else self.taken}
-        for chunk in ordered(self.path, self.columns, self.chunk, self.format, kind, **how):
+        columns = self.columns if self.slots is None else replace(self.columns, clock=True)
+        for chunk in ordered(self.path, columns, self.chunk, self.format, kind, slots=self.slots, **how):
             yield chunk
             if progress is not None:
                 progress(chunk.n)
@@ -211,46 +218,6 @@ def encode_with_blanks(chunk: Chunk, alphabet: Symbols, name: str, remedy: str =
 def columns_for(setting: Setting, columns: Columns | None) -> Columns:
     """The columns to read for this setting: where events need times, the order must be times."""
     return replace(columns or Columns(), clock=setting.timed)
-
-
-def seconds(chunk: Chunk, name: str) -> Floats:
-    """The order column in seconds: numbers by their size (`seqveil.core.times`), dates and times since 1970."""
-    import polars as pl
-
-    order = chunk.order
-    if order is not None and order.dtype == pl.Struct:
-        raise DataError(
-            f"{name}: a budget per seconds, or hours of the day, need times in one column; name --time-column"
-        )
-    if order is None or chunk.counts:
-        raise DataError(
-            f"{name}: a budget per seconds, or hours of the day, need a time column; add time, or name --time-column"
-        )
-    if order.dtype == pl.String:
-        return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
-    if order.dtype.is_temporal():
-        stamps = _calendar(order)
-        wrong = ~(np.abs(stamps) < clock.LATEST)
-        if wrong.any():
-            row = chunk.row(int(wrong.argmax()))
-            raise DataError(f"{name}: row {row}: column {order.name!r} must hold times before the year 5138; mend it")
-        return stamps
-    try:
-        return clock.seconds(order.to_numpy())
-    except InputError as error:
-        row, said = chunk.row(int(vars(error)["position"])), str(error).partition(": ")[2]
-        raise DataError(f"{name}: row {row}: {said}") from None
-
-
-def _calendar(order: pl.Series) -> Floats:
-    """Dates and times in seconds; as floats, because in a finer unit far ones would wrap around."""
-    import polars as pl
-
-    numbers = np.asarray(order.to_physical().to_numpy(), np.float64)
-    if order.dtype == pl.Date:
-        return numbers * clock.DAY
-    parts = {"ns": 1e9, "us": 1e6, "ms": 1e3}
-    return numbers / parts[getattr(order.dtype, "time_unit", "ns")]
 
 
 def times_read_as(chunk: Chunk) -> str | None:

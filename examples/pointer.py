@@ -1,0 +1,62 @@
+"""A mouse pointer at irregular times: cut the screen into cells, take a symbol every half second, release, check.
+
+Events come only while the pointer moves, so that releasing each of them would show when somebody was active. In slots
+there is one release for every half second, from the first to the last of the file, whatever happened. A few rows of the
+generated file are far outside the screen, as real ones are; `--grid auto` does not mind them. Run it with
+`python examples/pointer.py`, or name a folder to keep the files.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from seqveil.interfaces.cli import main
+
+WIDTH, HEIGHT = 1920, 1080
+
+
+def pointer(path: Path, people: int = 12, seconds: float = 40.0, seed: int = 1) -> None:
+    """Write a file of pointer positions: who, when, where."""
+    draw = random.Random(seed)
+    rows = []
+    for person in range(people):
+        now, x, y = draw.uniform(0, 10), draw.uniform(0, WIDTH), draw.uniform(0, HEIGHT)
+        while now < seconds:
+            x = min(max(x + draw.gauss(0, 80), 0), WIDTH)
+            y = min(max(y + draw.gauss(0, 50), 0), HEIGHT)
+            bad = draw.random() < 0.001
+            rows.append((now, f"P{person:02}", -1e9 if bad else round(x, 1), 7e8 if bad else round(y, 1)))
+            now += draw.expovariate(20) if draw.random() < 0.97 else draw.uniform(1, 8)  # bursts, and pauses
+    lines = [f"{who},{now:.3f},{x},{y}" for now, who, x, y in sorted(rows)]
+    path.write_text("\n".join(["user,time,x,y", *lines]) + "\n", encoding="utf-8")
+
+
+def seqveil(command: str) -> None:
+    """Run a command as it would be typed, and show it."""
+    print(f"$ seqveil {command}", flush=True)
+    code = main(shlex.split(command))
+    if code:
+        sys.exit(code)
+    print(flush=True)
+
+
+def journey(folder: Path) -> None:
+    """The four commands."""
+    data, model, out, decoded = (folder / name for name in ("pointer.csv", "pointer.model", "out.csv", "decoded.csv"))
+    pointer(data)
+    seqveil(f"fit {data} -o {model} --value-column x,y --grid auto --every-seconds 0.5 --pad --smoothing 1")
+    seqveil(f"release {data} -m {model} --value-column x,y --epsilon 2 --out {out}")
+    seqveil(f"audit {out} --model {model}")
+    seqveil(f"decode {out} --model {model} --truth {data} --out {decoded}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        journey(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            journey(Path(name))
