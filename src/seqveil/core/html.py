@@ -76,6 +76,7 @@ def session(setting: Any, standing: Any) -> str:
         ("mechanism", setting.mechanism.name + ("" if setting.mechanism.sound else " (does not keep to its ε)")),
         (f"ε a {what}", number(setting.epsilon) + pulsed),
         ("symbols released", str(standing.releases)),
+        *(("means", sentence) for sentence in standing.words),
         ("exact leakage", f"{number(standing.leakage)} (up {number(standing.most)}, down {number(standing.least)})"),
         ("by composition, Σε", number(standing.by_composition)),
         ("without trust in the model", f"{number(standing.ldp)}-LDP"),

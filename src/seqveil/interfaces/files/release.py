@@ -23,6 +23,7 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath
@@ -44,6 +45,7 @@ from seqveil.interfaces.files.rows import (
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receive.audit import ROUNDING
 from seqveil.receive.contexts import held_out_check, said_of_check
+from seqveil.receive.planning import paid_truth
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases
 from seqveil.release.secrets import SecretTotal
@@ -95,6 +97,9 @@ class Released:
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
+    words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
+    grade: str = ""  # green, amber or red, by what a suspicion of 1 % may become (`seqveil.core.words`)
+    warning: str = ""  # one line with the remedy, where the grade is not green
     streams: int = 0  # where users have several
     reading: Mapping[str, Any] = field(
         default_factory=dict
@@ -357,6 +362,8 @@ class Run(ABC):
             )
         if not self.private:
             warnings.append(SEEDED)
+        told = tuple(self.streams.secrets())
+        risk = Risk.of(setting, found, told, truth=self.truth(), undone="" if self.private else SEEDED)
         return Released(
             events=self.events,
             users=len(found),
@@ -376,13 +383,20 @@ class Run(ABC):
             choices=self.choices,
             refused=self.refused,
             times=self._times,
-            secrets=tuple(self.streams.secrets()),
+            secrets=told,
             whole_sequence=NO_BOUND if setting.unbounded else "",
             model_check=_model_check(setting),
+            words=risk.sentences,
+            grade=risk.grade.colour,
+            warning=risk.warning,
             streams=self.source.taken.streams,
             reading=self.source.taken.to_dict(),
             read=self.source.taken.sentence,
         )
+
+    def truth(self) -> float | None:
+        """The expected share of the releases that carry ε that are the truth, under the model; None: not known."""
+        return paid_truth(self.setting)
 
     def facts(self, account: Released) -> side.Meta:
         """What the side file says."""
@@ -393,6 +407,7 @@ class Run(ABC):
             facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
         for name in ("choices", "refused", "withheld", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
+        facts |= {"words": list(account.words), "grade": account.grade, "guarantee": account.guarantee}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:
             facts["secrets"] = [asdict(total) for total in account.secrets]
