@@ -186,9 +186,10 @@ def check_turns(setting: Setting, seqs: Ints, times: Floats | None, users: Part 
     `seqs` count each user's events from 0. Where `users` says whose each event is, those of one user must also lie as
     many turns apart as there are events between them: a whole day left out would else go unseen.
     """
-    if not _scheduled(setting) or not seqs.size:
+    hours, starts = setting.model.hours, setting.model.starts
+    if hours is None or starts is None or not seqs.size:
         return
-    turn = setting.model.hours.begins.index(setting.model.starts) + seqs  # type: ignore[union-attr, arg-type]
+    turn = hours.begins.index(starts) + seqs
     amiss = bands_of(setting, times, seqs.size) != turn % setting.model.bands
     if users is not None and times is not None:
         _, first, whose = np.unique(users, return_index=True, return_inverse=True)
@@ -209,16 +210,12 @@ def check_onward(setting: Setting, state: State, times: Floats | None, known: In
 
     `known` is what this gave for the event before, None for the first one and where the model has no schedule.
     """
-    if not _scheduled(setting) or times is None:
+    if setting.model.starts is None or times is None:
         return None
     found = first_turns(setting, state.steps, times)
     if known is not None and (found != known).any():
         raise InputError(_OFF_TURN.format(0, setting.model.bands), 0)
     return found
-
-
-def _scheduled(setting: Setting) -> bool:
-    return setting.model.hours is not None and setting.model.starts is not None
 
 
 def bands_of(setting: Setting, times: Floats | None, count: int) -> Ints:
