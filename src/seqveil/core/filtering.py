@@ -405,7 +405,13 @@ def gathered(places: Ints, law: Floats, size: int) -> Floats:
 
 
 def shared(law: Floats, total: Floats | float) -> Floats:
-    """The law over a total."""
+    """The law over a total; what is faint no more by that stands there as a probability again.
+
+    >>> shared(np.array([np.log(1e-150), 0.0, -800.0]), 1e-150).round(4).tolist()
+    [1.0, 0.0, -454.6122]
+    """
     if law.min(initial=0.0) >= 0.0:
         return law / total
-    return np.where(law < 0, law - np.log(total), law / total)
+    logs = law - np.log(total)
+    near = np.where(logs < np.log(FAINT), logs, np.exp(np.minimum(logs, 0.0)))
+    return np.where(law < 0, near, law / total)

@@ -138,7 +138,8 @@ def _promised(secret: Secret, people: People, claimed: float | None) -> float | 
 
 def _events(people: People) -> list[Secret]:
     """Single events of the most frequent values."""
-    counts = np.bincount(np.concatenate(people.truth), minlength=people.alphabet.n)
+    codes = np.concatenate(people.truth)
+    counts = np.bincount(codes[codes >= 0], minlength=people.alphabet.n)  # others are outside the alphabet
     often = np.argsort(-counts, kind="stable")[: min(SYMBOLS, people.alphabet.n)]
     return [ever([value], window="event") for value in people.alphabet.decode(often[counts[often] > 0])]
 

@@ -314,9 +314,10 @@ class Call:
             return None
         who, at = slots[plan.fresh], group[plan.fresh]
         try:
-            stream.check_turns(self.setting, self.made.seqs[at], None if self.times is None else self.times[at])
+            times, alone = None if self.times is None else self.times[at], self.made.begins is None
+            stream.check_turns(self.setting, self.made.seqs[at], times, who if alone else None)
             latest = live.state.window.take(who).latest
-            stream.check_times(self.setting, who, None if self.times is None else self.times[at], latest)
+            stream.check_times(self.setting, who, times, latest)
         except InputError as error:
             return error
         return None

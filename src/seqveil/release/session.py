@@ -76,6 +76,7 @@ class Session:
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
+        self._first_turn: Ints | None = None  # of the first event, under a model with a schedule
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
@@ -159,11 +160,13 @@ class Session:
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
             raw = np.array([code], np.int64)
+            first_turn = stream.check_onward(self._setting, self._state, _row(time), self._first_turn)
             released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
             out = int(released.codes[0])
             if out == stream.REFUSED:
                 raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
             self._released += out >= 0
+            self._first_turn = first_turn
         return None if out < 0 else self._setting.model.alphabet.decode_one(out)
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:

@@ -180,18 +180,42 @@ def located(setting: Setting, state: State, times: Floats | None) -> State:
     return replace(state, states=states, account=state.account.within(here))
 
 
-def check_turns(setting: Setting, seqs: Ints, times: Floats | None) -> None:
+def check_turns(setting: Setting, seqs: Ints, times: Floats | None, users: Part | None = None) -> None:
     """Refuse, before anything of a call is drawn, an event that does not come when the model's schedule has it.
 
-    `seqs` count each user's events from 0.
+    `seqs` count each user's events from 0. Where `users` says whose each event is, those of one user must also lie as
+    many turns apart as there are events between them: a whole day left out would else go unseen.
     """
-    model = setting.model
-    if model.hours is None or model.starts is None or not seqs.size:
+    hours, starts = setting.model.hours, setting.model.starts
+    if hours is None or starts is None or not seqs.size:
         return
-    turn = model.hours.begins.index(model.starts) + seqs
-    amiss = bands_of(setting, times, seqs.size) != turn % model.bands
+    turn = hours.begins.index(starts) + seqs
+    amiss = bands_of(setting, times, seqs.size) != turn % setting.model.bands
+    if users is not None and times is not None:
+        _, first, whose = np.unique(users, return_index=True, return_inverse=True)
+        origin = first_turns(setting, seqs, times)
+        amiss |= origin != origin[first][whose]
     if amiss.any():
-        raise InputError(_OFF_TURN.format(int(amiss.argmax()), model.bands), int(amiss.argmax()))
+        raise InputError(_OFF_TURN.format(int(amiss.argmax()), setting.model.bands), int(amiss.argmax()))
+
+
+def first_turns(setting: Setting, seqs: Ints, times: Floats) -> Ints:
+    """Which turn of the schedule, counted from time 0, the first event of a stream had if this one has its own."""
+    days = np.floor(np.asarray(clock.seconds(times)) / clock.DAY).astype(np.int64)
+    return np.asarray(days * setting.model.bands + bands_of(setting, times, seqs.size) - seqs)
+
+
+def check_onward(setting: Setting, state: State, times: Floats | None, known: Ints | None) -> Ints | None:
+    """Refuse the event of a stream that is not the next turn after the one before; gives the turn of its first event.
+
+    `known` is what this gave for the event before, None for the first one and where the model has no schedule.
+    """
+    if setting.model.starts is None or times is None:
+        return None
+    found = first_turns(setting, state.steps, times)
+    if known is not None and (found != known).any():
+        raise InputError(_OFF_TURN.format(0, setting.model.bands), 0)
+    return found
 
 
 def bands_of(setting: Setting, times: Floats | None, count: int) -> Ints:

@@ -208,7 +208,12 @@ class Compiled:
 
     def read(self, codes: Iterable[int]) -> int:
         """The value of one window, by reading it (the slow, obvious way)."""
-        return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in enumerate(codes)])
+        window = list(codes)
+        if not all(0 <= x < self.n for x in window):
+            raise InputError(
+                f"expected codes from 0 to {self.n - 1}; got a value outside the alphabet, whose secret nobody can read"
+            )
+        return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in enumerate(window)])
 
 
 def ever(values: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
