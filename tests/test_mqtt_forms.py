@@ -160,6 +160,17 @@ def test_events_with_and_without_numbers_do_not_take_each_others():
     assert (core.counts.released, core.counts.repeated) == (5, 1)
 
 
+def test_only_as_many_numbers_are_kept_as_messages_may_be_under_way():
+    """An acknowledgement may get lost, so what was acknowledged may come again."""
+    core = core_of(Streams(setting_of()), Form.parse("value"))
+    sent = [Event("ann", None, (0,), ident=f"{k}/ann") for k in range(5)]
+    first = core.release(sent)
+    core.keep(3)
+    again = core.release([Event("ann", None, (1,), ident=f"{k}/ann", again=True) for k in (2, 3, 4)])
+    assert again == [Made(one.payload, True) for one in first[2:]]
+    assert list(core.numbers) == ["2/ann", "3/ann", "4/ann"]
+
+
 def test_a_session_that_the_broker_has_forgotten_brings_nothing_again():
     core = core_of(Streams(setting_of()), Form.parse("value"))
     core.release([Event("ann", None, (0,), ident="7/ann")])
@@ -262,8 +273,8 @@ def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(pla
         with process(place, *options) as running:
             meet(place, running)
             before = len(receiver.got)
-            for user, value in sent[turn * 50 : turn * 50 + 50]:
-                device.send(place.raw(user), json.dumps({"v": value}).encode())
+            some = sent[turn * 50 : turn * 50 + 50]
+            device.send_all([(place.raw(user), json.dumps({"v": value}).encode()) for user, value in some])
             until(lambda: len(receiver.got) > before + chance.randrange(20))  # noqa: B023
             if turn == 2:
                 place.mosquitto.stop()

@@ -159,6 +159,15 @@ def _told(told: Any) -> str:
 _ERRORS = {"error": "error as released", "filtered": "error, online decoder", "smoothed": "error with hindsight"}
 
 
+def told(title: str, lines: Sequence[tuple[str, str]], *tables: str) -> str:
+    """What a command says, a row for each of its lines, and tables after them.
+
+    >>> "<td" in told("Release", [("released", "3 of 3 events")])
+    True
+    """
+    return _page(_facts(title, lines), *tables)
+
+
 def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A table whose first column names its rows.
 

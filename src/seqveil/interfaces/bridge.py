@@ -143,12 +143,17 @@ class Core:
             if ident is not None:
                 self.numbers.pop(ident, None)
 
+    def keep(self, most: int) -> None:
+        """Only the latest so many events can still come again."""
+        for ident in list(self.numbers)[: max(0, len(self.numbers) - most)]:
+            del self.numbers[ident]
+
     def forget(self) -> None:
         """The source has forgotten what it sent: nothing of that comes again."""
         self.numbers.clear()
 
     def close(self) -> None:
-        """Keep that everything was confirmed, where it was. Nothing depends on it: a process may as well be killed."""
+        """Write down what was confirmed since the last release. A process may as well be killed before."""
         if self.numbers != self._kept:
             self._store.release([], [], [], None, self._positions())
 

@@ -5,9 +5,10 @@ is published, the broker confirms that, and only then is the raw message acknowl
 the raw message again; the store then gives the same release back, and the same payload is published again.
 
 A message without a number of its own is known by the number that the broker gave it (its packet identifier, the same
-when it comes again) and its user, until it is acknowledged. A message that the broker sends again under both is the
-same event; in doubt that is assumed, because a second draw would tell more. What a message holds is never compared:
-that would mean to write down something computed from it.
+when it comes again) and its user. A message that the broker sends again under both is the same event; in doubt that is
+assumed, because a second draw would tell more. An acknowledgement may get lost, so that is kept of as many messages as
+the broker has under way at most, and longer where no newer ones came. What a message holds is never compared: that
+would mean to write down something computed from it.
 
 `seqveil.interfaces.payloads` has the shapes of payloads, `seqveil.interfaces.bridge` the core.
 """
@@ -117,7 +118,6 @@ class _Pending:
 
     message: Arrived
     waits: int = 0
-    ident: str | None = None  # of its event
 
 
 class Bridge:
@@ -161,6 +161,7 @@ class Bridge:
         self._under_way: dict[int, tuple[Kind, _Pending]] = {}  # our messages, by number
         self._most = 2 * link.broker.in_flight  # messages under way, and waiting at QoS 0
         self._deadline: float | None = None
+        self._expected: dict[str, set[str]] = {}  # names of a user's events that have not come again yet
 
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
@@ -203,13 +204,34 @@ class Bridge:
             self._confirm(happening)
         elif isinstance(happening, Changed):
             self._log(happening.event, happening.detail)
-            if happening.detail.get("session") == "new":
-                self._core.forget()
+            if happening.event == "connected":
+                self._expect(happening.detail.get("session") == "new")
         elif isinstance(happening, Failed):
             raise BrokerError(happening.why)
         elif self._deadline is None:
             self._deadline = time.monotonic() + FINISH
             self._log("stopping", {"waiting": len(self._waiting), "under way": len(self._under_way)})
+
+    def _expect(self, new: bool) -> None:
+        """A connection begins: what was not acknowledged before comes again first, unless the session is new."""
+        if new:
+            self._core.forget()
+        self._expected = {}
+        for ident in self._core.numbers:
+            self._expected.setdefault(ident.partition("/")[2], set()).add(ident)
+
+    def _named(self, event: Event, message: Arrived) -> Event:
+        """The event under the broker's name for it.
+
+        The broker sends what was not acknowledged again before anything new of the same topic. So with a user's first
+        new message, whatever of theirs has not come again was acknowledged, and its name is free.
+        """
+        ident = f"{message.mid}/{event.user}"
+        if message.again:
+            self._expected.get(event.user, set()).discard(ident)
+        else:
+            self._core.confirmed(self._expected.pop(event.user, ()))
+        return replace(event, ident=ident, again=message.again)
 
     def _accept(self, message: Arrived) -> None:
         if self._deadline is not None:
@@ -239,8 +261,8 @@ class Bridge:
             if event is not None:
                 readable.append((pending, event))
         made = self._core.release([event for _, event in readable])
+        self._core.keep(self._link.broker.in_flight)  # more cannot come again: the broker waits for acknowledgements
         for (pending, event), outcome in zip(readable, made, strict=True):
-            pending.ident = event.ident
             if isinstance(outcome, Refusal):
                 self._refuse(pending, event.user, outcome)
             elif outcome is not None:
@@ -267,7 +289,7 @@ class Bridge:
             return None
         if form.numbered or not message.reliable:
             return event
-        return replace(event, ident=f"{message.mid}/{user}", again=message.again)
+        return self._named(event, message)
 
     def _publish(self, pending: _Pending, user: str, made: Made) -> None:
         topic = self._topics.released_to(user)
@@ -300,7 +322,4 @@ class Bridge:
 
     def _acknowledge(self) -> None:
         while self._unacknowledged and not self._unacknowledged[0].waits:
-            pending = self._unacknowledged.popleft()
-            if self._link.acknowledge(pending.message):
-                self.counts.acknowledged += 1
-                self._core.confirmed([pending.ident])
+            self.counts.acknowledged += self._link.acknowledge(self._unacknowledged.popleft().message)

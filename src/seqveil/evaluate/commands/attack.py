@@ -121,6 +121,11 @@ def _guessed(guess: Guess) -> str:
 
 
 def _say(findings: list[Finding]) -> None:
+    lines(told(findings))
+
+
+def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """What there is to say about an attack, line by line."""
     said = []
     for one in findings:
         said += [("attacked", one.about), ("verdict", one.sentence)]
@@ -128,7 +133,7 @@ def _say(findings: list[Finding]) -> None:
             said.append(("guess", _guessed(one.guess)))
             means = guess_means(one.about, one.guess.likelihood_ratio)
             said += [("means", means)] if means else []
-    lines(said)
+    return said
 
 
 def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:

@@ -91,7 +91,7 @@ def _end(report: Report, chain: MarkovModel, departures: dict[str, Departure], j
     if json:
         emit_json(_audit_facts(report, chain, departures))
     else:
-        _say_audit(report, chain, departures)
+        lines(audit_told(report, chain, departures))
     if not report.passed or not all(departure.within for departure in departures.values()):
         raise typer.Exit(1)
 
@@ -124,7 +124,8 @@ def _worst(departures: dict[str, Departure]) -> str:
     return max(departures, key=lambda name: departures[name].leakage)
 
 
-def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> None:
+def audit_told(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> list[tuple[str, str]]:
+    """What there is to say about an audit, line by line."""
     share = report.held / report.releases if report.releases else 0.0
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
@@ -164,7 +165,7 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
         said.append(("model", ledger(model.origin)))
     if report.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
-    lines(said)
+    return said
 
 
 def _grade(report: Report) -> str:
@@ -300,11 +301,16 @@ def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
         facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict), "right": decoded.right}
         emit_json(facts, to_stderr=out == "-")
     else:
-        said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-        told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
-        if decoded.right is not None:
-            told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
-        lines(told, to_stderr=True)
+        lines(decode_told(decoded), to_stderr=True)
+
+
+def decode_told(decoded: Decoded) -> list[tuple[str, str]]:
+    """What there is to say about estimates, line by line."""
+    said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
+    told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
+    if decoded.right is not None:
+        told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
+    return told
 
 
 @o.option_groups
@@ -379,19 +385,23 @@ LEFT_OUT = (
 NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
 
 
-def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
+def stats_told(counted: Counted) -> list[tuple[str, str]]:
+    """What there is to say about statistics before their tables, line by line."""
     found = counted.summary
     level = f"; intervals of {found.confidence:.0%} each" if counted.intervals else ""
+    return [
+        ("from", f"{found.events} events of {found.users} users{level}"),
+        ("method", f"{found.method}: assumes {found.assumes}"),
+        counted.verdict.said,
+        *([] if counted.intervals else [("intervals", LEFT_OUT)]),
+        *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
+    ]
+
+
+def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
+    found = counted.summary
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
-    lines(
-        [
-            ("from", f"{found.events} events of {found.users} users{level}"),
-            ("method", f"{found.method}: assumes {found.assumes}"),
-            counted.verdict.said,
-            *([] if counted.intervals else [("intervals", LEFT_OUT)]),
-            *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
-        ]
-    )
+    lines(stats_told(counted))
     counts, stays = found.histogram, found.dwell
     order = sorted(range(model.n), key=lambda code: -counts.value[code])[:SHOWN]
     headings = ("symbol", "events", "share", "mean run")

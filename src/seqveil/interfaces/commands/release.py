@@ -250,6 +250,11 @@ def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions
 
 
 def _say(account: Released, yes: bool) -> None:
+    lines(told(account, yes), to_stderr=True)
+
+
+def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
+    """What there is to say about a release, line by line; with `yes` without the warning that little protects."""
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
     extra += [f"{account.withheld} with an empty value, to keep a secret"] if account.withheld else []
@@ -266,8 +271,8 @@ def _say(account: Released, yes: bool) -> None:
         *(("means", sentence) for sentence in account.words),
         ("realised", _realised(account, bound)),
         *(
-            ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
-            for told in account.secrets
+            ("secret", f"{each.name}: its log odds moved by at most {each.log_odds_worst:.4g}")
+            for each in account.secrets
         ),
     ]
     if account.model_check:
@@ -278,7 +283,7 @@ def _say(account: Released, yes: bool) -> None:
     said += [("warning", text) for text in warnings]
     if account.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
-    lines(said, to_stderr=True)
+    return said
 
 
 def _realised(account: Released, bound: str) -> str:

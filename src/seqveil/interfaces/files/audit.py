@@ -27,6 +27,8 @@ from seqveil.receive.reweigh import Against, Departure, check, merged
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from seqveil.receive.coldstart import Receiver
     from seqveil.receive.versions import Versions
 
@@ -35,7 +37,7 @@ ALPHA = 0.01  # of a false alarm in a verdict, however many releases there are
 
 
 def audit_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel | Versions,
     setting: Setting | None = None,
     *,
@@ -173,7 +175,7 @@ class _ColdAudit:
 
 
 def against_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel,
     other: MarkovModel,
     setting: Setting | None = None,

@@ -5,6 +5,7 @@ All of it is post-processing and costs no privacy.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
-from seqveil.interfaces.files.writing import CONFIDENCE, Writer
+from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
 from seqveil.receive.decode import decode_steps, observe_sized
 from seqveil.receive.drift import Seen
 from seqveil.receive.follow import numbered
@@ -35,6 +36,8 @@ from seqveil.release import batches
 from seqveil.release.stream import Released, Setting
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from seqveil.receive.learn import Evidence, Learned, Region
     from seqveil.receive.versions import Versions
 
@@ -62,9 +65,9 @@ class Decoded:
 
 
 def decode_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel | Versions,
-    out: FilePath,
+    out: FilePath | Held,
     setting: Setting | None = None,
     *,
     online: bool = False,
@@ -73,7 +76,7 @@ def decode_file(
     out_format: str | None = None,
     inputs: tuple[FilePath, ...] = (),
     progress: Progress | None = None,
-    truth: FilePath | None = None,
+    truth: FilePath | pl.DataFrame | None = None,
     **where: Unpack[Where],
 ) -> Decoded:
     """Write the best estimate of each row's true value and its probability (`confidence`), in the order of the rows.
@@ -86,7 +89,8 @@ def decode_file(
     Of a cold start `model` are its versions, and all rows are decoded under the last chain, which knows most. The
     columns Q(y|·) of early rows are those of the version that made them.
 
-    With `truth`, the raw file that was released, the share of estimates that are right is counted as well.
+    With `truth`, the raw file that was released, the share of estimates that are right is counted as well. Where `out`
+    is `Held`, the rows stay in memory.
     """
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
@@ -97,8 +101,8 @@ def decode_file(
     decode = _decode_batches if received.setting.in_batches else one_by_one
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
-    read = (released, *inputs) if truth is None else (released, *inputs, truth)
-    with Writer(out, out_format, read) as writer:
+    read = tuple(path for path in (released, *inputs, truth) if isinstance(path, str | os.PathLike))
+    with out if isinstance(out, Held) else Writer(out, out_format, read) as writer:
         for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
@@ -112,7 +116,9 @@ def decode_file(
     return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress, sheet.followed), right)
 
 
-def _truth(raw: FilePath, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None) -> Ints:
+def _truth(
+    raw: FilePath | pl.DataFrame, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None
+) -> Ints:
     """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none.
 
     `holes`: whether values of the released file may be empty.
@@ -369,7 +375,7 @@ class Counted:
 
 
 def summarise_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel,
     setting: Setting | None = None,
     *,

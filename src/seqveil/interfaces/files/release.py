@@ -178,9 +178,9 @@ def release_file(
         progress: called with the number of rows done.
     """
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
-    _check_together(setting, how, state, key, force)
+    check_together(setting, how, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
-    names = _names(setting, how, columns)
+    names = names_for(setting, how, columns)
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
@@ -191,9 +191,9 @@ def release_file(
 
         opened = resumed(source, how, on_unknown, target, state, key, seed, group)
     elif isinstance(setting, Setting):
-        alphabet = _raw_alphabet(setting, on_unknown, out)
+        alphabet = raw_alphabet(setting, on_unknown, watched=os.fspath(out) == "-")
         choices: Choices = {}
-        streams = _in_memory(setting, seed, memory, choices)
+        streams = streams_in_memory(setting, seed, memory, choices)
         opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
     else:
         from seqveil.interfaces.files.learning import learning
@@ -202,7 +202,7 @@ def release_file(
     return _run_to_the_end(opened, target, progress)
 
 
-def _check_together(
+def check_together(
     setting: Setting | ColdStart, how: Setting, state: FilePath | None, key: bytes | None, force: bool
 ) -> None:
     """Refuse what does not go together, before anything is read."""
@@ -216,7 +216,7 @@ def _check_together(
         _refuse_empty_symbol(how.model.alphabet)
 
 
-def _names(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
+def names_for(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
     """The columns to read; streams apart are named there and are part of the setting, or neither."""
     names = columns_for(how, columns)
     if names.stream_columns and not isinstance(setting, Setting):
@@ -235,12 +235,16 @@ def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progres
     if run.failure is not None:
         raise run.failure
     if account.refused:
-        raise BudgetSpent(
-            f"the budget is spent ({run.setting.budget.describe()}): {account.refused} of {account.events} rows are "
-            "left out, all others are released for good",
-            account,
-        )
+        raise BudgetSpent(left_out(run.setting, account), account)
     return account
+
+
+def left_out(setting: Setting, account: Released) -> str:
+    """Says that rows are left out, in words."""
+    return (
+        f"the budget is spent ({setting.budget.describe()}): {account.refused} of {account.events} rows are left out, "
+        "all others are released for good"
+    )
 
 
 def _refuse_empty_symbol(alphabet: Symbols) -> None:
@@ -252,15 +256,15 @@ def _refuse_empty_symbol(alphabet: Symbols) -> None:
         )
 
 
-def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
-    """With the policy for raw values: a file appears whole or not at all, standard output is watched as it goes."""
+def raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, watched: bool = False) -> Symbols:
+    """With the policy for raw values: a file appears whole or not at all, standard output is `watched` as it goes."""
     alphabet = setting.model.alphabet
-    if os.fspath(out) == "-":
+    if watched:
         return alphabet.watched(on_unknown)
     return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
-def _in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
+def streams_in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
     """Streams without a state file, which note what the mechanism auto chooses."""
 
     def note(state: State, sent: Sent, epsilon: float) -> None:
@@ -465,7 +469,10 @@ class Whole(Run):
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
         if self.failure is None:
             self.refused += int(events.sizes[made.refused].sum())
-        rows = self.rows(events, made)
+        self.keep(self.rows(events, made))
+
+    def keep(self, rows: Rows) -> None:
+        """Write these rows."""
         self.writer.write(self.frame(rows))
         paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
         self._digest.add(rows.keys, rows.codes, rows.epsilons, paths)
