@@ -250,7 +250,7 @@ def fit(
     smoothing: float = 0.0,
     prior: str = "data",
     context: str | None = None,
-    bins: float | None = None,
+    bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
     other: int | None = None,
@@ -286,7 +286,7 @@ def fit(
 
     PrivateFitOptions(private, contribution, seed=seed).check(order, smoothing, prior, context)
     table, names = table_of(data), _columns(columns)
-    cuts = CutOptions(bins, levels, grid)
+    cuts = CutOptions(None if bins is None else str(bins), levels, grid)
     if private is not None or alphabet is not None or range is not None:
         named = _values(alphabet, cuts, range, private, on_unknown)
     else:
