@@ -24,7 +24,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
-from seqveil.release.store.backup import Verified, backup
+from seqveil.release.store.backup import Verified, backup, refuse_no_path
 from seqveil.release.store.leakages import Leakages
 from seqveil.release.store.lock import WriterLock, make_private
 from seqveil.release.store.marks import (
@@ -98,6 +98,7 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec, must_exist: bool = False) -> None:
         self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
+        refuse_no_path(path)
         self._book = Book()
         self._appended: list[tuple[dict[int, list[int]], Ints]] = []  # what this transaction put where
         self.leakages = Leakages()
@@ -115,6 +116,7 @@ class Database:
             raise
         try:
             with told(self.name):
+                self._place = place_of(self._path)
                 self._prepare()
                 self._load()
                 if must_exist and self.begun:
@@ -221,6 +223,7 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of the block is committed and on the disk when it ends, or nothing of it."""
+        self._check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
             before, self._appended = replace(self._book), []
@@ -239,6 +242,14 @@ class Database:
                     self.sql.execute("ROLLBACK")
                 self._undo(before)
                 raise
+
+    def _check_place(self) -> None:
+        """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
+        if place_of(self._path) != self._place:
+            raise StoreError(
+                f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
+                "nothing is released; stop, put the right file there, and open it again"
+            )
 
     def _undo(self, before: Book) -> None:
         """Forget what a transaction left in memory."""
@@ -267,6 +278,7 @@ class Database:
 
     def snapshot(self) -> AbstractContextManager[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
+        self._check_place()
         return self._readers.snapshot()
 
     def everyones_leakage(self) -> tuple[Floats, int]:
@@ -493,6 +505,15 @@ class Database:
         table = np.array([ledger[:2] for ledger in ledgers], np.int64).reshape(-1, 2)
         figures = [[*map(nats, ledger[2:5]), ldp_of(ledger[5])] for ledger in ledgers]
         return names, table, np.array(figures, np.float64).reshape(-1, 4)
+
+
+def place_of(path: str) -> tuple[int, int] | None:
+    """Which file a path names; None where it names none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _latest(rows: list[tuple[Ints, bytes]]) -> list[tuple[int, list[int], memoryview]]:
