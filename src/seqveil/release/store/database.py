@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 import numpy as np
 
@@ -74,8 +75,12 @@ class Book:
 
     def note(self, ids: Ints, events: int, size: int) -> None:
         """One more row of the log, whose number is `last`."""
+        waiting, row = self.waiting, self.last
         for user in ids.tolist():
-            self.waiting.setdefault(user, []).append(self.last)
+            if user in waiting:
+                waiting[user].append(row)
+            else:
+                waiting[user] = [row]
         self.events += events
         self.size += size
 
@@ -387,14 +392,11 @@ class Database:
             "UPDATE users SET events = ?1, releases = ?2, spent = ?3, most = ?4, least = ?5, ldp = ?6, mark = ?7,"
             " state = ?8, recent_mark = grown_mark(recent_mark, ?9), recent = CAST(recent || ?9 AS BLOB)"
             " WHERE id = ?10",
-            (
-                (*ledger, user_mark(user, ledger, state), state, joined.get(user, b""), user)
-                for user, ledger, state in latest
-            ),
+            ((*ledger, mark, state, joined.get(user, b""), user) for user, ledger, state, mark in latest),
         ).rowcount
         if changed != len(latest):
             raise damaged_file(self.name)
-        for user, ledger, _ in latest:
+        for user, ledger, _, _ in latest:
             before, after = (ledger[0] - counts.get(user, 0)) // self._chunk, ledger[0] // self._chunk
             if after > before:
                 self._cut(user, before, after)
@@ -419,7 +421,7 @@ class Database:
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, the log included; None for a new one."""
-        return [self._records.find(name) for name in names]
+        return self._records.find_all(names)
 
     def add(self, names: Sequence[User], room: int) -> list[int]:
         """Ids for new users, with room for a state of so many bytes: a row that grows would have to move."""
@@ -428,9 +430,10 @@ class Database:
             raise damaged_file(self.name)
         ids = range(last + 1, last + 1 + len(names))
         nothing, state = (0,) * len(LEDGER[1:]), bytes(room)
+        empty = bytes(8 * len(nothing)) + state  # a mark goes on from that of the place alone, as in `user_mark`
         rows = [
-            (user, name, name_mark(str(name)), *nothing, user_mark(user, nothing, state), state, place_mark(user), b"")
-            for user, name in zip(ids, names, strict=True)
+            (user, name, name_mark(str(name)), *nothing, blob_mark(place, empty), state, place, b"")
+            for user, name, place in zip(ids, names, map(place_mark, ids), strict=True)
         ]
         self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._book.users += len(rows)
@@ -516,19 +519,21 @@ def place_of(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _latest(rows: list[tuple[Ints, bytes]]) -> list[tuple[int, list[int], memoryview]]:
-    """The last ledger and state of each user, in the order of their ids."""
+def _latest(rows: list[tuple[Ints, bytes]]) -> list[tuple[int, list[int], memoryview, int]]:
+    """The last ledger and state of each user and their mark (`user_mark`), in the order of the users' ids."""
     tables = np.concatenate([table for table, _ in rows])
-    users, behind = np.unique(tables[::-1, 0], return_index=True)
+    _, behind = np.unique(tables[::-1, 0], return_index=True)
     last = len(tables) - 1 - behind
     starts = np.cumsum([0, *(len(table) for table, _ in rows)])
-    row_of = np.searchsorted(starts, last, side="right") - 1
-    within = (last - starts[row_of]).tolist()
+    found_in = np.searchsorted(starts, last, side="right") - 1
+    row_of, within = found_in.tolist(), (last - starts[found_in]).tolist()
     views = [(memoryview(states), len(states) // len(table)) for table, states in rows]
-    found = []
-    for user, ledger, row, k in zip(users.tolist(), tables[last, 1:].tolist(), row_of.tolist(), within, strict=True):
-        states, width = views[row]
-        found.append((user, ledger, states[k * width : (k + 1) * width]))
+    kept, found = tables[last], []
+    ledgers, size = memoryview(kept.tobytes()), kept.shape[1] * 8
+    for at, (user, *ledger) in enumerate(kept.tolist()):
+        (states, width), k = views[row_of[at]], within[at]
+        state = states[k * width : (k + 1) * width]
+        found.append((user, ledger, state, crc32(state, crc32(ledgers[at * size : (at + 1) * size]))))
     return found
 
 
