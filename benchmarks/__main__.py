@@ -28,6 +28,7 @@ NAMES = (
     "gaze",
     "store",
     "kills",
+    "bridge",
     "service",
     "abuse",
     "page",
@@ -38,6 +39,7 @@ NAMES = (
     "secrets",
     "contexts",
     "attack",
+    "files",
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 COMMANDS = (
     "inspect",
+    "advise",
     "fit",
     "learn",
     "upgrade",
@@ -18,6 +19,7 @@ COMMANDS = (
     "drift",
     "decode",
     "stats",
+    "report",
     "compare",
     "reproduce",
     "bench",
@@ -33,6 +35,7 @@ COMMANDS = (
     "state export",
     "state rotate-key",
     "bridge mqtt",
+    "bridge kafka",
     "spark fit",
     "spark release",
     "spark account",

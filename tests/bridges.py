@@ -59,10 +59,10 @@ class Place:
         return Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge", **options)
 
     @contextmanager
-    def bridge(self, setting=None, key=KEY, gaps="refuse", version=5, **options):
+    def bridge(self, setting=None, key=KEY, gaps="refuse", version=5, retained="refuse", **options):
         """A bridge at work in another thread; it must end without an error."""
         with Streams.open(self.state, setting or setting_of(), key=key, gaps=gaps) as store:
-            link = Link(self.broker(version=version), self.topics.subscription)
+            link = Link(self.broker(version=version), self.topics.subscription, retained)
             made = Bridge(store, link, self.topics, log=lambda *line: self.log.append(line), **options)
             failures, begin = [], len(self.log)
 

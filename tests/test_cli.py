@@ -117,7 +117,9 @@ def test_release_says_what_it_promises(seqveil, words, model, tmp_path):
     said = seqveil("release", words, "-m", model, "-e", 1, "-o", tmp_path / "r.csv")
     assert said.out == ""
     assert "a factor e^1 = 2.72, up or down" in said.err
-    assert "warning" not in said.err
+    assert said.err.count("warning") == 1  # fourteen nats are too much, and the line says what to do
+    assert "warning    red: a suspicion of 1 % about anything in the stream may become more likely than not" in said.err
+    assert "warning" not in seqveil("release", words, "-m", model, "-e", 1, "-o", tmp_path / "y.csv", "--yes").err
     pulsed = seqveil("release", words, "-m", model, "-e", 1, "--every", 3, "--budget", 4, "-o", tmp_path / "p.csv")
     assert "e^3 = 20.1" in pulsed.err
     assert "together by at most a factor e^4" in pulsed.err

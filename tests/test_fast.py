@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 
 import numpy as np
@@ -164,12 +165,38 @@ def test_sessions_alike_and_switching_midway():
 
 
 def test_loads_itself_when_worth_it_and_can_be_switched_off(monkeypatch):
+    monkeypatch.setattr(fast, "_kept", lambda: False)
     fast._loaded, fast._made = None, 0
     assert fast._code(fast.WORTH_IT - 1) is None
     monkeypatch.setenv("SEQVEIL_COMPILED", "0")
     assert not fast.load()
     monkeypatch.delenv("SEQVEIL_COMPILED")
     assert fast._code(1) is not None
+
+
+def test_code_that_was_kept_is_used_from_the_first_release_on(monkeypatch):
+    assert fast.load()
+    monkeypatch.setattr(fast, "_kept", lambda: True)
+    fast._loaded, fast._made = None, 0
+    assert fast._code(1) is not None
+
+
+def test_what_numba_keeps_is_found_and_old_code_is_not_taken_for_new(monkeypatch, tmp_path):
+    monkeypatch.setattr(fast, "__file__", str(tmp_path / "core" / "fast.py"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = fast._kept.__wrapped__
+    assert not asked()
+    for folder in (tmp_path / "core" / "__pycache__", tmp_path / "kept" / "core_ab12"):
+        folder.mkdir(parents=True)
+        (tmp_path / "core" / "compiled.py").write_text("")
+        kept = folder / "compiled.optimal-1.py311.nbi"
+        kept.write_text("")
+        os.utime(kept, (1, 1))
+        assert not asked()
+        os.utime(kept)
+        assert asked()
+        kept.unlink()
 
 
 def test_code_that_disagrees_with_numpy_is_not_used(monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -17,11 +18,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
+NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
 BLOCK = 64  # compiled code takes rows in blocks of so many
 ANY = 1 << 62  # no limit
 
 Found = TypeVar("Found")
 Ints = NDArray[np.int64]
+
+
+_listening: list[Callable[[int], None]] = []
+
+
+@contextmanager
+def heard(hear: Callable[[int], None]) -> Iterator[None]:
+    """Have each step of bulk work in the block told, by how many streams took it: for signs of progress.
+
+    >>> with heard(print):
+    ...     took_step(3)
+    3
+    """
+    _listening.append(hear)
+    try:
+        yield
+    finally:
+        _listening.remove(hear)
+
+
+def took_step(rows: int) -> None:
+    """Tell whoever listens that so many streams went one event on."""
+    for hear in _listening:
+        hear(rows)
+
+
+def use_threads(count: int) -> None:
+    """Let bulk work use so many threads from now on, whatever the environment says."""
+    if threads() != count:
+        os.environ["SEQVEIL_THREADS"] = str(count)
+        threads.cache_clear()
+        _pool.cache_clear()
 
 
 @cache
@@ -33,16 +67,19 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_parts(rows: int, work: Callable[[slice], Found]) -> list[Found]:
+def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[Found]:
     """What `work` gives for each part of the rows; the parts run side by side, and in one where there are few rows.
+
+    `width` says how many numbers a row has: of wide rows fewer are worth a thread.
 
     >>> in_parts(10, lambda part: part.stop - part.start)
     [10]
     """
-    count = min(threads(), rows // PART)
+    worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
+    count = min(threads(), rows // worth)
     if count <= 1:
         return [work(slice(0, rows))]
-    size = -(-rows // (count * BLOCK)) * BLOCK
+    size = -(-rows // (count * block)) * block
     parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
     return list(_pool().map(work, parts))
 
@@ -81,21 +118,34 @@ class Layout:
 
     def steps(self) -> Iterator[Ints]:
         """Positions of the t-th events of all streams that have one, longest first, for t = 0, 1, …"""
-        for t in range(int(self.lengths.max(initial=0))):
-            yield self.order[self.begins[: int((self.lengths > t).sum())] + t]
+        going = np.searchsorted(-self.lengths, -np.arange(int(self.lengths.max(initial=0))))
+        for t, count in enumerate(going.tolist()):
+            yield self.order[self.begins[:count] + t]
 
-    def blocks(self, numbers: int = ANY, most: int = ANY, alike: bool = False) -> Iterator[tuple[Ints, Ints]]:
+    def parts(self, events: int = ANY, most: int = ANY) -> Iterator[Layout]:
+        """The streams in parts of so many events and streams at most, longest first; one stream is never cut.
+
+        >>> [part.lengths.tolist() for part in Layout.of(np.array([0, 1, 1, 0, 1, 2])).parts(events=4)]
+        [[3], [2, 1]]
+        """
+        at, upto = 0, np.cumsum(self.lengths)
+        while at < self.lengths.size:
+            before = int(upto[at - 1]) if at else 0
+            end = min(max(at + 1, int(np.searchsorted(upto, before + events, side="right"))), at + most)
+            yield Layout(self.order, self.begins[at:end], self.lengths[at:end])
+            at = end
+
+    def blocks(self, numbers: int = ANY, most: int = ANY) -> Iterator[tuple[Ints, Ints]]:
         """Streams that go together: positions of their events (U, T), any past a stream's end, and lengths (U,).
 
         numbers: positions that a block may have.
-        most: streams that a block may have.
-        alike: whether all streams of a block must have one length; else the shortest has at least half of the longest.
+        most: streams that a block may have; the shortest has at least half of the longest's events.
         """
         at = 0
         while at < self.lengths.size:
             longest = int(self.lengths[at])
             part = self.lengths[at : at + max(1, min(most, numbers // longest))]
-            part = part[part == longest] if alike else part[part * 2 >= longest]
+            part = part[part * 2 >= longest]
             steps = np.arange(longest)
             inside = steps < part[:, None]
             yield self.order[np.where(inside, self.begins[at : at + part.size, None] + steps, 0)], part

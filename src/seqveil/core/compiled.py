@@ -23,7 +23,8 @@ LANES = 64  # users that go side by side
 BLOCK = 128  # values that numpy sums without halving
 ONE = float(DENOMINATOR)
 LARGEST_WEIGHT = np.iinfo(np.int64).max
-WIDEST = 4096  # states up to which users go side by side: 64 laws of that many still fit a processor's own memory
+WIDEST = 4096  # states up to which so many go side by side: 64 laws of that many still fit a processor's own memory
+FEW_LANES = 8  # users that go side by side beyond that: a line of the processor's memory for each state
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; not covered here; no such release can have been made
 
 # No fast-math: reordered sums or fused products would give other last bits.
@@ -155,7 +156,7 @@ def _likeliest(belief, labels, top, left):
 
 
 @compiled
-def _timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):
+def timetable(top, rest, numbers, after, share, filling, kept, marginal, lane, count):
     """`optimum.timetable`: `lane` holds, a row each, whether a last label follows (1 or 0), its time, and the tail."""
     a, gain, kappa = numbers
     wide, lanes = top.shape
@@ -224,10 +225,8 @@ def _last_slot(belief, labels, place, lane, count, kappa, holds):
 def _presence(x, place, count, lane, kept, share, filling, marginal, borders, final, inside, presence):
     """Time symbol x spends under each label; `inside` holds where its filling starts and ends, and its last slot's."""
     wide, lanes = borders.shape
-    has_last, time = lane[0], lane[1]
-    start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
-    left = inside[6]
-    first[:], past[:], across[:] = 0.0, 0.0, 0.0
+    start, end, first, past = inside[0], inside[1], inside[3], inside[4]
+    first[:], past[:] = 0.0, 0.0
     for k in range(wide):
         for u in range(lanes):
             first[u] += 1.0 if borders[k, u] <= start[u] else 0.0
@@ -235,6 +234,17 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
     for u in range(lanes):
         first[u] = min(first[u], final[u])
         past[u] = max(min(past[u], final[u]), first[u])
+    spend(x, place, count, lane, kept, share, filling, marginal, borders, inside, presence)
+
+
+@compiled
+def spend(x, place, count, lane, kept, share, filling, marginal, borders, inside, presence):
+    """Time symbol x spends under each label, once `inside` also says which slots its filling begins and ends in."""
+    wide, lanes = borders.shape
+    has_last, time = lane[0], lane[1]
+    start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
+    left = inside[6]
+    across[:] = 0.0
     for k in range(wide):
         for u in range(lanes):
             overlap = min(end[u], borders[k, u]) - max(start[u], borders[k, u] - filling[k, u])
@@ -254,7 +264,7 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
 
 
 @compiled
-def _weigh(x, presence, marginal, a, table, lane, count, doubtful):
+def weigh(x, presence, marginal, a, table, lane, count, doubtful):
     """Rows of the tables as integers: `Kernels.from_tables` and `to_weights` of a·p + (1-a)·presence."""
     lanes, norm, most = lane.shape[1], lane[3], lane[4]
     norm[:], most[:] = 0.0, -1.0
@@ -310,7 +320,7 @@ def _plan(belief, labels, wide, lane, count, spare, numbers):
             running[u] += top[k, u]
     for u in range(lanes):
         final[u] = max(0.0, rest[u] - running[u]) if width < n else 0.0
-    _timetable(top, final, numbers, after, share, filling, kept, marginal, lane, count)
+    timetable(top, final, numbers, after, share, filling, kept, marginal, lane, count)
     running[:], final[:] = 0.0, 0.0
     for k in range(width):
         for u in range(lanes):
@@ -342,11 +352,11 @@ def _tables(belief, labels, wide, lane, inside, count, place, holds, numbers, ta
             end[u] += mass
             start[u] = end[u] - mass
         _presence(x, place, count[0], lane, kept, share, filling, marginal, borders, final, inside, presence)
-        _weigh(x, presence, marginal, a, table, lane, count, doubtful)
+        weigh(x, presence, marginal, a, table, lane, count, doubtful)
 
 
 @compiled
-def _pick(table, labels, u, truth, coin, given):
+def pick(table, labels, u, truth, coin, given):
     """Which label of a user's table the coin picks for the truth, or is the one given (-1: none)."""
     width, drawn = labels.shape[0], -1
     if given >= 0:
@@ -389,9 +399,9 @@ def optimal(beliefs, width, numbers, bounds, truths, coins, given, codes, column
                 state[user] = LEFT
                 continue
             if given.size:
-                drawn = _pick(table, labels, u, 0, 0, given[user])
+                drawn = pick(table, labels, u, 0, 0, given[user])
             else:
-                drawn = _pick(table, labels, u, truths[user], coins[user], -1)
+                drawn = pick(table, labels, u, truths[user], coins[user], -1)
             state[user] = IMPOSSIBLE
             if drawn >= 0:
                 codes[user] = labels[drawn, u]
@@ -437,53 +447,63 @@ def parts(laws, whole, shares):
         shares[user, largest] += left
 
 
-@compiled
-def _update_lanes(
-    states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base, ahead, marginal, low, high
-):
-    """`update` of all whole blocks of users, a lane each; whether a release was ruled out."""
-    users, size = states.shape
-    post, row, sums = np.empty((size, LANES)), np.empty((size, LANES)), np.empty(LANES)
-    least, most, again = np.empty(LANES, np.int64), np.empty(LANES, np.int64), np.empty(LANES)
-    for begin in range(0, users - users % LANES, LANES):
-        least[:], most[:], again[:], row[:] = LARGEST_WEIGHT, 0, 0.0, 0.0
-        for u in range(LANES):
+def _update_by(lanes):
+    """`update` for blocks of so many users; the number is a constant to the compiler, so that it can unroll loops."""
+
+    @compiled
+    def update_lanes(
+        states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base,
+        ahead, marginal, low, high,
+    ):  # fmt: skip
+        """`update` of all whole blocks of so many users, a lane each; whether a release was ruled out."""
+        users, size = states.shape
+        post, row, sums = np.empty((size, lanes)), np.empty((size, lanes)), np.empty(lanes)
+        least, most, again = np.empty(lanes, np.int64), np.empty(lanes, np.int64), np.empty(lanes)
+        for begin in range(0, users - users % lanes, lanes):
+            least[:], most[:], again[:], row[:] = LARGEST_WEIGHT, 0, 0.0, 0.0
+            for u in range(lanes):
+                for s in range(size):
+                    weight = columns[begin + u, newest[s]]
+                    here = states[begin + u, s]
+                    post[s, u] = here * float(weight)
+                    least[u] = min(least[u], weight) if here > 0.0 else least[u]
+                    most[u] = max(most[u], weight) if here > 0.0 else most[u]
+            lane_sums(post, sums)
+            for u in range(lanes):
+                if not sums[u] > 0.0:
+                    return True
+                marginal[begin + u], low[begin + u], high[begin + u] = sums[u], least[u], most[u]
             for s in range(size):
-                weight = columns[begin + u, newest[s]]
-                here = states[begin + u, s]
-                post[s, u] = here * float(weight)
-                least[u] = min(least[u], weight) if here > 0.0 else least[u]
-                most[u] = max(most[u], weight) if here > 0.0 else most[u]
-        lane_sums(post, sums)
-        for u in range(LANES):
-            if not sums[u] > 0.0:
-                return True
-            marginal[begin + u], low[begin + u], high[begin + u] = sums[u], least[u], most[u]
-        for s in range(size):
-            for u in range(LANES):
-                post[s, u] /= sums[u]
-        for s in range(size):
-            if dense.size:
-                for t in range(size):
-                    for u in range(LANES):
-                        row[t, u] += dense[s, t] * post[s, u]
-            else:
-                for k in range(pointers[s], pointers[s + 1]):
-                    target, chance = row[targets[k]], chances[k]
-                    for u in range(LANES):
-                        target[u] += chance * post[s, u]
-        if backoff.size:
+                for u in range(lanes):
+                    post[s, u] /= sums[u]
             for s in range(size):
-                for u in range(LANES):
-                    again[u] += backoff[s] * post[s, u]
-            for k in range(base_state.size):
-                for u in range(LANES):
-                    row[base_state[k], u] += again[u] * base[k]
-        lane_sums(row, sums)
-        for u in range(LANES):
-            for s in range(size):
-                ahead[begin + u, s] = row[s, u] / sums[u]
-    return False
+                if dense.size:
+                    for t in range(size):
+                        for u in range(lanes):
+                            row[t, u] += dense[s, t] * post[s, u]
+                else:
+                    for k in range(pointers[s], pointers[s + 1]):
+                        target, chance = row[targets[k]], chances[k]
+                        for u in range(lanes):
+                            target[u] += chance * post[s, u]
+            if backoff.size:
+                for s in range(size):
+                    for u in range(lanes):
+                        again[u] += backoff[s] * post[s, u]
+                for k in range(base_state.size):
+                    for u in range(lanes):
+                        row[base_state[k], u] += again[u] * base[k]
+            lane_sums(row, sums)
+            for u in range(lanes):
+                for s in range(size):
+                    ahead[begin + u, s] = row[s, u] / sums[u]
+        return False
+
+    return update_lanes
+
+
+_update_lanes: Any = _update_by(LANES)  # type: ignore[no-untyped-call]
+_update_few: Any = _update_by(FEW_LANES)  # type: ignore[no-untyped-call]
 
 
 @compiled
@@ -501,10 +521,13 @@ def update(
     for s in range(size if users else 0):
         busy += states[0, s] > 0.0
     # where most states are ruled out, as those of other hours are, it is quicker to pass over them one user at a time
-    if size <= WIDEST and users >= LANES and 8 * busy > size:
-        side_by_side = users - users % LANES
+    lanes = LANES if size <= WIDEST else FEW_LANES
+    if users >= lanes and 8 * busy > size:
+        side_by_side = users - users % lanes
         chain = (dense, pointers, targets, chances, backoff, base_state, base)
-        if _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
+        if lanes == LANES and _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
+            return True
+        if lanes != LANES and _update_few(states, columns, newest, *chain, ahead, marginal, low, high):
             return True
     post = np.empty(size)
     for user in range(side_by_side, users):

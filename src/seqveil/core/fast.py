@@ -1,8 +1,9 @@
 """The compiled hot path: the same releases to the last bit, many times sooner, where numba is installed.
 
-It comes with `pip install -e '.[fast]'` and loads itself once a process has made enough releases to be worth it:
-half a second, the first time on a machine about ten, to compile. A program that minds the pause calls `load()` when it
-starts, as the service does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
+It comes with `pip install -e '.[fast]'` and loads itself with the first release, in half a second, where numba keeps
+the compiled code of an earlier process. Else it has to be compiled, which takes about ten seconds, once a process has
+made enough releases to be worth that. A program that minds the pause calls `load()` when it starts, as the service
+does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
 
 >>> load() in (True, False)
 True
@@ -13,8 +14,9 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,12 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms import crr as CRR
 from seqveil.core.mechanisms import optimal as OPTIMAL
 from seqveil.core.mechanisms import randomized_response as RESPONSE
-from seqveil.core.mechanisms.optimum import NARROW
+from seqveil.core.mechanisms.optimum import NARROW, fits
 from seqveil.core.mechanisms.optimum import columns as labels_of
 from seqveil.core.mechanisms.responses import crr_weight, response_weights
 from seqveil.core.model import MarkovModel
 
-WORTH_IT = 20_000  # releases of a process after which the compiled code is loaded
+WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
 MARGIN = 1e-12  # what a check in floats keeps away from a bound; solvers keep ten times as far (`kernel.usable`)
 NOBODY: Ints = np.empty(0, np.int64)
 _loaded: Any = None  # False: it cannot be used here
@@ -59,11 +61,27 @@ def _code(users: int) -> Any:
     """The compiled functions, where they are there and worth it."""
     global _loaded, _made
     _made += users
-    if _loaded is None and _made >= WORTH_IT and os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba"):
+    if _loaded is None and (_made >= WORTH_IT or _kept()):
+        if os.environ.get("SEQVEIL_COMPILED") == "0" or not find_spec("numba"):
+            return None
         from seqveil.core import compiled
 
         _loaded = compiled if _agrees(compiled) else False
     return _loaded or None
+
+
+@cache
+def _kept() -> bool:
+    """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
+    source = Path(__file__).with_name("compiled.py")
+    name = "compiled.optimal-*.nbi"
+    found = list(source.parent.glob(f"__pycache__/{name}"))
+    for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
+        found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")
+    try:
+        return any(path.stat().st_mtime >= source.stat().st_mtime for path in found)
+    except OSError:  # a file that is gone again, or a package in an archive
+        return False
 
 
 def release(
@@ -92,6 +110,16 @@ def release(
             what = truths[part], thrown[part], given[part]
             code.optimal(law[part], *labels_and_bounds(epsilon, n), *what, codes[part], columns[part], state[part])
 
+    elif mechanism is OPTIMAL and distortion.is_hamming and 4 * labels_of(n, usable(epsilon, n)) + 1 < n:
+        found = _wide()
+        if found is None or not fits(n, usable(epsilon, n)):
+            return None
+
+        def some(part: slice) -> None:
+            what = truths[part], thrown[part], given[part]
+            numbers = labels_and_bounds(epsilon, n)
+            found.optimal_wide(law[part], *numbers, *what, codes[part], columns[part], state[part])
+
     elif mechanism is CRR:
         told = crr_weight(epsilon)
 
@@ -112,11 +140,11 @@ def release(
 
     else:
         return None
-    in_parts(users, some)
+    in_parts(users, some, n)
     return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
 
 
-def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, Floats, Ints, Ints] | None:
+def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
     """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it."""
     code = _code(len(states))
     mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
@@ -130,7 +158,7 @@ def update(model: MarkovModel, states: Floats, columns: Ints) -> tuple[Floats, F
         filled = ahead[part], marginal[part], low[part], high[part]
         return bool(code.update(law[part], columns[part], *model.compact, *filled))
 
-    if any(in_parts(users, some)) or (not mixes and filtering.faint(ahead).any()):
+    if any(in_parts(users, some, model.size)) or (not mixes and filtering.faint(ahead).any()):
         return None
     return ahead, marginal, low, high
 
@@ -155,7 +183,7 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
         ahead, filled = (up[part], down[part]), (further[part], nearer[part])
         _loaded.charge(logs, columns[part], ahead, relative, *chain, most[part], least[part], filled)
 
-    in_parts(len(low), some)
+    in_parts(len(low), some, up.shape[1])
     return Account(most, least, further, nearer)
 
 
@@ -164,7 +192,7 @@ def labels_and_bounds(epsilon: float, n: int) -> tuple[int, tuple[float, ...], t
     """How many labels `optimal` has, the numbers of its closed form, and bounds on lifts and their ratios."""
     aim = usable(epsilon, n)
     a = math.exp(-aim)
-    top = epsilon - MARGIN
+    top = epsilon - MARGIN - (4 * slack(n) if n > NARROW else 0.0)  # what is summed may be further off there
     bounds = math.exp(top), math.exp(-top), math.exp(OPTIMAL.ldp * top)
     return labels_of(n, aim), (a, -math.expm1(-aim), a / (1.0 + a)), bounds
 
@@ -174,6 +202,28 @@ def _whole(array: Floats) -> Floats:
     if array.flags.carray and array.dtype == np.float64:  # the usual case, and quicker to ask for than `require`
         return array
     return np.require(array, np.float64, ["C", "W"])
+
+
+@cache
+def _wide() -> Any:
+    """The compiled `optimal` for many symbols, where it gives numpy's very bits on this machine; else None."""
+    from seqveil.core import compiled_wide
+    from seqveil.core.compiled import DONE
+
+    generator, n, users = np.random.default_rng(63), 200, 40
+    beliefs = np.concatenate([generator.dirichlet(np.full(n, share), users // 2) for share in (0.05, 0.5)])
+    truths, thrown = generator.integers(0, n, users), generator.integers(0, DENOMINATOR, users)
+    for epsilon in (0.5, 2.0):
+        codes, columns = np.zeros(users, np.int64), np.zeros((users, n), np.int64)
+        state, numbers = np.zeros(users, np.int8), labels_and_bounds(epsilon, n)
+        compiled_wide.optimal_wide(beliefs, *numbers, truths, thrown, NOBODY, codes, columns, state)
+        kernels = OPTIMAL.kernels(beliefs, epsilon, hamming())
+        drawn, done = kernels.pick(truths, thrown), np.equal(state, DONE)
+        wanted = kernels.outputs[np.arange(users), drawn], kernels.column(drawn)
+        same = np.equal(codes, wanted[0]) & np.equal(columns, wanted[1]).all(1)
+        if not done.any() or not same[done].all():
+            return None
+    return compiled_wide
 
 
 def _agrees(code: Any) -> bool:

@@ -10,7 +10,7 @@ another, hundreds of nats later, and no float would remember it. Zero is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 th
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose laws stay in the processor's own memory
+LARGE = 1024  # states from which laws are led back one by one
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
 
@@ -182,8 +183,13 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
 def pull(model: MarkovModel, values: Floats) -> Floats:
     """Σ_s' P(s'|s) values(s') for every state s: the way back that `predict` is the way forward of. (B, S) → (B, S)."""
     jump = (values[:, model.base_state] * model.base).sum(1)
-    onward: Floats = (model.chain @ values.T).T
-    return onward + model.backoff * jump[:, None]
+    if model.size < LARGE:
+        onward: Floats = (model.chain @ values.T).T
+        return onward + model.backoff * jump[:, None]
+    out = np.empty(values.shape)  # turning such laws round takes longer than the product
+    for k, row in enumerate(values):
+        out[k] = model.chain @ row + model.backoff * jump[k]
+    return out
 
 
 def forward(model: MarkovModel, columns: Floats | Ints, bands: Ints | None = None) -> tuple[Floats, Floats]:
@@ -206,22 +212,62 @@ def forward(model: MarkovModel, columns: Floats | Ints, bands: Ints | None = Non
     return before, after
 
 
-def smooth(model: MarkovModel, filtered: Floats, columns: Floats | Ints, bands: Ints | None = None) -> None:
+def smooth(
+    model: MarkovModel,
+    filtered: Floats | Sequence[Floats],
+    columns: Floats | Ints | Sequence[Floats | Ints],
+    bands: Ints | Sequence[Ints] | None = None,
+) -> None:
     """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
 
-    `bands` (T, B) are the bands of hours of the events, for a model that goes by them.
+    Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
+    so far. `bands` (T, B) are the bands of hours of the events, for a model that goes by them.
     """
-    later = np.ones(filtered.shape[1:])
+    if not len(filtered):
+        return
+    later = np.ones(filtered[-1].shape)
     for t in range(len(filtered) - 2, -1, -1):
-        ahead = later * columns[t + 1][:, model.newest]
+        ahead = later * (columns[t + 1] if model.size == model.n else columns[t + 1][:, model.newest])
         if bands is not None:
             ahead *= in_band(model, bands[t + 1])
-        later = pull(model, ahead / np.maximum(ahead.max(1, keepdims=True), TINY))
-        law = filtered[t] * later
+        ahead /= np.maximum(ahead.max(1, keepdims=True), TINY)
+        later, own = pull(model, ahead), filtered[t][: len(ahead)]
+        law = own * later
         total = law.sum(1, keepdims=True)
-        # a release the model rules out (an unsound mechanism's) says nothing about what came before it
-        later = np.where(total > 0, later, 1.0)
-        filtered[t] = np.where(total > 0, law / np.maximum(total, TINY), filtered[t])
+        if not total.all():
+            # a release the model rules out (an unsound mechanism's) says nothing about what came before it
+            later = np.where(total > 0, later, 1.0)
+            law, total = np.where(total > 0, law, own), np.where(total > 0, total, 1.0)
+        np.divide(law, total, out=own)
+        if len(own) < len(filtered[t]):  # the others end here, so nothing later speaks of them
+            later = np.concatenate([later, np.ones((len(filtered[t]) - len(own), model.size))])
+
+
+def ragged_laws(
+    model: MarkovModel,
+    columns: Sequence[Floats | Ints],
+    smoothed: bool = True,
+    bands: Sequence[Ints] | None = None,
+) -> Iterator[tuple[int, Floats]]:
+    """Laws (B, n) of the symbols at each step t, with t, for streams of several lengths side by side, longest first.
+
+    `columns` holds at step t the columns Q(y_t | ·) of the streams that have a t-th release, and `bands` their bands of
+    hours, for a model that goes by them.
+    """
+    if bands is None:
+        model.refuse_hours("this reading of whole streams")
+    states, found = start(model, len(columns[0]) if columns else 0), list[Floats]()
+    for t, column in enumerate(columns):
+        states = states[: len(column)]
+        if bands is not None:
+            states = within(model, states, in_band(model, bands[t]))[0]
+        after, marginal = condition(model, states, column)
+        found.append(after)
+        states = _onward(model, states, after, column, marginal)
+    if smoothed:
+        smooth(model, found, columns, bands)
+    for t, law in enumerate(found):
+        yield t, symbols(model, law)
 
 
 def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True, bands: Ints | None = None) -> Floats:

@@ -76,6 +76,7 @@ def session(setting: Any, standing: Any) -> str:
         ("mechanism", setting.mechanism.name + ("" if setting.mechanism.sound else " (does not keep to its ε)")),
         (f"ε a {what}", number(setting.epsilon) + pulsed),
         ("symbols released", str(standing.releases)),
+        *(("means", sentence) for sentence in standing.words),
         ("exact leakage", f"{number(standing.leakage)} (up {number(standing.most)}, down {number(standing.least)})"),
         ("by composition, Σε", number(standing.by_composition)),
         ("without trust in the model", f"{number(standing.ldp)}-LDP"),
@@ -156,6 +157,15 @@ def _told(told: Any) -> str:
 
 
 _ERRORS = {"error": "error as released", "filtered": "error, online decoder", "smoothed": "error with hindsight"}
+
+
+def told(title: str, lines: Sequence[tuple[str, str]], *tables: str) -> str:
+    """What a command says, a row for each of its lines, and tables after them.
+
+    >>> "<td" in told("Release", [("released", "3 of 3 events")])
+    True
+    """
+    return _page(_facts(title, lines), *tables)
 
 
 def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

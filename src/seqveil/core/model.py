@@ -33,6 +33,8 @@ _VERSION, _WITH_TYPES, _WITH_HOURS = 1, 2, 3  # what reads earlier versions alon
 _COMPARED = 300  # people whose streams tell how often types change
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
+_BY_ROWS = 1024  # states from which laws are led on one by one
+_TOGETHER = 16  # laws that stay in the processor's own memory
 _TIMELESS = "this model goes by the hour of the day, so every event needs its time; pass time=…"
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 
@@ -337,11 +339,31 @@ class MarkovModel:
         """
         rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
         flat = rows.reshape(-1, self.size)
-        moved = np.asarray(self.inflow @ flat.T)
-        out = np.ascontiguousarray(moved[:-1].T)
-        if self.backoff.any():
-            out[:, self.base_state] += moved[-1][:, None] * self.base
+        out, again = np.empty(flat.shape), np.empty(len(flat))
+        if self.size >= _BY_ROWS:  # turning such laws round takes longer than the product
+            for k, row in enumerate(flat):
+                moved = self.inflow @ row
+                out[k], again[k] = moved[:-1], moved[-1]
+        else:
+            moved = np.asarray(self.inflow @ flat.T)
+            out[:], again[:] = moved[:-1].T, moved[-1]
+        if self.restarts:
+            if self.base_in_place:
+                for k in range(0, len(flat), _TOGETHER):
+                    out[k : k + _TOGETHER] += again[k : k + _TOGETHER, None] * self.base
+            else:
+                out[:, self.base_state] += again[:, None] * self.base
         return out.reshape(rows.shape)
+
+    @cached_property
+    def restarts(self) -> bool:
+        """Whether some step is drawn from the base law."""
+        return bool(self.backoff.any())
+
+    @cached_property
+    def base_in_place(self) -> bool:
+        """Whether the base law is that of the states themselves, in their order."""
+        return self.base_state.size == self.size and bool((self.base_state == np.arange(self.size)).all())
 
     @cached_property
     def barely(self) -> bool:

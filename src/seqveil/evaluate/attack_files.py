@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.writing import EPSILON
 from seqveil.receive.learn import Evidence
 from seqveil.release.setting import OTHER_MODEL
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 
@@ -47,14 +50,14 @@ class People:
 
 
 def attack_file(
-    released: FilePath,
-    truth: FilePath,
+    released: FilePath | pl.DataFrame,
+    truth: FilePath | pl.DataFrame,
     model: MarkovModel | None = None,
     secrets: Sequence[Secret] = (),
     *,
     claimed: float | None = None,
     who: bool = False,
-    meta: FilePath | None = None,
+    meta: FilePath | Mapping[str, Any] | None = None,
     columns: Columns | None = None,
     format: str | None = None,
     seed: int = 0,
@@ -98,7 +101,10 @@ def attack_file(
 
 
 def _evidence(
-    released: FilePath, model: MarkovModel | None, others: Mapping[str, MarkovModel] | None, where: dict[str, Any]
+    released: FilePath | pl.DataFrame,
+    model: MarkovModel | None,
+    others: Mapping[str, MarkovModel] | None,
+    where: dict[str, Any],
 ) -> Evidence | None:
     """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
     if not others:
@@ -137,10 +143,10 @@ def _events(people: People) -> list[Secret]:
 
 
 def read_people(
-    released: FilePath,
-    truth: FilePath,
+    released: FilePath | pl.DataFrame,
+    truth: FilePath | pl.DataFrame,
     model: MarkovModel | None = None,
-    meta: FilePath | None = None,
+    meta: FilePath | Mapping[str, Any] | None = None,
     columns: Columns | None = None,
     format: str | None = None,
     progress: Progress | None = None,

@@ -21,7 +21,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from seqveil.core.errors import InputError, SeqveilError
+from seqveil.core.errors import InputError
+from seqveil.interfaces.bridge import BrokerError
+from seqveil.interfaces.payloads import Retained
 
 BACKOFF = (1, 60)  # seconds before connecting again: at first, at most
 PATIENCE = 5.0  # seconds for the network thread to end
@@ -29,10 +31,6 @@ MOST_PACKET = 1 << 20  # bytes that the broker may send at once (MQTT 5)
 TAKEN_OVER = 0x8E
 SHORT, MANY = 5.0, 3  # seconds of a connection, and connections in a row, that look like two clients with one id
 HOPELESS = {0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C}  # refusals that trying again does not change
-
-
-class BrokerError(SeqveilError):
-    """The broker does not let the bridge work; nothing that it has not acknowledged is lost."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,7 @@ class Arrived:
     reliable: bool  # at QoS 1
     retained: bool
     connection: int
+    again: bool = False  # the broker says that it may have sent it before, under the same `mid`
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,16 @@ Happening = Arrived | Confirmed | Changed | Failed | Stop
 
 
 class Link:
-    """One client of the broker. Its methods are for one thread; `put` is for any, and for signal handlers."""
+    """One client of the broker. Its methods are for one thread; `put` is for any, and for signal handlers.
 
-    def __init__(self, broker: Broker, subscription: str) -> None:
-        self.broker, self._subscription = broker, subscription
+    Parameters:
+        broker: where it is.
+        subscription: the topic filter.
+        retained: whether messages that the broker has kept are to be refused, taken as state or as events.
+    """
+
+    def __init__(self, broker: Broker, subscription: str, retained: Retained = "refuse") -> None:
+        self.broker, self._subscription, self._retained = broker, subscription, retained
         self.connection = 0  # changes whenever the connection is lost
         self._since, self._short = 0.0, 0  # when it came up; connections in a row that were short
         self._lock = threading.Lock()
@@ -229,8 +234,10 @@ class Link:
         self._since = time.monotonic()
         self.put(Changed("connected", {"session": "resumed" if flags.session_present else "new"}))
         if self.broker.version == 5:
-            # the retain flag as the device set it; what was retained before comes at every connection, to be cleared
-            options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True, retainHandling=0)
+            # to refuse: the retain flag as the device set it. Else it says that the broker had kept the message, which
+            # comes at every connection as state, and once in a session as an event
+            as_set, handling = self._retained == "refuse", 1 if self._retained == "event" else 0
+            options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=as_set, retainHandling=handling)
             client.subscribe(self._subscription, options=options)
         else:
             client.subscribe(self._subscription, qos=1)
@@ -261,9 +268,8 @@ class Link:
             topic = message.topic
         except UnicodeDecodeError:
             topic = ""
-        self.put(
-            Arrived(topic, bytes(message.payload), message.mid, message.qos > 0, bool(message.retain), self.connection)
-        )
+        flags = (message.qos > 0, bool(message.retain), self.connection, bool(message.dup))
+        self.put(Arrived(topic, bytes(message.payload), message.mid, *flags))
 
     def _on_publish(self, client: paho.Client, data: Any, mid: int, reason: Any, properties: Any) -> None:
         self.put(Confirmed(mid, str(reason) if reason.is_failure else None))

@@ -1,5 +1,5 @@
-"""The command line: `seqveil inspect | fit | learn | upgrade | plan | release | audit | drift | decode | stats |
-attack | compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
+"""The command line: `seqveil inspect | advise | fit | learn | upgrade | plan | release | audit | drift | decode |
+stats | report | attack | compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -23,12 +23,14 @@ from typer.core import TyperGroup
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
+from seqveil.interfaces.commands.advise import advise
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.inspecting import inspect
 from seqveil.interfaces.commands.models import fit, learn, upgrade
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, drift, stats
 from seqveil.interfaces.commands.release import release
+from seqveil.interfaces.commands.report import report
 from seqveil.interfaces.commands.serve import serve, studio, tokens
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.state import state
@@ -74,6 +76,7 @@ def _of_clone() -> list[Callable[..., Any]]:
 
 for command in (
     inspect,
+    advise,
     fit,
     learn,
     upgrade,
@@ -83,6 +86,7 @@ for command in (
     drift,
     decode,
     stats,
+    report,
     *_further("compare", "attack"),
     serve,
     studio,

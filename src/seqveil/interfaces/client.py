@@ -160,6 +160,7 @@ class Client:
         found = self._json("GET", f"/v1/users/{quote(user_name(user), safe='')}/account")
         figures = ("leakage", "most", "least", "by_composition", "ldp")
         secrets = tuple(_secret(told) for told in found.pop("secrets", ()))
+        found.pop("words", None)  # they follow from the figures, and an account says them itself
         return Account(**found | {name: float(found[name]) for name in figures}, secrets=secrets)
 
     def releases(self, user: User, since: int = 0) -> Iterator[Release]:

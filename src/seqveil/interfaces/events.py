@@ -12,6 +12,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
+from seqveil.release.store import Position
 from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import budget_spent
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
@@ -81,7 +82,7 @@ class Job:
         return len(self.seqs)
 
 
-Noted = Callable[[Releases], Mapping[str, int]]  # what is written down with the releases
+Noted = Callable[[Releases], Mapping[str, Position]]  # what is written down with the releases
 
 
 def release_together(store: Streams, jobs: Sequence[Job], noted: Noted | None = None) -> int:

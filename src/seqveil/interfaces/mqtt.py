@@ -4,84 +4,50 @@ An event goes this way: it arrives, is released durably (in one transaction with
 is published, the broker confirms that, and only then is the raw message acknowledged. Cut anywhere, the broker sends
 the raw message again; the store then gives the same release back, and the same payload is published again.
 
-In:  `{"seq": 0, "value": "b"}`, with `"time"` where the budget counts in seconds (see `seqveil.core.times`);
-     `{"seq": 0, "values": [...]}` where releases are batches. Other members are ignored. A value outside the alphabet,
-     null and NaN among them, is released like any other, by a draw from what everyone expects there: nobody who gets
-     releases can tell.
-Out: `{"seq": 0, "value": "a", "epsilon": 1.0}`; for batches `"values"` and `"path"`. The value is null where nothing
-     was released: the budget is spent, or the event came after its place was given up.
+A message without a number of its own is known by the number that the broker gave it (its packet identifier, the same
+when it comes again) and its user. A message that the broker sends again under both is the same event; in doubt that is
+assumed, because a second draw would tell more. An acknowledgement may get lost, so that is kept of as many messages as
+the broker has under way at most, and longer where no newer ones came. What a message holds is never compared: that
+would mean to write down something computed from it.
+
+`seqveil.interfaces.payloads` has the shapes of payloads, `seqveil.interfaces.bridge` the core.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from seqveil.core.alphabet import OnUnknown
-from seqveil.core.errors import BudgetSpent, DataError, InputError
-from seqveil.core.times import check_clock, seconds
-from seqveil.interfaces.broker import (
-    Arrived,
-    Broker,
-    BrokerError,
-    Changed,
-    Confirmed,
-    Failed,
-    Happening,
-    Link,
-    Stop,
-    address,
-)
-from seqveil.interfaces.events import Job, Wording, release_together
-from seqveil.release.batches import encode_path
-from seqveil.release.setting import refuse_restarts
-from seqveil.release.stream import UNKNOWN, Setting
-from seqveil.release.streams import OutOfOrder, Releases, Streams
+from seqveil.core.errors import InputError
+from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused
+from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
+from seqveil.interfaces.homeassistant import Discovery
+from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
+from seqveil.release.streams import Streams
 
-__all__ = ["REASONS", "Bridge", "Broker", "BrokerError", "Counts", "Link", "Payloads", "Topics", "address"]
+__all__ = [
+    "REASONS",
+    "Bridge",
+    "Broker",
+    "BrokerError",
+    "Counts",
+    "Event",
+    "Form",
+    "Link",
+    "Payloads",
+    "Refusal",
+    "Topics",
+    "address",
+]
 
-GROUP = 1000  # events of a transaction, at most
 IDLE = 1.0  # seconds between looks at the network thread
-REPORT = 60.0  # seconds between lines about progress
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
 
 USER = "{user}"
-MOST_BYTES = 64 << 10  # of a raw payload
-MOST_NAME = 256  # bytes of a user's name
-MOST_SEQ = 2**62
-
-REASONS = {
-    "retained": "raw data must not be retained; publish it without the retain flag",
-    "topic": f"the topic holds no user of 1 to {MOST_NAME} bytes that begins with no $",
-    "size": f"the payload is longer than {MOST_BYTES} bytes",
-    "json": "the payload is not a JSON object",
-    "seq": "expected seq, a whole number that counts from 0",
-    "shape": "expected value (or values, a list, where releases are batches)",
-    "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
-    "order": "events before this one are missing; send those first, from next on",
-    "budget": "the budget is spent",
-    "event": "the event cannot be released as it is",
-    "load": "more messages at QoS 0 than can be held; publish with QoS 1",
-}
-
-
-class Refusal(Exception):
-    """An event that is not released: why, and where it stood; never what it held."""
-
-    def __init__(self, reason: str, seq: int | None = None, upcoming: int | None = None) -> None:
-        super().__init__(REASONS[reason])
-        self.reason, self.seq = reason, seq
-        self.upcoming = upcoming  # the sequence number that the user's next event must have
-
-    def payload(self) -> bytes:
-        """What the device is told."""
-        said = {"seq": self.seq, "reason": self.reason, "detail": str(self)}
-        return _text(said if self.upcoming is None else said | {"next": self.upcoming})
 
 
 @dataclass(frozen=True)
@@ -143,97 +109,7 @@ def _may_meet(one: str, other: str) -> bool:
     return len(levels) == len(others) and all(a == b or USER in (a, b) for a, b in pairs)
 
 
-@dataclass(frozen=True)
-class Event:
-    """One event to be released. Its symbols are in no repr."""
-
-    user: str = field(repr=False)
-    seq: int
-    codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
-    time: float = 0.0
-
-
-class Payloads:
-    """Reads raw payloads and writes released ones, for one setting.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> payloads = Payloads(Setting.of(MarkovModel.fit([["a", "b", "a"]]), epsilon=1.0))
-    >>> payloads.read("ann", b'{"seq": 3, "value": "b"}').codes
-    (1,)
-    >>> payloads.write(3, [0], 1.0, (0,))
-    b'{"seq":3,"value":"a","epsilon":1.0}'
-    """
-
-    def __init__(self, setting: Setting, on_unknown: OnUnknown | None = None) -> None:
-        refuse_restarts(setting, "the bridge")
-        self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
-
-    def read(self, user: str, payload: bytes) -> Event:
-        """The event in a payload; raises `Refusal`."""
-        if len(payload) > MOST_BYTES:
-            raise Refusal("size")
-        try:
-            content = json.loads(payload)  # NaN and infinities too: that is how a sensor says that it has failed
-        except (ValueError, RecursionError):
-            raise Refusal("json") from None
-        if not isinstance(content, dict):
-            raise Refusal("json")
-        seq = content.get("seq")
-        if type(seq) is not int or not 0 <= seq < MOST_SEQ:
-            raise Refusal("seq")
-        return Event(user, seq, self._codes(seq, content), self._time(seq, content.get("time")))
-
-    def _codes(self, seq: int, content: dict[str, Any]) -> tuple[int, ...]:
-        batched, values = self._setting.in_batches, content.get("values")
-        if ("value" in content) == batched or ("values" in content) != batched:
-            raise Refusal("shape", seq)
-        if not batched:
-            values = [content["value"]]
-        elif not isinstance(values, list) or not 1 <= len(values) <= self._setting.batch:
-            raise Refusal("shape", seq)
-        return tuple(self._wording.encode(values).tolist())
-
-    def _time(self, seq: int, time: Any) -> float:
-        if not self._setting.timed:
-            return 0.0
-        try:
-            stamps = seconds([time])
-            check_clock(stamps)
-        except InputError:
-            raise Refusal("time", seq) from None
-        return float(stamps[0])
-
-    def write(self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None) -> bytes:
-        """The release of one event; without a path nothing was released."""
-        words = None if path is None else [self._wording.shown[code] for code in codes]
-        used = None if self._setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
-        if not self._setting.in_batches:
-            return _text({"seq": seq, "value": words[0] if words else None, "epsilon": used})
-        turns = None if path is None else encode_path(path)
-        return _text({"seq": seq, "values": words, "epsilon": used, "path": turns})
-
-
-def _text(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
-OnRefused = Literal["report", "stop"]
-Kind = Literal["release", "report", "clearing"]  # of a message of ours
-Log = Callable[[str, dict[str, object]], None]
-
-
-@dataclass
-class Counts:
-    """What the bridge did since it started, for its operator."""
-
-    received: int = 0  # messages that were looked at, each time they came
-    released: int = 0  # events drawn
-    repeated: int = 0  # events that had been released before, published again
-    acknowledged: int = 0
-    unreliable: int = 0  # came at QoS 0, so they may get lost on the way
-    cleared: int = 0  # retained raw messages taken off the broker
-    refused: dict[str, int] = field(default_factory=dict)  # by reason
-    unknown: int = 0  # values outside the alphabet in events drawn; in no release, and for the operator alone
+Kind = Literal["release", "report", "clearing", "announcement"]  # of a message of ours
 
 
 @dataclass(eq=False)
@@ -259,6 +135,8 @@ class Bridge:
         on_refused: "report" drops an event that cannot be released and reports it, "stop" ends the bridge and leaves
             it with the broker.
         log: takes an event's name and details, never data or users.
+        form: of the payloads.
+        discovery: tells Home Assistant of released entities.
     """
 
     def __init__(
@@ -270,20 +148,20 @@ class Bridge:
         on_unknown: OnUnknown | None = None,
         on_refused: OnRefused = "report",
         log: Log = lambda event, details: None,
+        form: Form | None = None,
+        discovery: Discovery | None = None,
     ) -> None:
-        if on_refused not in ("report", "stop"):
-            raise InputError('expected on_refused to be "report" or "stop"')
-        self.counts = Counts()
-        self._store, self._link, self._topics, self._log = store, link, topics, log
-        self._payloads, self._on_refused = Payloads(store.setting, on_unknown), on_refused
+        if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
+            raise InputError("the raw topics could be those of discovery; tell them apart")
+        self._core = Core(store, Payloads(store.setting, on_unknown, form), "mqtt", on_refused, log)
+        self.counts: Counts = self._core.counts
+        self._link, self._topics, self._log, self._discovery = link, topics, log, discovery
         self._waiting: deque[Arrived] = deque()
         self._unacknowledged: deque[_Pending] = deque()  # in the order they came, in which they must be acknowledged
         self._under_way: dict[int, tuple[Kind, _Pending]] = {}  # our messages, by number
         self._most = 2 * link.broker.in_flight  # messages under way, and waiting at QoS 0
         self._deadline: float | None = None
-        self._refusals: Counter[str] = Counter()  # of this turn
-        self._warned: set[str] = set()
-        self._reported = (time.monotonic(), 0)
+        self._expected: dict[str, set[str]] = {}  # names of a user's events that have not come again yet
 
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
@@ -292,9 +170,10 @@ class Bridge:
             while not self._finished():
                 ready = self._waiting and len(self._under_way) < self._most
                 self._turn(self._link.take(GROUP, 0.0 if ready else IDLE))
+            self._core.close()
         finally:
             self._link.close()
-        self._report()
+        self._core.report()
         self._log("stopped", asdict(self.counts) | {"left with the broker": len(self._unacknowledged)})
         return self.counts
 
@@ -316,7 +195,7 @@ class Bridge:
         if self._waiting and len(self._under_way) < self._most:
             self._release([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
         self._acknowledge()
-        self._report()
+        self._core.report()
 
     def _note(self, happening: Happening) -> None:
         if isinstance(happening, Arrived):
@@ -325,26 +204,50 @@ class Bridge:
             self._confirm(happening)
         elif isinstance(happening, Changed):
             self._log(happening.event, happening.detail)
+            if happening.event == "connected":
+                self._expect(happening.detail.get("session") == "new")
         elif isinstance(happening, Failed):
             raise BrokerError(happening.why)
         elif self._deadline is None:
             self._deadline = time.monotonic() + FINISH
             self._log("stopping", {"waiting": len(self._waiting), "under way": len(self._under_way)})
 
+    def _expect(self, new: bool) -> None:
+        """A connection begins: what was not acknowledged before comes again first, unless the session is new."""
+        if new:
+            self._core.forget()
+        self._expected = {}
+        for ident in self._core.numbers:
+            self._expected.setdefault(ident.partition("/")[2], set()).add(ident)
+
+    def _named(self, event: Event, message: Arrived) -> Event:
+        """The event under the broker's name for it.
+
+        The broker sends what was not acknowledged again before anything new of the same topic. So with a user's first
+        new message, whatever of theirs has not come again was acknowledged, and its name is free.
+        """
+        ident = f"{message.mid}/{event.user}"
+        if message.again:
+            self._expected.get(event.user, set()).discard(ident)
+        else:
+            self._core.confirmed(self._expected.pop(event.user, ()))
+        return replace(event, ident=ident, again=message.again)
+
     def _accept(self, message: Arrived) -> None:
         if self._deadline is not None:
             return  # not acknowledged, so it comes again next time
         if not message.reliable:
             self.counts.unreliable += 1
-            self._warn("messages at QoS 0 may get lost on the way; devices should publish with QoS 1")
+            self._core.warn("messages at QoS 0 may get lost on the way; devices should publish with QoS 1")
             if len(self._waiting) >= self._most:
-                self._refusals["load"] += 1
+                self._core.refuse(Refusal("load"))
                 return
         self._waiting.append(message)
 
     def _release(self, messages: list[Arrived]) -> None:
         """Release what these messages hold and publish it."""
         readable: list[tuple[_Pending, Event]] = []
+        arrival = time.time()
         for message in messages:
             if message.reliable and message.connection != self._link.connection:
                 continue  # the broker sends it again
@@ -354,60 +257,57 @@ class Bridge:
                 self._unacknowledged.append(pending)
             if not message.payload:
                 continue  # that is how a retained message is cleared
-            event = self._read(pending)
+            event = self._read(pending, arrival)
             if event is not None:
                 readable.append((pending, event))
-        for (pending, event), made in zip(readable, self._made([event for _, event in readable]), strict=True):
-            if isinstance(made, Refusal):
-                self._refuse(pending, event.user, made)
-            else:
-                self._send("release", pending, self._topics.released_to(event.user), made)
+        made = self._core.release([event for _, event in readable])
+        self._core.keep(self._link.broker.in_flight)  # more cannot come again: the broker waits for acknowledgements
+        for (pending, event), outcome in zip(readable, made, strict=True):
+            if isinstance(outcome, Refusal):
+                self._refuse(pending, event.user, outcome)
+            elif outcome is not None:
+                self._publish(pending, event.user, outcome)
 
-    def _read(self, pending: _Pending) -> Event | None:
+    def _read(self, pending: _Pending, arrival: float) -> Event | None:
         message, user = pending.message, None
+        kept, form = message.retained, self._core.payloads.form
         try:
             user = self._topics.user_of(message.topic)
-            if message.retained:
+            if kept and form.retained == "refuse":
                 raise Refusal("retained")
-            return self._payloads.read(user, message.payload)
+            event = self._core.payloads.read(user, message.payload, None if form.numbered else arrival)
         except Refusal as refusal:
             self._refuse(pending, user, refusal)
-        if message.retained:
-            self._send("clearing", pending, message.topic, b"")
-        return None
+            if refusal.reason == "retained":
+                self._send("clearing", pending, message.topic, b"")
+            return None
+        except NoEvent:
+            self.counts.states += 1
+            return None
+        if kept and form.retained == "state":
+            self._core.state(event)
+            return None
+        if form.numbered or not message.reliable:
+            return event
+        return self._named(event, message)
 
-    def _made(self, events: list[Event]) -> list[bytes | Refusal]:
-        """Released payloads, committed, and what was refused."""
-        batches = self._store.setting.in_batches
-        jobs = [Job([e.user], [e.seq], [e.codes if batches else e.codes[0]], [e.time]) for e in events]
-        release_together(self._store, jobs)
-        return [self._told(event, job.outcome) for event, job in zip(events, jobs, strict=True)]
-
-    def _told(self, event: Event, made: Releases | Exception | None) -> bytes | Refusal:
-        if isinstance(made, OutOfOrder):
-            return Refusal("order", event.seq, made.upcoming)
-        if isinstance(made, InputError | BudgetSpent):
-            return Refusal("budget" if isinstance(made, BudgetSpent) else "event", event.seq)
-        if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
-            raise made or DataError("an event came back without its release; start the bridge again")
-        if made.replayed[0]:
-            self.counts.repeated += 1
-        else:
-            self.counts.released += 1
-            self.counts.unknown += event.codes.count(UNKNOWN)
-        return self._payloads.write(event.seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0])
+    def _publish(self, pending: _Pending, user: str, made: Made) -> None:
+        topic = self._topics.released_to(user)
+        found = None if self._discovery is None else self._discovery.announcement(user, topic)
+        if found is not None:
+            self._send("announcement", pending, *found)
+        self._send("release", pending, topic, made.payload)
 
     def _refuse(self, pending: _Pending, user: str | None, refusal: Refusal) -> None:
-        self._refusals[refusal.reason] += 1
-        if self._on_refused == "stop" and refusal.reason != "retained":
-            raise DataError(f"message {self.counts.received} was refused and left with the broker: {refusal}")
+        self._core.refuse(refusal)
         topic = None if user is None else self._topics.errors_to(user)
         if topic is not None:
             self._send("report", pending, topic, refusal.payload())
 
     def _send(self, kind: Kind, pending: _Pending, topic: str, payload: bytes) -> None:
         pending.waits += 1
-        self._under_way[self._link.publish(topic, payload, retain=kind == "clearing")] = kind, pending
+        retain = kind in ("clearing", "announcement")
+        self._under_way[self._link.publish(topic, payload, retain=retain)] = kind, pending
 
     def _confirm(self, confirmed: Confirmed) -> None:
         kind, pending = self._under_way.pop(confirmed.mid)
@@ -415,27 +315,11 @@ class Bridge:
             raise BrokerError(f"the broker refuses a release ({confirmed.refused}); check its ACL and limits")
         pending.waits -= 1
         if confirmed.refused is not None:
-            self._warn(f"the broker refuses a {kind} ({confirmed.refused}); check its ACL")
+            self._core.warn(f"the broker refuses a {kind} ({confirmed.refused}); check its ACL")
         elif kind == "clearing":
             self.counts.cleared += 1
-            self._warn("a retained raw message was taken off the broker; devices must publish without retain")
-
-    def _warn(self, text: str) -> None:
-        """Log a warning, once: what repeats is in the counts."""
-        if text not in self._warned:
-            self._warned.add(text)
-            self._log("warning", {"reason": text})
+            self._core.warn("a retained raw message was taken off the broker; devices must publish without retain")
 
     def _acknowledge(self) -> None:
         while self._unacknowledged and not self._unacknowledged[0].waits:
             self.counts.acknowledged += self._link.acknowledge(self._unacknowledged.popleft().message)
-
-    def _report(self) -> None:
-        if self._refusals:
-            self._log("refused", {"reasons": dict(self._refusals), "messages so far": self.counts.received})
-            self.counts.refused = dict(self._refusals + Counter(self.counts.refused))
-            self._refusals.clear()
-        now = time.monotonic()
-        if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
-            self._reported = (now, self.counts.received)
-            self._log("progress", asdict(self.counts))

@@ -16,6 +16,8 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.words import Colour, Risk
+from seqveil.receive.planning import paid_truth
 from seqveil.release.accounting import Budget, Composition, compose
 from seqveil.release.releases import Releases, Standings
 from seqveil.release.secrets import SecretTotal, totals
@@ -60,8 +62,15 @@ class Report:
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret
     declared: bool | None = None  # every declared secret within its ε
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
+    words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
+    told_grade: Colour = "green"  # of what was told, if every promise was kept
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
     streams: int = 0  # where users have several; "a stream" is then all of a user's
+
+    @property
+    def grade(self) -> Colour:
+        """Green, amber or red, by what a suspicion of 1 % may become; red where a promise is broken."""
+        return self.told_grade if self.passed else "red"
 
     @property
     def passed(self) -> bool:
@@ -248,6 +257,8 @@ class Audit:
         window = None if budget.per_window is None else self._worst_window
         told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
         checks = [total.kept for total in told if total.kept is not None]
+        ours = told if self._asked.secrets == setting.secrets else totals(setting.secrets, ())
+        risk = Risk.of(setting, accounts, ours, truth=paid_truth(setting))
         return Report(
             users=len(accounts.users),
             releases=self._releases,
@@ -276,6 +287,8 @@ class Audit:
             secrets=told,
             declared=all(checks) if checks else None,
             whole_sequence=NO_BOUND if setting.unbounded else "",
+            words=risk.sentences,
+            told_grade=risk.grade.colour,
         )
 
     def _composed(self, accounts: Standings, delta: float) -> Composition | None:

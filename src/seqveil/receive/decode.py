@@ -7,7 +7,7 @@ no privacy, and any loss has its best estimate from the same laws.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -123,26 +123,58 @@ def observe_sized(
 
 def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
     """`decode` for B streams of one length at once: codes (B, T) → laws (B, T, n)."""
-    model, (users, length) = setting.model, codes.shape
-    filtered, columns = np.empty((length, users, model.size)), np.empty((length, users, model.n))
-    for t, (law, column) in enumerate(filter_codes(setting, codes, times)):
-        filtered[t], columns[t] = law, column
-    if smooth:
-        bands = None if model.hours is None or times is None else model.bands_of(times.T)
-        filtering.smooth(model, filtered, columns, bands)
-    return filtering.symbols_of_streams(model, filtered)
+    laws = np.empty((*codes.shape, setting.model.n))
+    for t, law in decode_steps(setting, list(codes.T), None if times is None else list(times.T), smooth):
+        laws[:, t] = law
+    return laws
 
 
-def filter_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None) -> Iterator[tuple[Floats, Floats]]:
-    """Step by step: laws of the states (B, S), each given the releases up to it, and what the release says (B, n).
+def decode_steps(
+    setting: stream.Setting,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None = None,
+    smooth: bool = True,
+    seen: Callable[[int, stream.Released], None] | None = None,
+) -> Iterator[tuple[int, Floats]]:
+    """`decode` for streams of several lengths side by side, longest first: each step t with its laws (B, n).
 
-    Nothing is held beyond a step, so that streams may be long.
+    `codes` holds at step t the releases of those streams that have a t-th event, and so do `times`. Online nothing is
+    held beyond a step, so that streams may be long; else the laws and columns of all steps are. `seen` is told each
+    step with the releases as an observer sees them.
+
+    >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> [(t, law.shape) for t, law in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
+    [(0, (2, 2)), (1, (1, 2))]
     """
-    state = stream.State.start(setting, len(codes))
-    for t in range(codes.shape[1]):
-        stamps = None if times is None else times[:, t]
+    model, filtered, columns = setting.model, list[Floats](), list[Floats]()
+    for t, (law, column) in enumerate(_filter_steps(setting, codes, times, seen)):
+        if smooth:
+            filtered.append(law)
+            columns.append(column)
+        else:
+            yield t, filtering.symbols(model, law)
+    bands = None if model.hours is None or times is None else [model.bands_of(stamps) for stamps in times]
+    filtering.smooth(model, filtered, columns, bands)
+    for t, law in enumerate(filtered):
+        yield t, filtering.symbols(model, law)
+
+
+def _filter_steps(
+    setting: stream.Setting,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None,
+    tell: Callable[[int, stream.Released], None] | None,
+) -> Iterator[tuple[Floats, Floats]]:
+    """Step by step: laws of the states (B, S), each given the releases up to it, and what the release says (B, n)."""
+    state = stream.State.start(setting, len(codes[0]) if codes else 0)
+    for t, told in enumerate(codes):
+        if told.size < len(state):  # the last ones have ended
+            state = state.take(slice(0, told.size))
+        stamps = None if times is None else times[t]
         state = stream.located(setting, state, stamps)
-        seen, after = stream.observe(setting, state, codes[:, t], stamps)
+        seen, after = stream.observe(setting, state, told, stamps)
+        if tell is not None:
+            tell(t, seen)
         column = seen.columns / seen.columns.max(1, keepdims=True)
         yield filtering.condition(setting.model, state.states, column)[0], column
         state = after

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core import filtering
+from seqveil.core import fast, filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -46,6 +45,18 @@ class Rival(Protocol):
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the rival, up to the scale of `columns`; then take the releases in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Releases as an observer sees them: the weights Q(y|·) and the beliefs before them, (E, n) each."""
+
+    columns: Ints
+    beliefs: Floats
+
+    def at(self, places: Rows | slice) -> Seen:
+        """Those of some events."""
+        return Seen(self.columns[places], self.beliefs[places])
 
 
 class Drift:
@@ -97,10 +108,12 @@ class Drift:
         codes: Ints,
         times: Floats | None = None,
         streams: Sequence[Hashable] | None = None,
+        seen: Seen | None = None,
     ) -> float:
         """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far.
 
         `streams` names the stream of each, where users have several: rivals, like the model, begin anew with each.
+        `seen` is what an observer makes of them under the model, where somebody has followed all streams already.
         """
         everyone = self._followed.rows(users)
         own, begins = (everyone, None) if streams is None else apart(self._streams, streams)
@@ -113,15 +126,19 @@ class Drift:
             for rival in self._rivals:
                 rival.grow(self._room)
         for turn, rows, told, stamps in turns(everyone, codes, times):
-            self._take(rows, told, stamps, own[turn], None if begins is None else begins[turn])
+            if seen is None:
+                made = self._followed.observe(rows, told, stamps, None if begins is None else begins[turn])
+                self._take(rows, told, own[turn], Seen(made.columns, made.beliefs))
+            else:
+                self._take(rows, told, own[turn], seen.at(turn))
         return self.e_value
 
-    def _take(self, rows: Rows, codes: Ints, times: Floats | None, own: Rows, begins: NDArray[np.bool_] | None) -> None:
-        seen = self._followed.observe(rows, codes, times, begins)
-        columns = seen.columns / seen.columns.max(1, keepdims=True)
+    def _take(self, rows: Rows, codes: Ints, own: Rows, seen: Seen) -> None:
+        largest = seen.columns.max(1)
+        columns = seen.columns / largest[:, None]
         mine = (seen.beliefs * columns).sum(1)
         made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
-        self.log_likelihood += float(np.log(mine * seen.columns.max(1) / 2.0**62)[made].sum())
+        self.log_likelihood += float(np.log(mine * largest / 2.0**62)[made].sum())
         gains = np.stack([np.log(rival.weigh(own, columns) / mine) for rival in self._rivals])
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(len(self._rivals))
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
@@ -222,7 +239,9 @@ class Fixed:
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the fixed chain; then filter on it."""
-        self._states[rows], marginal = filtering.move(self._model, self._states[rows], columns)
+        before = self._states[rows]
+        quick = fast.update(self._model, before, columns)
+        self._states[rows], marginal = filtering.move(self._model, before, columns) if quick is None else quick[:2]
         return marginal
 
 
@@ -303,16 +322,20 @@ class Learning:
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the chain learned so far; then learn from it."""
         begun, before = self._begun[rows], self._filtered[rows]
-        first = np.maximum(self._first, LEAST)
-        first /= first.sum()
-        ahead = np.where(begun[:, None], before @ self._rows, first)
+        going, ahead = bool(begun.all()), before @ self._rows
+        if not going:
+            first = np.maximum(self._first, LEAST)
+            ahead = np.where(begun[:, None], ahead, first / first.sum())
         joint = ahead * columns
         marginal = joint.sum(1)
         after = joint / marginal[:, None]
         told = begun & (columns.min(1) < columns.max(1))  # a release that tells nothing teaches nothing
-        share = (1.0 + self._pace * (columns / marginal[:, None] - 1.0)) * told[:, None]
+        share = 1.0 + self._pace * (columns / marginal[:, None] - 1.0)
+        if not told.all():
+            share *= told[:, None]
         self._counts += self._rows * (before.T @ share)
-        self._first += (after - ahead)[~begun].sum(0)
+        if not going:
+            self._first += (after - ahead)[~begun].sum(0)
         self._filtered[rows], self._begun[rows] = after, True
         self._settle(rows.size)
         return np.asarray(marginal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from seqveil.core import filtering, html, mechanisms
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
@@ -19,13 +20,15 @@ from seqveil.core.secrets import Secret
 from seqveil.core.secrets.bounds import Opening
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
-from seqveil.release.accounting import Schedule
+from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.secrets import guarded_table, totals
 from seqveil.release.setting import Setting
 
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 HIGHEST = 12.0  # ε of one pulse beyond which spending more at once buys nothing
 FEW = 40  # simulated streams of batches
+QUICK = 100  # size of a program up to which a few simulated streams take a moment: symbols times events of a batch
+LARGE = 50_000  # transitions beyond which even those take longer
 PROGRAM = 40  # symbols up to which the exact optimum of any distortion is quick
 SHAPES = (None, *(Opening(start, power) for start in (0.25, 0.5, 0.75) for power in (0.5, 1.0, 2.0)))
 
@@ -35,7 +38,8 @@ class Row:
     """One line of a plan: means over simulated releases, each given its whole public past.
 
     `error` is the expected distortion of the release as it stands, `decoded_error` after the receiver's online filter,
-    `truth` the probability that the release is the truth, `constant_error` that of the best guess with no release at
+    `truth` the probability that the release is the truth, `paid_truth` that of the releases that carry ε alone (None
+    where none does), `constant_error` that of the best guess with no release at
     all, `gap` how far the kernel's expected cost lies above the exact optimum for the same beliefs (None: not known).
 
     For batches ε is that of one symbol on average (a batch spends batch · ε), `smoothed_error` that after decoding with
@@ -56,6 +60,7 @@ class Row:
     leakage: float
     batch: int = 1
     smoothed_error: float | None = None
+    paid_truth: float | None = None
     realised_error: float | None = None
     realised_decoded: float | None = None
 
@@ -158,7 +163,7 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
     model, distortion = setting.model, setting.distortion
     codes = model.sample(length, users, seed)
     coins, state = SeededCoins(seed + 1), stream.State.start(setting, users)
-    totals, gaps, rows = np.zeros(3), [], np.arange(users)
+    totals, paid, gaps, rows = np.zeros(3), np.zeros(2), [], np.arange(users)
     for t in range(length):
         if compare and setting.mechanism.sound and t in (0, 1, length // 2, length - 1):
             gaps.append(_gap(setting, filtering.symbols(model, state.states[:25])))
@@ -166,7 +171,9 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
         post = made.beliefs * made.columns
         post /= post.sum(1, keepdims=True)
         costs = distortion.expected(post)
-        totals += [costs[rows, made.codes].mean(), costs.min(1).mean(), post[rows, made.codes].mean()]
+        right, carries = post[rows, made.codes], made.epsilons > 0
+        totals += [costs[rows, made.codes].mean(), costs.min(1).mean(), right.mean()]
+        paid += [right[carries].sum(), carries.sum()]
     error, decoded, truth = (totals / length).tolist()
     known = [gap for gap in gaps if gap is not None]
     return Row(
@@ -176,9 +183,10 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
         error,
         decoded,
         truth,
-        _unseen(setting, length),
+        best_guess_error(setting, length),
         float(np.mean(known)) if known else None,
         float(state.account.worst.max()),
+        paid_truth=float(paid[0] / paid[1]) if paid[1] else None,
     )
 
 
@@ -209,11 +217,43 @@ def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int
         totals += [part.mean() for part in (costs[places, made], costs.min(1), laws[places, made], late)]
         leakage = max(leakage, float(state.account.worst[0]))
     error, decoded, truth, late_error = (totals / users).tolist()
-    unseen, name, size = _unseen(setting, length), setting.mechanism.name, setting.batch
-    return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error)
+    unseen, name, size = best_guess_error(setting, length), setting.mechanism.name, setting.batch
+    return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error, truth)
 
 
-def _unseen(setting: stream.Setting, length: int) -> float:
+def paid_truth(setting: Setting, seed: int = 0) -> float | None:
+    """The expected share of the releases that carry ε that are the truth; None where a moment does not tell.
+
+    It follows from the model and the setting, by a few simulated streams, and never from data. For batches it is the
+    share of their events that are released as they were.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> round(paid_truth(Setting.of(model, epsilon=1.0, schedule=3)), 2)
+    0.98
+    """
+    try:
+        return _paid_truth(setting, seed)
+    except SeqveilError:  # such as a model that goes by the hour: it is an extra, and must not undo what was released
+        return None
+
+
+def _paid_truth(setting: Setting, seed: int) -> float | None:
+    n, hamming, period = setting.model.n, setting.distortion.is_hamming, setting.schedule.period
+    large = setting.model.chain.nnz > LARGE
+    if large or setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:
+        return None
+    spread = setting.budget.total if setting.budget.horizon is not None else None
+    plain = replace(setting, budget=Budget(spread, setting.budget.horizon))
+    if setting.in_batches:
+        quick = n * setting.batch <= QUICK
+        return simulate_batches(plain, 2 * setting.batch, 6, seed).paid_truth if quick else None
+    if hamming:
+        outputs = min(n, 1 + math.exp(setting.epsilon * period))
+        return simulate(plain, 8 * min(period, 6), 40, seed).paid_truth if n * outputs <= 40 * QUICK else None
+    return simulate(plain, 5 * min(period, 4), 3, seed).paid_truth if n * n <= 4 * QUICK else None
+
+
+def best_guess_error(setting: stream.Setting, length: int) -> float:
     """Expected cost of the best guess of each symbol with no release at all."""
     return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
@@ -286,7 +326,7 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
     told = max(total.log_odds_worst for total in totals(setting.secrets, state.watches))
     epsilon = None if setting.unbounded else setting.epsilon
     promised = tuple(secret.epsilon for secret in setting.secrets)
-    return SecretRow(promised, epsilon, error, decoded, truth, blank, _unseen(setting, length), told)
+    return SecretRow(promised, epsilon, error, decoded, truth, blank, best_guess_error(setting, length), told)
 
 
 def tune_opening(
@@ -325,13 +365,13 @@ def tune_opening(
         raise InputError("a box opens over windows of a known length, and these secrets have none; pass length")
     streams = model.sample(max(lengths) if length is None else length, users, seed=seed)
     costs = [
-        _guarded_cost(Setting.of(model, "guarded", None, distortion, secrets=wanted, opening=one), streams.T, seed)
+        guarded_cost(Setting.of(model, "guarded", None, distortion, secrets=wanted, opening=one), streams.T, seed)
         for one in shapes
     ]
     return shapes[int(np.argmin(np.round(costs, 12)))]
 
 
-def _guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
+def guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
     """The mean expected cost of the kernels along simulated streams."""
     state, coins, total = stream.State.start(setting, events.shape[1]), SeededCoins(seed), 0.0
     for codes in events:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from seqveil.core import filtering, mechanisms
+from seqveil.core.bulk import took_step
 from seqveil.core.coins import Coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
@@ -123,6 +124,7 @@ def filtered(setting: Setting, sent: Sequence[Sent | None]) -> Floats:
 def _advance(
     setting: Setting, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], time: float | None
 ) -> tuple[Sent | None, State]:
+    took_step(length)
     if not 1 <= length <= setting.batch:
         raise InputError(f"expected a batch of {setting.batch} symbols (fewer only at the end), got {length}")
     stamp = None if time is None else np.array([time])

@@ -12,6 +12,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
+from seqveil.core.words import Risk, ToldSecret
 from seqveil.release.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
@@ -105,6 +106,12 @@ class Standing:
     private: bool
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     secrets: tuple[Watch, ...] | tuple[SecretStanding, ...] = ()  # the accounts of declared secrets
+
+    @property
+    def words(self) -> list[str]:
+        """What the figures mean for the person, a sentence each: of every declared secret, and of the whole stream."""
+        told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
+        return list(Risk(max(0.0, self.most), -self.least, secrets=told).sentences)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Watch, Watches
 from seqveil.core.times import Time, seconds
+from seqveil.core.words import ASKED, lifted, percent, percent_up
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 from seqveil.release.releases import Standing, left_of
@@ -245,9 +246,12 @@ class Session:
         setting, kept = self._setting, len(self.secrets)
         bound = NO_BOUND if self._setting.unbounded else f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
+        account = self.standing()
+        becomes = percent_up(lifted(ASKED, max(0.0, account.most), -account.least))
         return (
             f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
-            f"{self._released} released, leakage {self.leakage:.4g})"
+            f"a suspicion of {percent(ASKED)} becomes at most {becomes}, {account.releases} released, "
+            f"leakage {account.leakage:.4g})"
         )
 
     def _repr_html_(self) -> str:

@@ -60,7 +60,7 @@ class State:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def take(self, rows: Rows) -> State:
+    def take(self, rows: Rows | slice) -> State:
         """The rows of some users."""
         arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
         watches = None if self.watches is None else self.watches[rows]

@@ -18,6 +18,7 @@ from seqveil.core import fast, filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
+from seqveil.core.bulk import took_step
 from seqveil.core.coins import Coins, rows
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
@@ -349,6 +350,7 @@ def _advance(
     setting: Setting, state: State, source: _Truths | _Given, times: Floats | None, before: State
 ) -> tuple[Released, State]:
     """One step from `state`; who is refused stays as `before`, when the time of the event was not known."""
+    took_step(len(state))
     epsilons, gone, saved = allowance(setting, state, times)
     model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
     if state.watches is not None:

@@ -140,53 +140,58 @@ class _Moments:
 
 
 class _Counts:
-    """Cost of a part of the sample by its counts of the most popular symbols, position by position."""
+    """Cost of a part of the sample by its counts of the most popular symbols, position by position.
+
+    Counts are whole numbers, or whole numbers over `SCALE`, and few: single precision holds them exactly.
+    """
 
     def __init__(self, search: Search, codes: Ints) -> None:
         self.search, self.codes, self.table = search, codes, search.distortion.table
-        self.top: list[Ints] = []
-        blocks = []
-        for column in codes.T:
-            symbols, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-            kept = np.argsort(-counts, kind="stable")[:POPULAR]
-            slot = np.full(len(symbols), len(kept))
-            slot[kept] = np.arange(len(kept))
-            hot = np.zeros((len(column), len(kept) + 1))
-            hot[np.arange(len(column)), slot[place.reshape(-1)]] = 1.0
-            blocks.append(hot[:, :-1])
-            self.top.append(symbols[kept])
-        self.starts = np.cumsum([0] + [block.shape[1] for block in blocks[:-1]])
-        self.hot = np.concatenate(blocks, axis=1)
+        count, length = codes.shape
+        n = int(codes.max(initial=0)) + 1
+        symbols, place, counts = np.unique(codes + n * np.arange(length), return_inverse=True, return_counts=True)
+        position = symbols // n
+        order = np.lexsort((-counts, position))  # the most frequent symbols of each position first, ties by code
+        distinct = np.bincount(position, minlength=length)
+        rank = np.empty(len(symbols), np.int64)
+        rank[order] = np.arange(len(symbols)) - np.repeat(np.cumsum(distinct) - distinct, distinct)
+        self.ranks = rank[place.reshape(codes.shape)]  # (sample, w) of each symbol among those of its position
+        reached = np.cumsum(counts[order]) - count * position
+        self.middle = np.bincount(position[reached < count / 2], minlength=length) + 1
+        kept = np.minimum(distinct, POPULAR)
+        self.starts = np.cumsum(kept) - kept
+        self.hot: NDArray[np.float32] = np.zeros((count, int(kept.sum())), np.float32)
+        batch, column = np.nonzero(self.ranks < POPULAR)
+        self.hot[batch, self.starts[column] + self.ranks[batch, column]] = 1.0
+        self.everything: NDArray[np.float32] = self.hot.sum(0)
+        self.popular: Ints = symbols[order[rank[order] < POPULAR]] % n
 
     def part(self, kept: Ints) -> _Counts:
         return _Counts(self.search, self.codes[kept])
 
     def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        count, length = self.codes.shape
         halves, owners = _halves(np.stack([level[self.codes] for level in self.search.levels]))
-        sides = [halves]
-        for position in range(length):
-            _, place, counts = np.unique(self.codes[:, position], return_inverse=True, return_counts=True)
-            ranks = np.empty(len(counts), np.int64)
-            ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
-            half = int(np.searchsorted(np.cumsum(np.sort(counts)[::-1]), count / 2)) + 1
-            for many in sorted({1, max(1, half - 1), half}):
-                sides.append((ranks[place.reshape(-1)] < many)[None])
-                owners.append((position, -1))
-        return np.concatenate(sides).astype(np.float64), owners
+        asked = [
+            (k, many) for k, half in enumerate(self.middle.tolist()) for many in sorted({1, max(1, half - 1), half})
+        ]
+        positions, most = np.array(asked).T
+        popular = (self.ranks[:, positions] < most).T
+        return np.concatenate([halves, popular]).astype(np.float64), owners + [(k, -1) for k, _ in asked]
 
-    def cost(self, weight: Floats) -> Floats:
-        counts, mass = weight @ self.hot, weight.sum(1)
+    def cost(self, counts: NDArray[np.float32], mass: Floats) -> Floats:
+        """Cost of parts of the sample with so many of each popular symbol (C, …) and of all (C,)."""
         if self.table is None:
-            return np.asarray(mass * len(self.top) - np.maximum.reduceat(counts, self.starts, axis=1).sum(1))
-        total = np.zeros(len(weight))
-        for start, top in zip(self.starts, self.top, strict=True):
-            part = counts[:, start : start + len(top)]
+            most = np.maximum.reduceat(counts, self.starts, axis=1).sum(1, dtype=np.float64)
+            return np.asarray(mass * len(self.starts) - most)
+        total = np.zeros(len(counts))
+        for start, top in zip(self.starts, np.split(self.popular, self.starts[1:]), strict=True):
+            part = counts[:, start : start + len(top)].astype(np.float64)
             total += np.einsum("cx,xr->cr", part, self.table[np.ix_(top, top)]).min(1)
         return total
 
     def both(self, weight: Floats) -> Floats:
-        return np.stack((self.cost(weight), self.cost(1.0 - weight)), axis=1)
+        left, mass = weight.astype(np.float32) @ self.hot, weight.sum(1)
+        return np.stack((self.cost(left, mass), self.cost(self.everything - left, len(self.codes) - mass)), axis=1)
 
 
 def _draw(node: Node, generator: np.random.Generator, count: int) -> Ints:

@@ -15,6 +15,7 @@ from seqveil.core.alphabet import _from_json_value, _to_json_value
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import declared
 from seqveil.core.secrets.declared import UNSAID, Secret
+from seqveil.core.words import moved, percent
 
 _SHARED = ("epsilon", "window", "sides", "per_day")
 _OWN = {
@@ -264,25 +265,6 @@ def name(secret: Secret) -> str:
 
 def _spelled(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def moved(suspicion: float, log_odds: float) -> float:
-    """A suspicion after its odds moved by e^log_odds.
-
-    >>> round(moved(0.25, 0.5), 4), round(moved(0.5, 1.0), 4)
-    (0.3547, 0.7311)
-    """
-    odds = suspicion / (1 - suspicion) * math.exp(log_odds)
-    return odds / (1 + odds)
-
-
-def percent(share: float) -> str:
-    """A probability as people say it.
-
-    >>> percent(0.25), percent(0.002)
-    ('25 %', '0.2 %')
-    """
-    return f"{share * 100:.0f} %" if 0.01 <= share <= 0.99 else f"{share * 100:.2g} %"
 
 
 def _list(values: tuple[Any, ...]) -> str:

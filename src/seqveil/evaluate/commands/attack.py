@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from seqveil.core.words import guess_means
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 
@@ -40,6 +41,7 @@ def attack(
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what the attack found.")] = None,
     missing: o.MissingValues = None,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Attack a release: does the promise hold for real people?
@@ -119,12 +121,19 @@ def _guessed(guess: Guess) -> str:
 
 
 def _say(findings: list[Finding]) -> None:
+    lines(told(findings))
+
+
+def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """What there is to say about an attack, line by line."""
     said = []
     for one in findings:
         said += [("attacked", one.about), ("verdict", one.sentence)]
         if one.guess is not None:
             said.append(("guess", _guessed(one.guess)))
-    lines(said)
+            means = guess_means(one.about, one.guess.likelihood_ratio)
+            said += [("means", means)] if means else []
+    return said
 
 
 def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:

@@ -62,6 +62,7 @@ def compare(
     seed: Annotated[int, o.option("N", "Seed of the split and of the coins.")] = 0,
     markdown: Annotated[bool, o.flag("--markdown", "Print one Markdown table.")] = False,
     files: o.FileOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Compare mechanisms on your data: error, true leakage, attack.
@@ -85,7 +86,8 @@ def compare(
     """
     from seqveil.evaluate.comparison import line_up, line_up_for_secrets, secret_tables
     from seqveil.evaluate.comparison import rows as tables
-    from seqveil.evaluate.comparison.files import Division, jobs, read_arena, set_arena
+    from seqveil.evaluate.comparison.files import Division, read_arena, set_arena
+    from seqveil.evaluate.comparison.files import jobs as rows_to_make
     from seqveil.interfaces import plots
 
     secrets = tuple(asked.promised())
@@ -103,7 +105,7 @@ def compare(
         read["missing"] = files.missing
         with progress(data, "reading") as advance:
             arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
-    rows, resumed = run(jobs(arena, bounds, contestants), out)
+    rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
         plots.comparison(rows, arena.distortion.name, plot)
     chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}

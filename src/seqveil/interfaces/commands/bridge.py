@@ -1,4 +1,4 @@
-"""`seqveil bridge mqtt`: releases what devices publish, as they publish it."""
+"""`seqveil bridge mqtt` and `seqveil bridge kafka`: release what is published, as it is published."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import typer
 
@@ -24,12 +25,16 @@ from seqveil.interfaces.commands.terminal import Interrupted, emit_json
 if TYPE_CHECKING:
     import ssl
 
-    from seqveil.interfaces.mqtt import Bridge, Broker
+    from seqveil.interfaces.bridge import Counts
+    from seqveil.interfaces.mqtt import Broker
+    from seqveil.interfaces.payloads import Form
     from seqveil.release.stream import Setting
+    from seqveil.release.streams import Streams
 
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 VERSIONS = {"5": 5, "3.1.1": 4}
+MAPPED = ("payload", "time", "repeats", "retained", "discovery")
 
 bridge = typer.Typer(help="Release what arrives on a message broker.", rich_markup_mode=None)
 
@@ -114,6 +119,53 @@ class TopicOptions:
 
 
 @dataclass(frozen=True)
+class PayloadOptions:
+    """What payloads look like, and which of them are events."""
+
+    payload: Annotated[
+        str | None,
+        o.option(
+            "FORM",
+            "seqveil, value, json:PATH, owntracks, zigbee2mqtt:PATH or homeassistant: see docs/home.md  "
+            "[default: seqveil]",
+        ),
+    ] = None
+    time_member: Annotated[
+        str | None, o.option("PATH|arrival", "Where the time of an event is, for json:PATH  [default: arrival]")
+    ] = None
+    repeats: Annotated[
+        str | None, o.option("event|ignore", "The same value again: an event or none  [default: the form's]")
+    ] = None
+    mapping: Annotated[
+        Path | None, o.option("FILE", "TOML with payload, time, repeats, retained, discovery; options go before it.")
+    ] = None
+
+    def words(self, **more: str | None) -> dict[str, str]:
+        """What was asked for, by options or else in the file."""
+        given = {"payload": self.payload, "time": self.time_member, "repeats": self.repeats, **more}
+        return self._in_file() | {name: text for name, text in given.items() if text is not None}
+
+    def _in_file(self) -> dict[str, str]:
+        if self.mapping is None:
+            return {}
+        try:
+            found = tomllib.loads(self.mapping.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise InputError(f"{self.mapping.name}: cannot be read; expected a TOML file") from None
+        for name, text in found.items():
+            if name not in MAPPED or type(text) is not str:
+                raise InputError(f"{self.mapping.name}: expected texts named {', '.join(MAPPED)}; see docs/home.md")
+        return found
+
+
+def form_of(words: dict[str, str]) -> Form:
+    """The form of payloads that these words name."""
+    from seqveil.interfaces.payloads import Form
+
+    return Form.parse(words.get("payload", "seqveil"), *(words.get(name) for name in ("time", "retained", "repeats")))
+
+
+@dataclass(frozen=True)
 class PolicyOptions:
     """What becomes of events that are not as they should be."""
 
@@ -128,6 +180,11 @@ class PolicyOptions:
         bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
     ] = False
 
+    @property
+    def refusing(self) -> dict[str, Any]:
+        """What a bridge is told of them."""
+        return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
+
 
 @bridge.command()
 @o.option_groups
@@ -137,15 +194,25 @@ def mqtt(
     state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")],
     *,
     topics: TopicOptions,
+    payloads: PayloadOptions,
+    retained: Annotated[
+        str | None,
+        o.option("refuse|state|event", "A message that the broker had kept  [default: refuse for seqveil, else state]"),
+    ] = None,
+    discovery: Annotated[
+        str | None, o.option("PREFIX", "Tell Home Assistant of released entities, under this prefix.")
+    ] = None,
     chosen: o.SettingOptions,
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
     connection: ConnectionOptions,
+    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release what devices publish, each event once, whatever is cut or repeated on the way.
 
     In: {"seq": 0, "value": V}, or {"seq": 0, "values": [...]} with --batch. Out: {"seq", "value", "epsilon"}.
+    With --payload, what OwnTracks, Zigbee2MQTT and Home Assistant publish; out comes the same with the released value.
 
     Ctrl-C finishes what was accepted. The log, one JSON object a line on standard error, names no user and no value.
 
@@ -154,37 +221,124 @@ def mqtt(
     from seqveil.core.model import MarkovModel
 
     broker = connection.broker(address)
-    _run(broker, chosen.setting(MarkovModel.load(model)), topics, state, key, policies, json)
+    words = payloads.words(retained=retained, discovery=discovery)
+    _run_mqtt(broker, chosen.setting(MarkovModel.load(model)), topics, words, state, key, policies, json)
 
 
-def _run(
+def _run_mqtt(
     broker: Broker,
     setting: Setting,
     topics: TopicOptions,
+    words: dict[str, str],
     state: Path,
     key: Path | None,
     policies: PolicyOptions,
     json: bool,
 ) -> None:
-    from seqveil.core import fast
+    from seqveil.interfaces.homeassistant import Discovery
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
+
+    named, form = Topics(topics.raw, topics.released, topics.errors), form_of(words)
+    told = Discovery(words["discovery"], form) if "discovery" in words else None
+    with _opened(state, setting, key, policies) as store:
+        link = Link(broker, named.subscription, form.retained)
+        working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
+        _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
+        _tell_begun(store, state)
+        if broker.tls is None and broker.host not in LOOPBACK:
+            _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
+        _work(working, json)
+
+
+@bridge.command()
+@o.option_groups
+def kafka(
+    bootstrap: Annotated[str, o.option("HOST:PORT", "Brokers of the cluster, with commas between.")],
+    model: o.ModelFile,
+    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")],
+    *,
+    raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
+    released: Annotated[str, o.option("TOPIC", "Where releases go.")],
+    errors: Annotated[str | None, o.option("TOPIC", "Where refusals go  [default: the log only]")] = None,
+    group: Annotated[str, o.option("ID", "Offsets are committed under it: keep it.")] = "seqveil-bridge",
+    partitions: Annotated[
+        str | None, o.option("0-3", "Partitions that this bridge and state file own, for good  [default: all]")
+    ] = None,
+    client: Annotated[
+        Path | None, o.option("FILE", "Settings of librdkafka, NAME=VALUE a line: TLS, passwords.")
+    ] = None,
+    payloads: PayloadOptions,
+    chosen: o.SettingOptions,
+    key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
+    policies: PolicyOptions,
+    json: o.Json = False,
+) -> None:
+    """Release what is written to a topic, each event drawn once and published once, by transactions.
+
+    In: {"value": V}, with "seq" where the producer numbers the events of a user; else the bridge does, by partition
+    and offset. Out: {"seq", "value", "epsilon"} under the same key.
+
+    Ctrl-C finishes the round. The log, one JSON object a line on standard error, names no user and no value.
+
+    Example: seqveil bridge kafka --bootstrap localhost:9092 --raw places --released places-released --model m.model
+    --epsilon 1 --state bridge.db
+    """
+    from seqveil.core.model import MarkovModel
+
+    with needs_extra("the bridge", "kafka"):
+        from seqveil.interfaces.kafka import Bridge, Cluster, Link, partitions_of
+    own = None if partitions is None else partitions_of(partitions)
+    words = payloads.words()
+    if "discovery" in words or "retained" in words:
+        raise InputError("discovery and retained are for MQTT; leave them out")
+    cluster = Cluster(bootstrap, raw, released, errors, group, own, {} if client is None else _settings(client))
+    with _opened(state, chosen.setting(MarkovModel.load(model)), key, policies) as store:
+        working = Bridge(store, Link(cluster), form=form_of(words), **policies.refusing)
+        _log("started", {"group": group, "private": store.private})
+        _tell_begun(store, state)
+        _work(working, json)
+
+
+def _settings(file: Path) -> dict[str, str]:
+    """NAME=VALUE a line, as Kafka's own tools read them; no error shows a value."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        raise InputError(f"{file.name}: cannot be read; expected a file with NAME=VALUE a line") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    if not all(name.strip() and sign for name, sign, _ in pairs):
+        raise InputError(f"{file.name}: expected NAME=VALUE a line, as in security.protocol=SASL_SSL")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+class Working(Protocol):
+    """A bridge of any kind."""
+
+    def run(self) -> Counts:
+        """Work until `stop`."""
+
+    def stop(self) -> None:
+        """Finish what was accepted and end."""
+
+
+def _opened(state: Path, setting: Setting, key: Path | None, policies: PolicyOptions) -> Streams:
+    from seqveil.core import fast
     from seqveil.release.store.backup import key_for
     from seqveil.release.streams import Streams
 
     fast.load()  # now rather than while somebody waits
-    named = Topics(topics.raw, topics.released, topics.errors)
     secret, gaps = key_for(state, key), cast(Any, policies.gaps)
-    with Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist) as store:
-        link = Link(broker, named.subscription)
-        refusing: dict[str, Any] = {"on_unknown": policies.on_unknown, "on_refused": policies.on_refused}
-        working = Bridge(store, link, named, log=_log, **refusing)
-        _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
-        if store.begun:
-            _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
-        if broker.tls is None and broker.host not in LOOPBACK:
-            _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
-        with _ended_by_signals(working):
-            counts = working.run()
+    return Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist)
+
+
+def _tell_begun(store: Streams, state: Path) -> None:
+    if store.begun:
+        _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
+
+
+def _work(working: Working, json: bool) -> None:
+    with _ended_by_signals(working):
+        counts = working.run()
     if json:
         emit_json(asdict(counts))
 
@@ -195,7 +349,7 @@ def _log(event: str, details: dict[str, object]) -> None:
 
 
 @contextmanager
-def _ended_by_signals(working: Bridge) -> Iterator[None]:
+def _ended_by_signals(working: Working) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM lets it finish, the second does not."""
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 import typer
 
+from seqveil.core.bulk import use_threads
 from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from seqveil.receive.versions import Versions
     from seqveil.release.accounting import Budget, Schedule
     from seqveil.release.stream import Setting
+
+
+_configured: ContextVar[typer.Context | None] = ContextVar("configured", default=None)  # that --config was read for
 
 
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,6 +59,7 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def grouped(**given: Any) -> None:
+        _command_line_wins(given)
         built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
         command(**given, **built)
 
@@ -69,6 +75,28 @@ def _parameters(group: type[Any]) -> dict[str, inspect.Parameter]:
         name: parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
         for name, parameter in inspect.signature(group).parameters.items()
     }
+
+
+def _command_line_wins(given: dict[str, Any]) -> None:
+    """Secrets come by two options, so where the command line has one of them the file's other one goes."""
+    context = _configured.get()
+    if given.get("config") is None or context is None:
+        return
+    source = {name: str(context.get_parameter_source(name)) for name in ("secret", "secrets")}
+    for one, other in (("secret", "secrets"), ("secrets", "secret")):
+        if source[one].endswith("COMMANDLINE") and source[other].endswith("DEFAULT_MAP"):
+            given[other] = None
+
+
+def _from_file(context: typer.Context, file: Path | None) -> Path | None:
+    """What the configuration file says stands in for options that the command line leaves out."""
+    if file is not None:
+        from seqveil.interfaces.commands.configuration import configuration
+
+        names = [each.name for each in context.command.params if each.name and each.param_type_name == "option"]
+        _configured.set(context)
+        context.default_map = configuration(file, [name for name in names if name != "config"])
+    return file
 
 
 def option(metavar: str, help: str, *names: str) -> Any:
@@ -128,7 +156,34 @@ SecretOption = Annotated[
         help="What must stay secret, such as ever:health, count:health:3 or visit:home>clinic; may be repeated.",
     ),
 ]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Options as lines of TOML, such as epsilon = 1.0; the command line wins. `seqveil advise` writes one.",
+        is_eager=True,
+        callback=_from_file,
+    ),
+]
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
+
+
+def _use_jobs(count: int | None) -> int | None:
+    """Let compiled work use so many cores; the results are the same to the last bit whatever their number."""
+    if count is not None:
+        if count < 1:
+            raise InputError(f"expected --jobs as a number of cores, 1 or more; got {count}")
+        use_threads(count)
+    return count
+
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Cores for compiled work; the output is the same  [default: all]", callback=_use_jobs
+    ),
+]
 
 
 CHECK_ON_PEOPLE = "`seqveil attack RELEASED --truth RAW` checks on real people whether the promise holds"

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from seqveil.core.errors import InputError
+from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, progress, table
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
     from seqveil.interfaces.files import Columns
-    from seqveil.receive.planning import Plan, SecretRow
+    from seqveil.receive.planning import Plan, Row, SecretRow
     from seqveil.release.setting import Setting
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
@@ -211,7 +212,10 @@ def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], plot
         from seqveil.interfaces import plots
 
         plots.secret_tradeoff(made, settings[0].distortion.name, plot)
-    sentences = [guarantee(setting) for setting in settings]
+    sentences = [
+        f"{'; '.join(Risk.promised(setting, truth=row.truth).sentences)}; {guarantee(setting)}"
+        for row, setting in zip(made, settings, strict=True)
+    ]
     if json:
         drawn = None if plot is None else str(plot)
         shared = {"length": simulated[0], "distortion": settings[0].distortion.name, "plot": drawn, "holds": HOLDS}
@@ -370,19 +374,31 @@ def _realised(
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
     """The guarantee at ε for the schedule that the plan settled on; pulses put more into one release."""
-    from seqveil.interfaces.files.release import guarantee
     from seqveil.release.stream import Setting
 
-    period = max(row.period for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1))
-    return guarantee(Setting.of(model, mechanism, epsilon, made.distortion, period))
+    row = max(
+        (row for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1)),
+        key=lambda row: row.period,
+    )
+    setting = Setting.of(model, mechanism, epsilon, made.distortion, row.period)
+    return _meaning(f"at ε = {epsilon:g}", setting, row)
 
 
 def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
-    from seqveil.interfaces.files.release import guarantee
     from seqveil.release.stream import Setting
 
     setting = Setting.of(model, mechanism, epsilon * size, made.distortion, batch=size)
-    return f"at ε = {epsilon:g} in batches of {size}: {guarantee(setting)}"
+    row = next(row for row in made.rows if (row.epsilon, row.batch) == (epsilon, size))
+    return _meaning(f"at ε = {epsilon:g} in batches of {size}", setting, row)
+
+
+def _meaning(where: str, setting: Setting, row: Row) -> str:
+    """What a row of the plan means for a person, and then what is promised."""
+    from seqveil.interfaces.files.release import guarantee
+
+    one = setting.epsilon * row.period if setting.mechanism.sound else None
+    risk = Risk(row.leakage, one_release=one, truth=row.paid_truth, period=row.period, size=row.batch)
+    return f"{where} ({risk.grade.colour}): {'; '.join(risk.sentences)}; {guarantee(setting)}"
 
 
 def _emit(made: Plan, sentences: list[str], plot: Path | None, about: str) -> None:

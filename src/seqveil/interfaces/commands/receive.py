@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.words import CHECKS, MEANING, by_odds
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import ledger
 from seqveil.interfaces.commands.terminal import emit_json, figure, lines, progress, table
@@ -37,6 +38,7 @@ def audit(
         o.option("MODEL2", "Another chain, in case the truth follows it: what was leaked then; may be repeated."),
     ] = None,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Check what a released file leaked, exactly.
@@ -89,24 +91,12 @@ def _end(report: Report, chain: MarkovModel, departures: dict[str, Departure], j
     if json:
         emit_json(_audit_facts(report, chain, departures))
     else:
-        _say_audit(report, chain, departures)
+        lines(audit_told(report, chain, departures))
     if not report.passed or not all(departure.within for departure in departures.values()):
         raise typer.Exit(1)
 
 
 SEEDED = "the coins were seeded, so it is not private: whoever knows the seed can undo the release"
-CHECKS = {
-    "each_release": "every release within its ε",
-    "each_stream": "every stream within its Σε",
-    "total": "every stream within the total budget",
-    "window": "every window within its budget",
-    "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε",
-    "epsilons": "the ε of every row is what the setting spends there",
-    "values": "the values are those that follow from the paths",
-    "unchanged": "the rows are those that the release wrote",
-    "unseeded": "the side file names no seed",
-}
 
 
 def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> dict[str, object]:
@@ -118,6 +108,8 @@ def _audit_facts(report: Report, model: MarkovModel, departures: dict[str, Depar
     best = None if report.composed is None else {**composed, "best": report.composed.best}
     share = report.held / report.releases if report.releases else 0.0
     found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
+    found.pop("told_grade")
+    found["grade"] = report.grade
     found["origin"] = model.origin
     if len(departures) == 1:
         found["against"] = asdict(next(iter(departures.values())))
@@ -132,7 +124,8 @@ def _worst(departures: dict[str, Departure]) -> str:
     return max(departures, key=lambda name: departures[name].leakage)
 
 
-def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> None:
+def audit_told(report: Report, model: MarkovModel, departures: dict[str, Departure]) -> list[tuple[str, str]]:
+    """What there is to say about an audit, line by line."""
     share = report.held / report.releases if report.releases else 0.0
     one, many = ("release", "releases") if report.exact else ("batch", "batches")
     what, why = (many, "ε = 0") if report.exact else (f"batches of at most {report.batch}", "they tell nothing")
@@ -147,6 +140,8 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
     said = [
         ("read", report.read),
         ("audited", f"{report.releases} {what} of {report.users} users, {share:.1%} of them held ({why})"),
+        *(("means", sentence) for sentence in report.words),
+        ("grade", _grade(report)),
         ("leakage", leaked if math.isfinite(report.leakage) else composed),
         ("no model", f"{without} over {whole}, whatever the truth's law is"),
     ]
@@ -170,15 +165,23 @@ def _say_audit(report: Report, model: MarkovModel, departures: dict[str, Departu
         said.append(("model", ledger(model.origin)))
     if report.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
-    lines(said)
+    return said
+
+
+def _grade(report: Report) -> str:
+    """The grade, and what it is of."""
+    if not report.passed:
+        return "red: a promise is broken, or the coins can be known; see below"
+    return f"{report.grade}: {MEANING[report.grade]} (docs/guarantee.md)"
 
 
 def _told(total: SecretTotal) -> str:
     """What the releases told about a secret."""
+    means = "" if total.epsilon is not None else f" By what was told, {by_odds(max(0.0, total.highest))}."
     promise = "" if total.epsilon is None else f" of at most {total.epsilon:g}"
     return (
-        f"{total.sentence}. The log odds moved by {total.log_odds_worst:.4g}{promise}, worst over {total.users} users "
-        f"(between {total.lowest:.4g} and {total.highest:.4g})"
+        f"{total.sentence}.{means} The log odds moved by {total.log_odds_worst:.4g}{promise}, "
+        f"worst over {total.users} users (between {total.lowest:.4g} and {total.highest:.4g})"
     )
 
 
@@ -251,6 +254,7 @@ def decode(
     chosen: o.SettingOptions,
     rows: o.ReleasedOptions,
     format: o.Format = None,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Estimate every row's true value, for free.
@@ -286,7 +290,7 @@ def decode(
     else:
         chain = MarkovModel.load(model)
         setting = chosen.setting_if_given(chain, rows.stream_column is not None)
-        with progress(released, "decoding", passes=3) as advance:
+        with progress(released, "decoding", passes=4) as advance:
             decoded = decode_file(released, chain, out, setting, histogram=histogram, progress=advance, **shared)
     _say_decoded(decoded, out, json)
 
@@ -297,11 +301,16 @@ def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
         facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict), "right": decoded.right}
         emit_json(facts, to_stderr=out == "-")
     else:
-        said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
-        told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
-        if decoded.right is not None:
-            told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
-        lines(told, to_stderr=True)
+        lines(decode_told(decoded), to_stderr=True)
+
+
+def decode_told(decoded: Decoded) -> list[tuple[str, str]]:
+    """What there is to say about estimates, line by line."""
+    said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
+    told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
+    if decoded.right is not None:
+        told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
+    return told
 
 
 @o.option_groups
@@ -319,6 +328,7 @@ def stats(
     ] = "auto",
     chosen: o.UnbatchedOptions,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Estimate histograms, transitions, dwell times and top symbols, with intervals.
@@ -375,19 +385,23 @@ LEFT_OUT = (
 NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
 
 
-def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
+def stats_told(counted: Counted) -> list[tuple[str, str]]:
+    """What there is to say about statistics before their tables, line by line."""
     found = counted.summary
     level = f"; intervals of {found.confidence:.0%} each" if counted.intervals else ""
+    return [
+        ("from", f"{found.events} events of {found.users} users{level}"),
+        ("method", f"{found.method}: assumes {found.assumes}"),
+        counted.verdict.said,
+        *([] if counted.intervals else [("intervals", LEFT_OUT)]),
+        *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
+    ]
+
+
+def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
+    found = counted.summary
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
-    lines(
-        [
-            ("from", f"{found.events} events of {found.users} users{level}"),
-            ("method", f"{found.method}: assumes {found.assumes}"),
-            counted.verdict.said,
-            *([] if counted.intervals else [("intervals", LEFT_OUT)]),
-            *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
-        ]
-    )
+    lines(stats_told(counted))
     counts, stays = found.histogram, found.dwell
     order = sorted(range(model.n), key=lambda code: -counts.value[code])[:SHOWN]
     headings = ("symbol", "events", "share", "mean run")
@@ -433,6 +447,7 @@ def drift(
     ] = 0.01,
     chosen: o.UnbatchedOptions,
     rows: o.ReleasedOptions,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Tell from releases alone whether the truth departs from the model.

@@ -80,6 +80,11 @@ def release(
     force: Annotated[
         bool, o.flag("--force", "Draw again over an earlier release, which nobody may have been shown.")
     ] = False,
+    yes: Annotated[
+        bool, o.flag("--yes", "Leave out the warning where a stream is told so much that little protects.")
+    ] = False,
+    config: o.ConfigFile = None,
+    jobs: o.Jobs = None,
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
@@ -118,7 +123,7 @@ def release(
         about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
         given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
         _refuse_with_cold_start(data, cold, given)
-        _release_cold(data, out, chosen, cold, shared | at_once, json)
+        _release_cold(data, out, chosen, cold, shared | at_once, json, yes)
         return
     if model is None or cold != ColdStartOptions():
         raise InputError(
@@ -132,11 +137,18 @@ def release(
     if kept.state is None and kept.must_exist:
         raise InputError("--must-exist is about a state file; name it by --state")
     shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
-    _release_with_model(data, out, model, chosen, kept, shared, json)
+    _release_with_model(data, out, model, chosen, kept, shared, json, yes)
 
 
 def _release_with_model(
-    data: str, out: str, model: Path, chosen: o.SettingOptions, kept: StateOptions, shared: dict[str, Any], json: bool
+    data: str,
+    out: str,
+    model: Path,
+    chosen: o.SettingOptions,
+    kept: StateOptions,
+    shared: dict[str, Any],
+    json: bool,
+    yes: bool,
 ) -> None:
     """Release a file with a model, at once or going on with a state file, and say what was released."""
     from seqveil.core.model import MarkovModel
@@ -155,7 +167,7 @@ def _release_with_model(
     if json:
         emit_json(asdict(account) | {"setting": setting.to_dict(), "out": out}, to_stderr=out == "-")
     else:
-        _say(account)
+        _say(account, yes)
 
 
 def _release_with_state(
@@ -192,7 +204,7 @@ def _refuse_with_cold_start(data: str, cold: ColdStartOptions, given: dict[str, 
 
 
 def _release_cold(
-    data: str, out: str, chosen: o.SettingOptions, cold: ColdStartOptions, shared: dict[str, Any], json: bool
+    data: str, out: str, chosen: o.SettingOptions, cold: ColdStartOptions, shared: dict[str, Any], json: bool, yes: bool
 ) -> None:
     """Release a file without a model, and learn one on the way."""
     from seqveil.interfaces.files.fit import named_alphabet, values_of
@@ -215,7 +227,7 @@ def _release_cold(
         facts = {"versions": start.versions.describe(), "versions_file": str(written), "out": out}
         emit_json(asdict(account) | facts, to_stderr=out == "-")
         return
-    _say(account)
+    _say(account, yes)
     _say_versions(start, cold.alphabet is None)
 
 
@@ -237,7 +249,12 @@ def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions
     )
 
 
-def _say(account: Released) -> None:
+def _say(account: Released, yes: bool) -> None:
+    lines(told(account, yes), to_stderr=True)
+
+
+def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
+    """What there is to say about a release, line by line; with `yes` without the warning that little protects."""
     batches, bound = account.batch > 1, "" if account.exact else "at most "
     extra = [f"{account.held} held at the best guess"] if account.held else []
     extra += [f"{account.withheld} with an empty value, to keep a secret"] if account.withheld else []
@@ -251,20 +268,22 @@ def _say(account: Released) -> None:
         ("released", f"{what} {who}" + "".join(f", {e}" for e in extra)),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
+        *(("means", sentence) for sentence in account.words),
         ("realised", _realised(account, bound)),
         *(
-            ("secret", f"{told.name}: its log odds moved by at most {told.log_odds_worst:.4g}")
-            for told in account.secrets
+            ("secret", f"{each.name}: its log odds moved by at most {each.log_odds_worst:.4g}")
+            for each in account.secrets
         ),
     ]
     if account.model_check:
         said.append(("model", account.model_check))
     if account.times is not None:
         said.append(("times", f"read as {account.times}"))
-    said += [("warning", text) for text in account.warnings]
+    warnings = [*account.warnings, *([account.warning] if account.warning and not yes else [])]
+    said += [("warning", text) for text in warnings]
     if account.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
-    lines(said, to_stderr=True)
+    return said
 
 
 def _realised(account: Released, bound: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.words import by_leakage
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import UpgradeOptions, say_fitted
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, table
@@ -147,6 +148,7 @@ def release(
     files: Annotated[int | None, o.option("N", "With --checkpoint: files taken at a time.")] = None,
     buckets: Annotated[int, o.option("N", "With --checkpoint: groups of users; it keeps its own.")] = 32,
     cluster: ClusterOptions,
+    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release the rows of files on Spark: the releases of `seqveil release --state --key`.
@@ -354,4 +356,5 @@ def _say(facts: dict[str, Any], as_json: bool) -> None:
     worst = (
         f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['by_composition']:.4g}){left}"
     )
-    lines([("released", said), ("realised", worst)], to_stderr=True)
+    means = f"all releases of a stream together, about anything: {by_leakage(facts['leakage'])}"
+    lines([("released", said), ("means", means), ("realised", worst)], to_stderr=True)

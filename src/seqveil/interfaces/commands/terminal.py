@@ -6,11 +6,14 @@ import json
 import math
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+from seqveil.core.bulk import heard
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from seqveil.interfaces.files.rows import Progress
 
 WIDE = 160  # columns of a table that goes to a file or a pipe
+REFRESH = 0.1  # seconds between two states of a bar
 AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
 
 
@@ -173,21 +177,48 @@ def stages(
     columns = (
         parts.TextColumn("{task.description}"),
         parts.BarColumn(),
-        parts.TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
+        parts.TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
     )
     with bar(*columns, parts.TimeRemainingColumn()) as shown:
-        task = shown.add_task(label, total=None if rows is None else rows * passes, unit="rows")
-        later = shown.add_task(work, total=100, unit="%", visible=False)
-
-        def advance(count: int) -> None:
-            check_interrupted()
-            shown.advance(task, count)
+        task = shown.add_task(label, total=None if rows is None else rows * passes, unit="rows", rate="")
+        later = shown.add_task(work, total=100, unit="%", rate="", visible=False)
+        counted = _Counted(lambda count, rate: shown.update(task, completed=count, rate=rate))
 
         def done(share: float) -> None:
             check_interrupted()
             shown.update(later, completed=100 * share, visible=True)
 
-        yield advance, done
+        with heard(counted.took_step):
+            yield counted.advance, done
+
+
+class _Counted:
+    """Rows that are done, chunk by chunk, and between two chunks by the steps that their streams have taken."""
+
+    def __init__(self, show: Callable[[int, str], None]) -> None:
+        self._show, self._begun = show, time.monotonic()
+        self._done = self._since = self._shown = 0
+        self._next = 0.0  # when the bar is due again
+
+    def advance(self, count: int) -> None:
+        """A chunk is done."""
+        check_interrupted()
+        self._done += count
+        self._since = 0
+        self._tell(time.monotonic())
+
+    def took_step(self, rows: int) -> None:
+        """So many streams went one event on."""
+        check_interrupted()
+        self._since += rows
+        now = time.monotonic()
+        if now >= self._next:
+            self._tell(now)
+
+    def _tell(self, now: float) -> None:
+        self._next = now + REFRESH
+        self._shown = max(self._shown, self._done + self._since)  # what was shown is never taken back
+        self._show(self._shown, f"({self._shown / max(now - self._begun, 1e-3):,.0f} a second)")
 
 
 def figure(value: float) -> str:

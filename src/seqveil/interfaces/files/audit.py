@@ -11,20 +11,24 @@ import numpy as np
 
 from seqveil.core.coins import known_as
 from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Batch, Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
 from seqveil.receive.audit import ROUNDING, Asked, Audit, Report, within, within_ldp
-from seqveil.receive.drift import Drift
+from seqveil.receive.drift import Drift, Seen
 from seqveil.receive.reweigh import Against, Departure, check, merged
 from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from seqveil.receive.coldstart import Receiver
     from seqveil.receive.versions import Versions
 
@@ -33,7 +37,7 @@ ALPHA = 0.01  # of a false alarm in a verdict, however many releases there are
 
 
 def audit_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel | Versions,
     setting: Setting | None = None,
     *,
@@ -141,6 +145,7 @@ class _ColdAudit:
         accounts, budget = receiver.accounts(), versions[0].setting.budget
         leaked, worst = accounts.leakage, int(accounts.leakage.argmax())
         bound = accounts.by_composition + np.array([self._between.get(user, 0.0) for user in accounts.users])
+        risk = Risk.of(versions.last.setting, accounts)
         total = None
         if budget.total is not None and len(versions) <= 2:
             total = bool(leaked[worst] <= budget.total * (1 + ROUNDING))
@@ -164,11 +169,13 @@ class _ColdAudit:
             epsilons=self._same,
             unchanged=unchanged,
             composed=None,
+            words=risk.sentences,
+            told_grade=risk.grade.colour,
         )
 
 
 def against_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel,
     other: MarkovModel,
     setting: Setting | None = None,
@@ -250,9 +257,26 @@ def drift_file(
     )
 
 
-def _bets(received: Received, alpha: float, progress: Progress | None) -> Drift:
+@dataclass(frozen=True, eq=False)
+class FollowedPart:
+    """A part of a file whose releases the caller has followed already: users by number, and what was seen."""
+
+    rows: int  # of the file; a user's events without a release have none
+    users: list[int]
+    codes: Ints
+    times: Floats | None
+    seen: Seen
+
+
+def _bets(
+    received: Received, alpha: float, progress: Progress | None, followed: Sequence[FollowedPart] | None = None
+) -> Drift:
     drift = Drift(received.setting, alpha)
-    for batch in received.batches(progress):
+    for part in followed or ():
+        drift.update(part.users, part.codes, part.times, seen=part.seen)
+        if progress is not None:
+            progress(part.rows)
+    for batch in received.batches(progress) if followed is None else ():
         with received.naming(batch.where):
             drift.update(batch.users, batch.codes, batch.times, None if batch.begins is None else batch.streams)
     return drift
@@ -277,8 +301,16 @@ class Verdict:
         return cls(None, None, -math.log(ALPHA), why)
 
     @classmethod
-    def of(cls, received: Received, progress: Progress | None = None) -> Verdict:
-        """The verdict of a released file's own releases on the model they were made with."""
+    def of(
+        cls,
+        received: Received,
+        progress: Progress | None = None,
+        followed: Sequence[FollowedPart] | None = None,
+    ) -> Verdict:
+        """The verdict of a released file's own releases on the model they were made with.
+
+        `followed` is the whole file, where the caller has followed it already; else it is read once more.
+        """
         if received.versions is not None:
             learned = len(received.versions) > 1
             why = "the chain was learned from these very releases"
@@ -287,7 +319,7 @@ class Verdict:
             return cls.none("that takes releases one by one, by a sound mechanism")
         if received.setting.model.hours is not None:
             return cls.none("its bets know no hours of the day")
-        drift = _bets(received, ALPHA, progress)
+        drift = _bets(received, ALPHA, progress, followed)
         rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm; if the model is right, that has probability"
         return cls(not drift.alarm, drift.log_highest, -math.log(ALPHA), f"{rule} {ALPHA:g} at most")
 

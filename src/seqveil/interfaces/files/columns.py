@@ -88,7 +88,7 @@ def order_in(found: Sequence[str], columns: Columns) -> tuple[tuple[str, ...], s
     """The columns that give the order among those found, and why they are taken.
 
     >>> order_in(["user", "Timestamp", "value"], Columns())
-    (('Timestamp',), "by its name")
+    (('Timestamp',), 'by its name')
     """
     if columns.time is not None:
         return columns.time_columns, "as named"

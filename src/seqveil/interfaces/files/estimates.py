@@ -5,6 +5,7 @@ All of it is post-processing and costs no privacy.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -21,24 +22,29 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
-from seqveil.interfaces.files.audit import Verdict
+from seqveil.interfaces.files.audit import FollowedPart, Verdict
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath, Holes
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
-from seqveil.interfaces.files.writing import CONFIDENCE, Writer
-from seqveil.receive.decode import decode_codes, filter_codes, observe_sized
+from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
+from seqveil.receive.decode import decode_steps, observe_sized
+from seqveil.receive.drift import Seen
 from seqveil.receive.follow import numbered
 from seqveil.receive.statistics import Summary, summarise
 from seqveil.release import batches
-from seqveil.release.stream import Setting
+from seqveil.release.stream import Released, Setting
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from seqveil.receive.learn import Evidence, Learned, Region
     from seqveil.receive.versions import Versions
 
 UNMATCHED = -2  # a row that the raw file has no event for
-TOGETHER = 1 << 24  # numbers that the laws of one batch of streams may take
+TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
+WORTH_A_CALL = 1 << 14  # numbers of laws that are turned into estimates together
+KEPT = 1 << 24  # numbers that columns and beliefs of all releases may each take, to be used a second time
 LONGEST = 1 << 29  # numbers that the laws of one stream may take
 
 
@@ -59,9 +65,9 @@ class Decoded:
 
 
 def decode_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel | Versions,
-    out: FilePath,
+    out: FilePath | Held,
     setting: Setting | None = None,
     *,
     online: bool = False,
@@ -70,20 +76,21 @@ def decode_file(
     out_format: str | None = None,
     inputs: tuple[FilePath, ...] = (),
     progress: Progress | None = None,
-    truth: FilePath | None = None,
+    truth: FilePath | pl.DataFrame | None = None,
     **where: Unpack[Where],
 ) -> Decoded:
     """Write the best estimate of each row's true value and its probability (`confidence`), in the order of the rows.
 
     `online` uses the releases up to each row only, else all of its user's; `distortion` is the loss the estimate
     minimises (by default the release's); `histogram` names a file for how often each symbol is expected to have
-    occurred. Users of equal length are decoded together, releases in batches user by user, where `online` uses the
-    releases up to each row's batch. The releases are asked, too, whether they fit the model that all of this rests on.
+    occurred. Users are decoded side by side, releases in batches user by user, where `online` uses the releases up to
+    each row's batch. The releases are asked, too, whether they fit the model that all of this rests on.
 
     Of a cold start `model` are its versions, and all rows are decoded under the last chain, which knows most. The
     columns Q(y|·) of early rows are those of the version that made them.
 
-    With `truth`, the raw file that was released, the share of estimates that are right is counted as well.
+    With `truth`, the raw file that was released, the share of estimates that are right is counted as well. Where `out`
+    is `Held`, the rows stay in memory.
     """
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
@@ -94,8 +101,8 @@ def decode_file(
     decode = _decode_batches if received.setting.in_batches else one_by_one
     users, sheet = (_decode_cold if received.versions is not None else decode)(received, loss, online, progress)
     table, at = Table(alphabet, source.columns), 0
-    read = (released, *inputs) if truth is None else (released, *inputs, truth)
-    with Writer(out, out_format, read) as writer:
+    read = tuple(path for path in (released, *inputs, truth) if isinstance(path, str | os.PathLike))
+    with out if isinstance(out, Held) else Writer(out, out_format, read) as writer:
         for part in source.chunks(value_type_of(alphabet), progress, again=True, holes=holes):
             rows = slice(at, at + part.n)
             codes, sure = sheet.estimates[rows].astype(np.int64), sheet.confidence[rows]
@@ -106,10 +113,12 @@ def decode_file(
     mean = float(sheet.confidence.mean(dtype=np.float64))
     known = told is not None and (told >= 0).any()
     right = float((sheet.estimates == told)[told >= 0].mean()) if told is not None and known else None
-    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress), right)
+    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress, sheet.followed), right)
 
 
-def _truth(raw: FilePath, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None) -> Ints:
+def _truth(
+    raw: FilePath | pl.DataFrame, source: Source, alphabet: Symbols, holes: Holes, progress: Progress | None
+) -> Ints:
     """The true code of each row of a released file, by its place in the stream; -1 where the alphabet has none.
 
     `holes`: whether values of the released file may be empty.
@@ -142,14 +151,17 @@ class _Sheet:
         self.estimates: NDArray[np.int32] = np.zeros(rows, np.int32)
         self.confidence: NDArray[np.float32] = np.zeros(rows, np.float32)
         self.expected: Floats = np.zeros(n)
+        self.followed: list[FollowedPart] | None = None  # the whole file, where there is room to keep it
         self._loss = loss
 
     def fill(self, at: Ints, laws: Floats) -> None:
         """Enter the laws of the rows `at`; -1 is no row."""
         best = self._loss.best_guess(laws)
-        sure = np.take_along_axis(laws, best[..., None], -1)[..., 0]
-        self.estimates[at[at >= 0]], self.confidence[at[at >= 0]] = best[at >= 0], sure[at >= 0]
-        self.expected += laws[at >= 0].sum(0)
+        sure = laws[np.arange(len(laws)), best]
+        if at.size and at.min() < 0:
+            at, best, sure, laws = at[at >= 0], best[at >= 0], sure[at >= 0], laws[at >= 0]
+        self.estimates[at], self.confidence[at] = best, sure
+        self.expected += laws.sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,12 +178,13 @@ class _Log:
     users: int
     streams: Ints
     begins: Marks
+    read: list[tuple[int, int]]  # events and rows of each part of the file as it was read
 
     @classmethod
     def of(cls, received: Received, progress: Progress | None) -> _Log:
         index: dict[Hashable, int] = {}
         known: dict[Hashable, int] = {}
-        ids, codes, times, rows, at = [], [], [], [], 0
+        ids, codes, times, rows, read, at = [], [], [], [], [], 0
         streams, begins = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
         for batch in received.batches(progress):
             if batch.begins is not None:
@@ -183,9 +196,20 @@ class _Log:
                 times.append(batch.times)
             rows.append(np.where(batch.row_of < 0, -1, batch.row_of + at))
             at += batch.chunk.n
+            read.append((batch.codes.size, batch.chunk.n))
         stamps = np.concatenate(times) if times else None
         apart = np.concatenate(streams), np.concatenate(begins)
-        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), *apart)
+        return cls(np.concatenate(ids), np.concatenate(codes), stamps, np.concatenate(rows), len(index), *apart, read)
+
+    def followed(self, seen: Seen) -> list[FollowedPart]:
+        """The parts of the file as they were read, with what was seen of each."""
+        found, begin = [], 0
+        for events, rows in self.read:
+            own = slice(begin, begin + events)
+            times = None if self.times is None else self.times[own]
+            found.append(FollowedPart(rows, self.ids[own].tolist(), self.codes[own], times, seen.at(own)))
+            begin += events
+        return found
 
     def parts(self, most: int) -> Iterator[Ints]:
         """Events in parts of about `most`, each of whole users, in the order of the file."""
@@ -195,8 +219,8 @@ class _Log:
             yield np.flatnonzero(part[self.ids] == number)
 
 
-def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
-    """Positions of the events of users with streams of one length, (users, length), as many as fit together.
+def groups(ids: Ints, width: int, online: bool) -> Iterator[list[Ints]]:
+    """Streams that are decoded together, as many as fit: the positions of their t-th events for t = 0, 1, …
 
     `ids` are the users event by event, `width` the numbers that one event takes.
     """
@@ -204,8 +228,22 @@ def groups(ids: Ints, width: int, online: bool) -> Iterator[Ints]:
     longest = int(layout.lengths.max(initial=0))
     if not online and longest * width > LONGEST:
         raise InputError(f"a stream of {longest} rows over {width} numbers is too long to smooth; pass --online")
-    blocks = layout.blocks(most=room, alike=True) if online else layout.blocks(numbers=room, alike=True)
-    return (places for places, _ in blocks)
+    parts = layout.parts(most=room) if online else layout.parts(events=room)
+    return (list(part.steps()) for part in parts)
+
+
+def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterator[tuple[Ints, Floats]]:
+    """The laws of several steps at once, with their places: short steps are not worth a call each."""
+    places, laws, held = list[Ints](), list[Floats](), 0
+    for t, law in found:
+        places.append(steps[t])
+        laws.append(law)
+        held += law.size
+        if held >= WORTH_A_CALL:
+            yield np.concatenate(places), np.concatenate(laws)
+            places, laws, held = [], [], 0
+    if places:
+        yield np.concatenate(places), np.concatenate(laws)
 
 
 def _decode_symbols(
@@ -213,11 +251,22 @@ def _decode_symbols(
 ) -> tuple[int, _Sheet]:
     setting, log = received.setting, _Log.of(received, progress)
     sheet = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n)
-    for places in groups(log.ids, 2 * setting.model.size + 2 * setting.model.n, online):
-        codes, times = log.codes[places].astype(np.int64), None if log.times is None else log.times[places]
+    events, n = log.ids.size, setting.model.n
+    kept = Seen(np.empty((events, n), np.int64), np.empty((events, n))) if events * n <= KEPT else None
+    for steps in groups(log.ids, setting.model.size + n, online):
+
+        def keep(t: int, seen: Released, steps: list[Ints] = steps) -> None:
+            if kept is not None:
+                kept.columns[steps[t]], kept.beliefs[steps[t]] = seen.columns, seen.beliefs
+
+        codes = [log.codes[places].astype(np.int64) for places in steps]
+        times = None if log.times is None else [log.times[places] for places in steps]
         with received.naming():
-            for steps, laws in (_filtered if online else _smoothed)(setting, codes, times):
-                sheet.fill(log.rows[places[:, steps]], laws)
+            for places, laws in _together(steps, decode_steps(setting, codes, times, not online, keep)):
+                sheet.fill(log.rows[places], laws)
+        if progress is not None:
+            progress(sum(places.size for places in steps))
+    sheet.followed = None if kept is None else log.followed(kept)
     return log.users, sheet
 
 
@@ -234,10 +283,13 @@ def _decode_apart(received: Received, loss: Distortion, online: bool, progress: 
         with received.naming():
             said = (users, log.codes[at].astype(np.int64), times, streams, log.begins[at])
             evidence = Evidence.of_streams(setting, *said)
-        for places in groups(evidence.users, 2 * model.size + 2 * model.n, online):
-            columns = evidence.table[evidence.index[places.T]]
-            bands = None if model.hours is None or times is None else model.bands_of(times[places.T])
-            sheet.fill(log.rows[at[places]], filtering.laws(model, columns, not online, bands))
+        for steps in groups(evidence.users, model.size + model.n, online):
+            columns = [evidence.table[evidence.index[places]] for places in steps]
+            bands = None
+            if model.hours is not None and times is not None:
+                bands = [model.bands_of(times[places]) for places in steps]
+            for places, laws in _together(steps, filtering.ragged_laws(model, columns, not online, bands)):
+                sheet.fill(log.rows[at[places]], laws)
     return log.users, sheet
 
 
@@ -245,9 +297,10 @@ def _decode_cold(received: Received, loss: Distortion, online: bool, progress: P
     evidence, users = _evidence(received, progress)
     model = received.setting.model
     sheet = _Sheet(evidence.events, loss, evidence.n)
-    for places in groups(evidence.users, 2 * model.size + 2 * evidence.n, online=False):
-        said = evidence.table[evidence.index[places.T]]
-        sheet.fill(places, filtering.laws(model, said, smoothed=not online))
+    for steps in groups(evidence.users, model.size + evidence.n, online=False):
+        said = [evidence.table[evidence.index[places]] for places in steps]
+        for places, laws in _together(steps, filtering.ragged_laws(model, said, smoothed=not online)):
+            sheet.fill(places, laws)
     return users, sheet
 
 
@@ -303,16 +356,6 @@ def _batch_laws(setting: Setting, log: _Paths, online: bool) -> Iterator[tuple[i
         yield begun, batches.smooth(setting, waiting)
 
 
-def _smoothed(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
-    yield slice(None), decode_codes(setting, codes, times)
-
-
-def _filtered(setting: Setting, codes: Ints, times: Floats | None) -> Iterator[tuple[slice, Floats]]:
-    """Laws step by step, each given the releases up to it: only one step is held at a time."""
-    for t, (law, _) in enumerate(filter_codes(setting, codes, times)):
-        yield slice(t, t + 1), filtering.symbols(setting.model, law)[:, None]
-
-
 def _write_histogram(
     path: FilePath, alphabet: Symbols, columns: Columns, expected: Floats, inputs: tuple[FilePath, ...]
 ) -> None:
@@ -332,7 +375,7 @@ class Counted:
 
 
 def summarise_file(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel,
     setting: Setting | None = None,
     *,

@@ -26,6 +26,8 @@ from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, 
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from seqveil.receive.contexts import Choice
 
 MOST_SYMBOLS = 100_000
@@ -51,7 +53,7 @@ class Fitted:
 
 
 def fit_file(
-    data: FilePath,
+    data: FilePath | pl.DataFrame,
     *,
     columns: Columns | None = None,
     order: int = 1,
@@ -360,7 +362,7 @@ def values_of(source: Source, progress: Progress | None = None) -> Symbols:
 
 
 def fit_private_file(
-    data: FilePath,
+    data: FilePath | pl.DataFrame,
     epsilon: float,
     alphabet: Symbols,
     *,

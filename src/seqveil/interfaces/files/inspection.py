@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.files.columns import TIMES, Columns, Taken, order_in
+from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.ordering import iso_times, order_key
 from seqveil.interfaces.files.reading import DECIMAL, FRAME, Chunk, FilePath, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source, seconds
@@ -161,7 +162,7 @@ def inspect(
     >>> found.users, found.events, found.command
     (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page --smoothing 1')
     """
-    source = _frame(data)
+    source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     head = first_rows(source, format)
@@ -176,22 +177,6 @@ def inspect(
         sort, rows = True, Source(source, names, format, True, missing="drop")
         parts = list(rows.chunks(progress=progress))
     return _found(parts, rows, roles, sort, _title(source, format))
-
-
-def _frame(data: Any) -> FilePath | pl.DataFrame:
-    """A file's path, or a frame of any kind as polars has it."""
-    import polars as pl
-
-    if isinstance(data, str | os.PathLike | pl.DataFrame):
-        return data
-    kind = type(data).__module__.split(".")[0]
-    if kind == "pandas":
-        return pl.from_pandas(data)
-    if kind == "pyarrow":
-        found = pl.from_arrow(data)
-        if isinstance(found, pl.DataFrame):
-            return found
-    raise InputError(f"expected a file, or a polars, pandas or Arrow frame; got {type(data).__name__}")
 
 
 def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:

@@ -92,6 +92,10 @@ class Learning(Whole):
         none = "no chain earned its place, so all rows were released without a model; more rows may help"
         return replace(account, guarantee=text, warnings=account.warnings if learned else (*account.warnings, none))
 
+    def truth(self) -> float | None:
+        """Not known: the releases are made under one chain after another."""
+        return None
+
     def facts(self, account: Released) -> side.Meta:
         """What the side file says, with every version of the model; the versions are saved beside it."""
         self.versions.save(self.beside[0])

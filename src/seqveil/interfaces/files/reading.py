@@ -74,6 +74,11 @@ class Chunk:
         """The row of the file, counted from 1, that entry ``i`` came from."""
         return self.first_row + i if self.rows is None else int(self.rows[i])
 
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The row of the file, counted from 0, that each entry came from."""
+        return np.arange(self.first_row - 1, self.first_row - 1 + self.n) if self.rows is None else self.rows - 1
+
     def take(self, at: slice | NDArray[np.intp]) -> Chunk:
         """Some of the rows."""
         rows = np.arange(self.first_row, self.first_row + self.n) if self.rows is None else self.rows

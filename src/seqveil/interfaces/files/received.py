@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import numpy as np
 
@@ -45,7 +46,7 @@ BATCH_ROWS = 1000  # rows between two signs of progress where batches are read
 class Where(TypedDict, total=False):
     """How to find and read a released file; every function that reads one takes these."""
 
-    meta: FilePath | None  # its side file, where that is not beside it
+    meta: FilePath | Mapping[str, Any] | None  # its side file, or what stands in it, where that is not beside it
     columns: Columns | None  # other names than the side file gives
     format: str | None  # where its name does not tell
     chunk: int  # rows read at a time
@@ -327,10 +328,10 @@ class _Follow:
 
 
 def receive(
-    released: FilePath,
+    released: FilePath | pl.DataFrame,
     model: MarkovModel | Versions,
     setting: Setting | None = None,
-    meta: FilePath | None = None,
+    meta: FilePath | Mapping[str, Any] | None = None,
     columns: Columns | None = None,
     format: str | None = None,
     chunk: int = CHUNK_ROWS,
@@ -341,7 +342,8 @@ def receive(
     Of a cold start `model` are its versions, and the setting is theirs. A release that was made for further
     `observers` needs their models too, in any order, and no others.
     """
-    if str(released) == "-":
+    path = released if isinstance(released, str | os.PathLike) else None
+    if path is not None and str(path) == "-":
         raise InputError("a released file is read more than once, so it cannot come from a pipe; name a file")
     found, versions = side.load_release_meta(released, meta), None
     if not isinstance(model, MarkovModel):
@@ -355,7 +357,9 @@ def receive(
             raise InputError("the side file gives another setting than the options; leave the options out")
         setting = setting or Setting.from_dict(found.get("setting", {}), model, observers)
     elif setting is None:
-        if not Path(released).exists():
+        if path is None:
+            raise InputError("the frame says nothing of how it was released; pass what `release` gave back, or meta=")
+        if not Path(path).exists():
             raise DataError(f"{file_name(released)}: no such file; check the path")
         raise InputError(
             f"{file_name(released)} has no side file; expected a file of `seqveil release` with its .meta.json"

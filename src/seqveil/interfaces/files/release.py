@@ -23,6 +23,7 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import BudgetSpent, InputError, SeqveilError
 from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
+from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath
@@ -44,6 +45,7 @@ from seqveil.interfaces.files.rows import (
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receive.audit import ROUNDING
 from seqveil.receive.contexts import held_out_check, said_of_check
+from seqveil.receive.planning import paid_truth
 from seqveil.release.accounting import GONE
 from seqveil.release.releases import Releases
 from seqveil.release.secrets import SecretTotal
@@ -95,6 +97,9 @@ class Released:
     secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     model_check: str = ""  # with declared secrets: whether the model was checked on people held out, in words
+    words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
+    grade: str = ""  # green, amber or red, by what a suspicion of 1 % may become (`seqveil.core.words`)
+    warning: str = ""  # one line with the remedy, where the grade is not green
     streams: int = 0  # where users have several
     reading: Mapping[str, Any] = field(
         default_factory=dict
@@ -173,9 +178,9 @@ def release_file(
         progress: called with the number of rows done.
     """
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
-    _check_together(setting, how, state, key, force)
+    check_together(setting, how, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
-    names = _names(setting, how, columns)
+    names = names_for(setting, how, columns)
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
@@ -186,9 +191,9 @@ def release_file(
 
         opened = resumed(source, how, on_unknown, target, state, key, seed, group)
     elif isinstance(setting, Setting):
-        alphabet = _raw_alphabet(setting, on_unknown, out)
+        alphabet = raw_alphabet(setting, on_unknown, watched=os.fspath(out) == "-")
         choices: Choices = {}
-        streams = _in_memory(setting, seed, memory, choices)
+        streams = streams_in_memory(setting, seed, memory, choices)
         opened = _whole(Whole(source, setting, alphabet, streams, seed, choices), target)
     else:
         from seqveil.interfaces.files.learning import learning
@@ -197,7 +202,7 @@ def release_file(
     return _run_to_the_end(opened, target, progress)
 
 
-def _check_together(
+def check_together(
     setting: Setting | ColdStart, how: Setting, state: FilePath | None, key: bytes | None, force: bool
 ) -> None:
     """Refuse what does not go together, before anything is read."""
@@ -211,7 +216,7 @@ def _check_together(
         _refuse_empty_symbol(how.model.alphabet)
 
 
-def _names(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
+def names_for(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
     """The columns to read; streams apart are named there and are part of the setting, or neither."""
     names = columns_for(how, columns)
     if names.stream_columns and not isinstance(setting, Setting):
@@ -230,12 +235,16 @@ def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progres
     if run.failure is not None:
         raise run.failure
     if account.refused:
-        raise BudgetSpent(
-            f"the budget is spent ({run.setting.budget.describe()}): {account.refused} of {account.events} rows are "
-            "left out, all others are released for good",
-            account,
-        )
+        raise BudgetSpent(left_out(run.setting, account), account)
     return account
+
+
+def left_out(setting: Setting, account: Released) -> str:
+    """Says that rows are left out, in words."""
+    return (
+        f"the budget is spent ({setting.budget.describe()}): {account.refused} of {account.events} rows are left out, "
+        "all others are released for good"
+    )
 
 
 def _refuse_empty_symbol(alphabet: Symbols) -> None:
@@ -247,15 +256,15 @@ def _refuse_empty_symbol(alphabet: Symbols) -> None:
         )
 
 
-def _raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, out: FilePath) -> Symbols:
-    """With the policy for raw values: a file appears whole or not at all, standard output is watched as it goes."""
+def raw_alphabet(setting: Setting, on_unknown: OnUnknown | None, watched: bool = False) -> Symbols:
+    """With the policy for raw values: a file appears whole or not at all, standard output is `watched` as it goes."""
     alphabet = setting.model.alphabet
-    if os.fspath(out) == "-":
+    if watched:
         return alphabet.watched(on_unknown)
     return alphabet if on_unknown is None else alphabet.with_policy(on_unknown)
 
 
-def _in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
+def streams_in_memory(setting: Setting, seed: int | None, memory: int, choices: Choices) -> Streams:
     """Streams without a state file, which note what the mechanism auto chooses."""
 
     def note(state: State, sent: Sent, epsilon: float) -> None:
@@ -357,6 +366,8 @@ class Run(ABC):
             )
         if not self.private:
             warnings.append(SEEDED)
+        told = tuple(self.streams.secrets())
+        risk = Risk.of(setting, found, told, truth=self.truth(), undone="" if self.private else SEEDED)
         return Released(
             events=self.events,
             users=len(found),
@@ -376,13 +387,20 @@ class Run(ABC):
             choices=self.choices,
             refused=self.refused,
             times=self._times,
-            secrets=tuple(self.streams.secrets()),
+            secrets=told,
             whole_sequence=NO_BOUND if setting.unbounded else "",
             model_check=_model_check(setting),
+            words=risk.sentences,
+            grade=risk.grade.colour,
+            warning=risk.warning,
             streams=self.source.taken.streams,
             reading=self.source.taken.to_dict(),
             read=self.source.taken.sentence,
         )
+
+    def truth(self) -> float | None:
+        """The expected share of the releases that carry ε that are the truth, under the model; None: not known."""
+        return paid_truth(self.setting)
 
     def facts(self, account: Released) -> side.Meta:
         """What the side file says."""
@@ -393,6 +411,7 @@ class Run(ABC):
             facts[name] = getattr(account, name) if math.isfinite(getattr(account, name)) else "inf"
         for name in ("choices", "refused", "withheld", "times", "whole_sequence"):
             facts |= {name: getattr(account, name)} if getattr(account, name) else {}
+        facts |= {"words": list(account.words), "grade": account.grade, "guarantee": account.guarantee}
         facts |= {"unfinished": True} if self.failure is not None else {}
         if account.secrets:
             facts["secrets"] = [asdict(total) for total in account.secrets]
@@ -450,7 +469,10 @@ class Whole(Run):
         self.stopped += int(events.sizes[made.codes == NOTHING].sum())
         if self.failure is None:
             self.refused += int(events.sizes[made.refused].sum())
-        rows = self.rows(events, made)
+        self.keep(self.rows(events, made))
+
+    def keep(self, rows: Rows) -> None:
+        """Write these rows."""
         self.writer.write(self.frame(rows))
         paths = zip(rows.more[BATCH], rows.more[PATH], strict=True) if PATH in rows.more else None
         self._digest.add(rows.keys, rows.codes, rows.epsilons, paths)

@@ -135,7 +135,7 @@ class Source:
             raise InputError(
                 f"the model is for values in {wanted} column{'s' * (wanted != 'one')}; name the right ones"
             )
-        apart = _Apart(self.name, self.taken)
+        apart = StreamCheck(self.name, self.taken)
         holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
         for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
             codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name, remedy)
@@ -143,15 +143,16 @@ class Source:
             yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None, begins)
 
 
-class _Apart:
+class StreamCheck:
     """Tells where a new stream of a user begins, and refuses to go back to one that another followed."""
 
-    def __init__(self, name: str, taken: Taken) -> None:
-        self._name, self._taken = name, taken
+    def __init__(self, name: str, taken: Taken | None = None) -> None:
+        self._name, self._taken = name, Taken() if taken is None else taken
         self._now: dict[Hashable, Hashable] = {}
         self._known: set[tuple[Hashable, Hashable]] = set()
 
     def marks(self, chunk: Chunk) -> Marks:
+        """Which rows begin a stream of their user."""
         assert chunk.streams is not None
         marks = np.zeros(chunk.n, bool)
         for k, both in enumerate(zip(chunk.users.to_list(), chunk.streams.to_list(), strict=True)):
@@ -273,6 +274,7 @@ class Events:
     order: pl.Series | None = field(repr=False)  # of all rows, event by event
     streams: pl.Series | None = field(default=None, repr=False)  # of each event
     begins: Marks | None = None  # whether each event begins a stream
+    rows: Ints | None = field(default=None, repr=False)  # of the file, from 0: all rows, event by event
 
     def __len__(self) -> int:
         return len(self.users)
@@ -284,7 +286,7 @@ class OneByOne:
     def take(self, part: Coded) -> Events:
         """The events that these rows make whole."""
         sizes, places = np.ones(part.n, np.int64), np.arange(part.n)
-        apart = (part.chunk.streams, part.begins)
+        apart = (part.chunk.streams, part.begins, part.chunk.places)
         return Events(part.chunk.users, part.codes, part.times, sizes, places, part.chunk.order, *apart)
 
     def rest(self, at: int, most: int | None = None) -> Events | None:
@@ -303,6 +305,7 @@ class _Waiting:
     user: Any
     codes: list[int] = field(default_factory=list, repr=False)
     order: list[Any] = field(default_factory=list, repr=False)
+    rows: list[int] = field(default_factory=list, repr=False)  # of the file, from 0
     time: float | None = None  # of the last one
     place: int = -1
     stream: Any = None
@@ -322,6 +325,7 @@ class InBatches:
         self._like, full = part.chunk, []
         order = None if part.chunk.order is None else part.chunk.order.to_physical().to_list()
         streams = None if part.chunk.streams is None else part.chunk.streams.to_list()
+        rows = part.chunk.places.tolist()
         for k, user in enumerate(part.chunk.users.to_list()):
             begins = part.begins is not None and bool(part.begins[k])
             if begins and user in self._waiting:  # the end of another stream
@@ -331,6 +335,7 @@ class InBatches:
             held.begins |= begins
             held.stream = None if streams is None else streams[k]
             held.codes.append(int(part.codes[k]))
+            held.rows.append(rows[k])
             if order is not None:
                 held.order.append(order[k])
             held.time = None if part.times is None else float(part.times[k])
@@ -369,6 +374,7 @@ class InBatches:
             if like.streams is None
             else pl.Series(like.streams.name, [held.stream for held in full], dtype=like.streams.dtype),
             begins=None if like.streams is None else np.array([held.begins for held in full], bool),
+            rows=np.array([row for held in full for row in held.rows], np.int64),
         )
 
 
@@ -382,6 +388,7 @@ class Rows:
     epsilons: Floats
     more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     streams: pl.Series | None = field(default=None, repr=False)
+    rows: Ints | None = field(default=None, repr=False)  # of the file, from 0, that each one was released from
 
     @property
     def keys(self) -> pl.Series:
@@ -398,7 +405,9 @@ class Rows:
             if told.size < len(events):
                 public = tuple(None if each is None else each.gather(told) for each in public)  # type: ignore[assignment]
             users, order, streams = public
-            return cls(users, order, made.codes[told], epsilons, {EVENT: seqs} if gaps(setting) else {}, streams)
+            more = {EVENT: seqs} if gaps(setting) else {}
+            read = None if events.rows is None else events.rows[told]
+            return cls(users, order, made.codes[told], epsilons, more, streams, read)
         sizes, sent = events.sizes[told], [each for each in made.sent[:upto] if each is not None]
         starts, count = np.cumsum(sizes) - sizes, int(sizes.sum())
         spent, texts = np.zeros(count), np.full(count, SAME_PATH, object)
@@ -408,7 +417,8 @@ class Rows:
         order = None if events.order is None else events.order.gather(rows)
         more = {BATCH: np.repeat(seqs, sizes), PATH: texts.astype(np.str_)}
         streams = None if events.streams is None else events.streams.gather(np.repeat(told, sizes))
-        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, streams)
+        read = None if events.rows is None else events.rows[rows]
+        return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, streams, read)
 
 
 def may_be_empty(setting: Setting) -> bool:

@@ -158,6 +158,30 @@ class Writer:
                 pl.scan_parquet(self._parts, glob=False).sink_parquet(self._part)
 
 
+class Held:
+    """Takes the place of a `Writer` where rows are to stay in memory."""
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        return None
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Keep the next rows."""
+        self._frames.append(frame)
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """All rows so far."""
+        import polars as pl
+
+        return pl.concat(self._frames, how="vertical_relaxed") if self._frames else pl.DataFrame()
+
+
 def write_text(path: FilePath, text: str) -> None:
     """Write a small file whole or not at all."""
     with _replacing(path) as part:
@@ -188,9 +212,14 @@ def save_meta(out: FilePath, meta: Mapping[str, Any], named: FilePath | None = N
         write_text(place(out, named), json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def load_meta(released: FilePath, named: FilePath | None = None) -> Meta | None:
-    """What ``save_meta`` wrote, or None where nothing lies beside the file."""
-    side = Path(f"{os.fspath(released)}.meta.json" if named is None else named)
+def load_meta(released: FilePath | pl.DataFrame, named: FilePath | Mapping[str, Any] | None = None) -> Meta | None:
+    """What ``save_meta`` wrote, or None where nothing lies beside the file; beside a frame there is nothing."""
+    if isinstance(named, Mapping):
+        return dict(named)
+    if named is None and not isinstance(released, str | os.PathLike):
+        return None
+    beside = f"{os.fspath(released)}.meta.json" if isinstance(released, str | os.PathLike) else ""
+    side = Path(beside if named is None else named)
     try:
         meta = json.loads(side.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -206,11 +235,14 @@ def load_meta(released: FilePath, named: FilePath | None = None) -> Meta | None:
     return meta
 
 
-def load_release_meta(released: FilePath, named: FilePath | None = None) -> Meta | None:
+def load_release_meta(
+    released: FilePath | pl.DataFrame, named: FilePath | Mapping[str, Any] | None = None
+) -> Meta | None:
     """The side file of a released file, or None where there is none; another kind of side file is refused."""
     meta = load_meta(released, named)
     if meta is not None and (meta.get("format") != FORMAT or meta.get("version") != EDITION):
-        name = os.path.basename(place(released, named))
+        told = isinstance(named, Mapping) or not isinstance(released, str | os.PathLike)
+        name = "meta" if told else os.path.basename(place(released, named))  # type: ignore[arg-type]
         raise DataError(f"{name}: expected a side file of format {FORMAT} {EDITION}; release the data again")
     return meta
 

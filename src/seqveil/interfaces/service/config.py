@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from pydantic import Field, ValidationError, create_model
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.client import is_loopback
+from seqveil.interfaces.commands.configuration import configuration
 from seqveil.interfaces.commands.options import SettingOptions
 
 PREFIX = "SEQVEIL_SERVE_"
@@ -104,6 +104,8 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
 def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -> ServeConfig:
     """The configuration: what the flags leave out comes from the environment, and then from the file."""
 
+    written = {} if file is None else configuration(file, ServeConfig.model_fields)
+
     class Sources(ServeConfig):
         @classmethod
         def settings_customise_sources(
@@ -114,19 +116,14 @@ def load(flags: Mapping[str, Any], file: str | os.PathLike[str] | None = None) -
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            toml = () if file is None else (TomlConfigSettingsSource(settings_cls, Path(file)),)
-            return (init_settings, env_settings, *toml)
+            return (init_settings, env_settings, InitSettingsSource(settings_cls, written))
 
     known = {PREFIX + name.upper() for name in ServeConfig.model_fields}
     strange = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
     if strange:
         raise InputError(f"the environment sets {', '.join(strange)}, which is no option of serve; see serve --help")
-    if file is not None and not Path(file).is_file():
-        raise InputError(f"{Path(file).name}: no such configuration file; check the path")
     try:
         return Sources(**{name: value for name, value in flags.items() if value is not None})
-    except tomllib.TOMLDecodeError:
-        raise InputError(f"{Path(file or '').name}: is not TOML; write lines such as epsilon = 1.0") from None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "configuration"

@@ -186,6 +186,7 @@ class Account(BaseModel):
     ldp: Bound
     budget_left: float | None
     private: bool
+    words: list[str] = Field(description="What the figures mean for the person, a sentence each.")
     whole_sequence: str = Field("", description="Says in words where nothing is promised about the whole sequence.")
     secrets: list[SecretAccount] = Field([], description="Of the declared secrets, in their order.")
 
@@ -299,6 +300,7 @@ def account_of(account: Standing) -> bytes:
     }
     counts = {"user": account.user, "events": account.events, "releases": account.releases}
     told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
+    told["words"] = account.words
     if account.whole_sequence:
         told["whole_sequence"] = account.whole_sequence
     if account.secrets:

@@ -1,0 +1,245 @@
+"""The MQTT bridge at a real Mosquitto: messages a second beside a bare echo through the same broker, and kills.
+
+Messages at QoS 1 wait at the broker; a client takes them, and a receiver counts what it publishes. The echo publishes
+each payload as it came and then acknowledges it, by the same client code as the bridge: what is missing to its speed is
+the price of releasing. Rates are by the clock, and by the seconds of processor time that the client took.
+
+`python -m benchmarks.bridge --kills 100` is the whole trial of kills, with restarts of the broker in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.store import SYMBOLS, chain
+
+PROGRAM = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
+TICKS = os.sysconf("SC_CLK_TCK")
+FORMS = {"seqveil": "seqveil", "json": "json:v"}
+
+
+def run(
+    data: Path | None, messages: int = 20_000, devices: int = 10_000, kills: int = 5, after: int = 400
+) -> dict[str, float]:
+    if PROGRAM is None:
+        print("mosquitto is not installed; nothing was measured")
+        return {}
+    print(f"{messages:,} messages of {devices:,} devices at QoS 1, and {kills} kills with restarts of the broker")
+    found: dict[str, float] = {}
+    for name, payload, command in trials():
+        with tempfile.TemporaryDirectory() as folder, Mosquitto(Path(folder)) as broker:
+            chain().save(Path(folder) / "m.model")
+            rate, by_processor = drained(broker, command(broker), payload, messages, devices)
+        print(f"  {name}: {rate:,.0f} messages/s, {by_processor:,.0f} per second of processor time")
+        found |= {f"{name} messages/s": rate, f"{name} messages/processor second": by_processor}
+    with tempfile.TemporaryDirectory() as folder, Mosquitto(Path(folder)) as broker:
+        chain().save(Path(folder) / "m.model")
+        verdict = killed(broker, kills, after)
+    print("  " + ", ".join(f"{key} {value:,.0f}" for key, value in verdict.items()))
+    return found | verdict
+
+
+def trials() -> Iterator[tuple[str, Callable[[int, int], bytes], Callable[[Mosquitto], list[str]]]]:
+    def numbered(seq: int, value: int) -> bytes:
+        return json.dumps({"seq": seq, "value": value}).encode()
+
+    def plain(seq: int, value: int) -> bytes:
+        return json.dumps({"v": value}).encode()
+
+    yield "echo", numbered, lambda broker: [sys.executable, "-m", "benchmarks.bridge", "--echo", str(broker.port)]
+    yield "bridge", numbered, lambda broker: bridge(broker, "seqveil")
+    yield "bridge, unnumbered", plain, lambda broker: bridge(broker, "json")
+
+
+def bridge(broker: Mosquitto, form: str) -> list[str]:
+    options = ["--model", f"{broker.folder}/m.model", "--state", f"{broker.folder}/s.db", "--payload", FORMS[form]]
+    command = [sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", f"127.0.0.1:{broker.port}"]
+    return [*command, *options, "--epsilon", "1", "--mechanism", "balanced"]
+
+
+class Mosquitto:
+    """A broker on a port of its own that keeps sessions across restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        owner = "user root\n" if os.geteuid() == 0 else ""
+        limits = "max_queued_messages 0\nmax_inflight_messages 1000\nset_tcp_nodelay true\n"
+        kept = f"persistence true\npersistence_location {folder}/\nallow_anonymous true\n"
+        (folder / "conf").write_text(f"{owner}listener {self.port} 127.0.0.1\n{limits}{kept}")
+
+    def __enter__(self) -> Mosquitto:
+        assert PROGRAM is not None
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([PROGRAM, "-c", self.folder / "conf"], **quiet)
+        for _ in range(500):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return self
+            time.sleep(0.02)
+        raise RuntimeError("mosquitto does not answer")
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.__exit__()
+        self.__enter__()
+
+
+def client(port: int, name: str, topic: str | None = None, got: list[Any] | None = None) -> Any:
+    """A client whose session outlives its connections; what it subscribed to is in `got`, with the time."""
+    from paho.mqtt import client as paho
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    made = paho.Client(paho.CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv5)
+    made.max_inflight_messages_set(1000)
+    made.reconnect_delay_set(1, 1)
+    if got is not None:
+        made.on_message = lambda _, __, message: got.append((time.perf_counter(), message.topic, message.payload))
+        made.on_connect = lambda connected, *_: connected.subscribe(topic, qos=1)
+    kept = Properties(PacketTypes.CONNECT)
+    kept.SessionExpiryInterval = 3600
+    made.connect("127.0.0.1", port, clean_start=False, properties=kept)
+    made.loop_start()
+    time.sleep(0.5)
+    return made
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A client at work, from when the broker knows it."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if b"subscribed" in line:
+                break
+        else:
+            raise RuntimeError("the client ended at once")
+        yield running
+        running.kill()
+
+
+def drained(
+    broker: Mosquitto, command: list[str], payload: Callable[[int, int], bytes], messages: int, devices: int
+) -> tuple[float, float]:
+    """How fast a client takes what waits for it, by the clock and by its own processor time."""
+    got: list[tuple[float, str, bytes]] = []
+    with started(command):
+        pass  # from now on the broker queues for it
+    device, chance = client(broker.port, "device"), random.Random(4)
+    sent = [
+        device.publish(f"raw/d{k % devices}", payload(k // devices, chance.randrange(SYMBOLS)), qos=1)
+        for k in range(messages)
+    ]
+    for one in sent:
+        one.wait_for_publish()
+    receiver = client(broker.port, "receiver", "released/+", got)
+    with started(command) as running:
+        while len(got) < messages // 10:
+            time.sleep(0.001)
+        first, begun, before = len(got), time.perf_counter(), processor(running.pid)
+        while len(got) < messages:
+            time.sleep(0.005)
+        seconds, used = got[messages - 1][0] - begun, processor(running.pid) - before
+    for each in (device, receiver):
+        each.disconnect()
+        each.loop_stop()
+    return (messages - first) / seconds, (messages - first) / used
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def killed(broker: Mosquitto, kills: int, after: int) -> dict[str, float]:
+    """Kill the bridge again and again, and now and then restart the broker; then count what is lost or differs."""
+    got: list[tuple[float, str, bytes]] = []
+    device, chance = client(broker.port, "device"), random.Random(5)
+    receiver, users, sent, restarts = client(broker.port, "receiver", "released/+", got), 50, 0, 0
+    command = bridge(broker, "json")
+    for kill in range(kills):
+        with started(command) as running:
+            before = len(got)
+            for _ in range(after):
+                device.publish(f"raw/d{sent % users}", json.dumps({"v": chance.randrange(SYMBOLS)}), qos=1)
+                sent += 1
+            wanted = before + chance.randrange(1, after)
+            end = time.monotonic() + 30
+            while len(got) < wanted and time.monotonic() < end:
+                time.sleep(0.001)
+            running.send_signal(signal.SIGKILL)
+        if kill % 10 == 4:
+            broker.restart()
+            restarts += 1
+    with started(command):
+        end = time.monotonic() + 60
+        while len(by_number(got)) < sent and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(1.0)  # for what should not come
+    told = by_number(got)
+    for each in (device, receiver):
+        each.disconnect()
+        each.loop_stop()
+    return {
+        "kills": kills,
+        "restarts": restarts,
+        "sent": sent,
+        "lost": sum(1 for k in range(sent) if (f"released/d{k % users}", k // users) not in told),
+        "drawn twice": sum(len(payloads) > 1 for payloads in told.values()) + max(0, len(told) - sent),
+    }
+
+
+def by_number(got: list[tuple[float, str, bytes]]) -> dict[tuple[str, int], set[bytes]]:
+    told: dict[tuple[str, int], set[bytes]] = {}
+    for _, topic, payload in list(got):
+        told.setdefault((topic, json.loads(payload)["seqveil"]["seq"]), set()).add(payload)
+    return told
+
+
+def echo(port: int) -> None:
+    """Publish each payload as it came, and acknowledge it after the broker has it."""
+    from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Link
+
+    link, waiting = Link(Broker("127.0.0.1", port, "seqveil-bridge"), "raw/+"), {}
+    link.open()
+    while True:
+        for happening in link.take(1000, 1.0):
+            if isinstance(happening, Arrived):
+                topic = happening.topic.replace("raw/", "released/")
+                waiting[link.publish(topic, happening.payload)] = happening
+            elif isinstance(happening, Confirmed):
+                link.acknowledge(waiting.pop(happening.mid))
+            elif isinstance(happening, Changed):
+                print(happening.event, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bridge", description=__doc__)
+    parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--messages", type=int, default=50_000)
+    parser.add_argument("--devices", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=100)
+    chosen = parser.parse_args()
+    if chosen.echo is not None:
+        echo(chosen.echo)
+    else:
+        run(None, chosen.messages, chosen.devices, chosen.kills)

@@ -1,0 +1,346 @@
+"""What figures mean for a person: suspicions before and after, grades, and the sentences that every interface shows.
+
+An observer suspects something about a person, with some probability, before anything is released. Three bounds say what
+may become of that suspicion p; L and ε are in nats.
+
+- A *declared secret* at ε: its odds move by at most e^ε, so p becomes at most that of the odds p/(1-p) · e^ε.
+- *Releases of total leakage L* (one release has L = ε): the probability of every sequence moves by a factor between
+  e^-L and e^L, hence that of every statement about the stream, and so does that of its opposite. So p becomes at most
+  min(e^L p, 1 - e^-L (1-p)), which is attained; in odds that is a factor of e^2L at most. Where the account knows both
+  sides, up and down, the first L is that of the one and the second that of the other.
+- *Without trust in any model*, at an LDP level ℓ: the odds of every statement move by at most e^ℓ.
+
+The first two hold against an observer who believes the model. A figure called "at most" is rounded up.
+
+A grade asks what becomes of a suspicion of 1 %. Up to 10 % it is green: whoever acts on it is wrong nine times in ten.
+Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be more likely than not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Colour = Literal["green", "amber", "red"]
+
+SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
+ASKED = 0.01  # the suspicion that a grade follows
+GREEN, AMBER = 0.10, 0.50  # what it may become at most
+COLOURS: tuple[Colour, ...] = ("green", "amber", "red")  # from good to bad
+MEANING: dict[Colour, str] = {
+    "green": "a suspicion of 1 % stays at 10 % at most",
+    "amber": "a suspicion of 1 % may pass 10 %, and stays at 50 % at most",
+    "red": "a suspicion of 1 % may become more likely than not",
+}
+CHECKS = {  # what an audit checks, by the names of its report
+    "each_release": "every release within its ε",
+    "each_stream": "every stream within its Σε",
+    "total": "every stream within the total budget",
+    "window": "every window within its budget",
+    "ldp_total": "every stream within the budget that needs no model",
+    "declared": "every declared secret within its ε",
+    "epsilons": "the ε of every row is what the setting spends there",
+    "values": "the values are those that follow from the paths",
+    "unchanged": "the rows are those that the release wrote",
+    "unseeded": "the side file names no seed",
+}
+REMEDY = (
+    "declare what must stay secret (--secret), set a total (--budget) or release in batches (--batch); "
+    "`seqveil advise` finds a setting"
+)
+IDENTITY = "who it is"  # the attack that is about no secret
+_ROUNDING = 1e-9  # by which a suspicion may pass the border of a grade
+
+
+def moved(suspicion: float, log_odds: float) -> float:
+    """A suspicion after its odds moved by e^log_odds.
+
+    >>> round(moved(0.25, 0.5), 4), round(moved(0.5, 1.0), 4), moved(0.01, math.inf)
+    (0.3547, 0.7311, 1.0)
+    """
+    if suspicion in (0.0, 1.0):
+        return suspicion
+    log = math.log(suspicion / (1 - suspicion)) + log_odds
+    return 1 / (1 + math.exp(-log)) if log > -700 else 0.0
+
+
+def lifted(suspicion: float, up: float, down: float | None = None) -> float:
+    """The most that a suspicion p becomes where factors lie between e^-down and e^up: min(e^up p, 1 - e^-down (1 - p)).
+
+    Without `down` both sides are the same: a leakage, or the ε of a release.
+
+    >>> round(lifted(0.1, 1.0), 4), round(lifted(0.5, 1.0), 4), lifted(0.01, math.inf), round(lifted(0.5, 9, 0.1), 4)
+    (0.2718, 0.8161, 1.0, 0.5476)
+    """
+    if suspicion in (0.0, 1.0):
+        return suspicion
+    grown = suspicion * math.exp(up) if up < 700 else math.inf
+    return min(grown, 1 - math.exp(-(up if down is None else down)) * (1 - suspicion))
+
+
+def log_odds_for(suspicion: float, limit: float) -> float:
+    """The ε of a secret at which a suspicion becomes `limit` and no more: the opposite of `moved`.
+
+    >>> round(log_odds_for(0.1, 0.3), 4), round(moved(0.1, log_odds_for(0.1, 0.3)), 9)
+    (1.3499, 0.3)
+    """
+    return math.log(limit / (1 - limit)) - math.log(suspicion / (1 - suspicion))
+
+
+def leakage_for(suspicion: float, limit: float) -> float:
+    """The total leakage at which a suspicion becomes `limit` and no more: the opposite of `lifted`.
+
+    >>> round(leakage_for(0.1, 0.3), 4), round(lifted(0.1, leakage_for(0.1, 0.3)), 9)
+    (1.0986, 0.3)
+    """
+    return max(math.log(limit / suspicion), math.log((1 - suspicion) / (1 - limit)))
+
+
+def percent(share: float) -> str:
+    """A probability as people say it, to the nearest figure.
+
+    >>> percent(0.25), percent(0.002), percent(0.9962), percent(0.99999)
+    ('25 %', '0.2 %', '99.6 %', '100 %')
+    """
+    if share > 0.99:
+        return f"{share * 100:.3g} %"
+    return f"{share * 100:.0f} %" if share >= 0.01 else f"{share * 100:.2g} %"
+
+
+def percent_up(share: float) -> str:
+    """A probability as people say it, rounded up, so that "at most" stays true.
+
+    >>> percent_up(0.25), percent_up(0.0272), percent_up(0.3547), percent_up(0.00123), percent_up(0.99999)
+    ('25 %', '2.8 %', '36 %', '0.13 %', '100 %')
+    """
+    points = share * 100
+    if points <= 0:
+        return "0 %"
+    places = 0 if 10 <= points <= 99 else 1 if points >= 1 else 1 - math.floor(math.log10(points))
+    scale = 10**places
+    return f"{math.ceil(round(points * scale, 6)) / scale:g} %"
+
+
+def suspicions(becomes: Sequence[float], before: Sequence[float] = SUSPICIONS) -> str:
+    """What becomes of suspicions, as the end of a sentence.
+
+    >>> suspicions([moved(p, 0.5) for p in SUSPICIONS])
+    'a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %'
+    """
+    if min(becomes) > 0.9995:
+        return f"even a suspicion of {percent(min(before))} may become certainty"
+    first, *others = (f"{percent(p)}{{}} at most {percent_up(q)}" for p, q in zip(before, becomes, strict=True))
+    return ", one of ".join([f"a suspicion of {first.format(' becomes')}", *(each.format("") for each in others)])
+
+
+def by_odds(log_odds: float) -> str:
+    """What becomes of suspicions whose odds move by at most e^log_odds."""
+    return suspicions([moved(p, log_odds) for p in SUSPICIONS])
+
+
+def by_leakage(up: float, down: float | None = None) -> str:
+    """What becomes of suspicions about anything in a stream by releases of this total leakage, or of these two sides.
+
+    >>> by_leakage(42.0)
+    'even a suspicion of 1 % may become certainty'
+    """
+    return suspicions([lifted(p, up, down) for p in SUSPICIONS])
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A colour, and the sentence that says why."""
+
+    colour: Colour
+    why: str
+
+    @property
+    def text(self) -> str:
+        """The colour and why, as one line."""
+        return f"{self.colour}: {self.why}"
+
+
+def colour(becomes: float) -> Colour:
+    """The colour of what a suspicion of 1 % may become.
+
+    >>> [colour(share) for share in (0.01, 0.1, 0.2, 0.5, 0.51, 1.0)]
+    ['green', 'green', 'amber', 'amber', 'red', 'red']
+    """
+    if becomes <= GREEN * (1 + _ROUNDING):
+        return "green"
+    return "amber" if becomes <= AMBER * (1 + _ROUNDING) else "red"
+
+
+def worst(colours: Iterable[Colour]) -> Colour:
+    """The worst of some colours; green for none."""
+    return max(colours, key=COLOURS.index, default="green")
+
+
+@dataclass(frozen=True)
+class ToldSecret:
+    """A declared secret with the most that its log odds move: what was promised, or what was told if that is more."""
+
+    name: str
+    log_odds: float
+    window: str = "over the whole stream"
+
+    @classmethod
+    def of(cls, secret: Any, log_odds: float) -> ToldSecret:
+        """A declared secret of which so much was told, or promised to be told at most."""
+        each = "in each window" if secret.repeats else "over the whole stream"
+        return cls(secret.name, log_odds, "over its events" if str(secret.window).startswith("first") else each)
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What releases mean for the people in them, from public figures alone.
+
+    Parameters:
+        up: the most that all releases of a stream together raised the log probability of a sequence, worst over users.
+        down: the most that they lowered it; None: as much as `up`.
+        one_release: the ε of the release, or batch, that carries most; None where there is no bound for it.
+        secrets: those that were promised to be kept. They decide the grade, where there are any.
+        truth: the expected share of the releases that carry ε that are the truth; None where it is not known.
+        period: every how many releases one carries ε.
+        size: the events of a batch.
+        apart: whether a user has several streams, which share one account.
+        undone: why none of it holds (a seed, a broken promise); empty where nothing is wrong.
+
+    >>> risk = Risk(42.0, one_release=3.0, truth=0.91, period=3)
+    >>> for sentence in risk.sentences:
+    ...     print(sentence)
+    any one release, about anything: a suspicion of 1 % becomes at most 21 %, one of 10 % at most 96 %, one of 50 % at
+    most 98 %
+    all releases of a stream together, about anything: even a suspicion of 1 % may become certainty
+    the one release in 3 that carries ε is the truth with probability 91 % or so, under the model
+    >>> risk.grade.colour
+    'red'
+    """
+
+    up: float
+    down: float | None = None
+    one_release: float | None = None
+    secrets: tuple[ToldSecret, ...] = ()
+    truth: float | None = None
+    period: int = 1
+    size: int = 1
+    apart: bool = False
+    undone: str = ""
+
+    @classmethod
+    def of(cls, setting: Any, accounts: Any, told: Sequence[Any] = (), **more: Any) -> Risk:
+        """The risk of a setting's releases, from where its users stand.
+
+        Parameters:
+            setting: a `Setting`.
+            accounts: a `Standing`, or the `Standings` of all users.
+            told: the totals of its secrets, in their order. One counts with what was promised, or with what was told
+                where that is more.
+            more: what else is known, by the names above.
+        """
+        secrets = [
+            ToldSecret.of(secret, max(secret.epsilon, total.log_odds_worst))
+            for secret, total in zip(setting.secrets if setting.guards else (), told, strict=False)
+        ]
+        up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
+        return cls(up, down, _one_release(setting), tuple(secrets), **_shape(setting), **more)
+
+    @classmethod
+    def promised(cls, setting: Any, **more: Any) -> Risk:
+        """The risk that a setting allows, before anything is released: without a total a stream may tell all."""
+        secrets = tuple(ToldSecret.of(secret, secret.epsilon) for secret in setting.secrets if setting.guards)
+        total = math.inf if setting.budget.total is None else setting.budget.total
+        return cls(total, None, _one_release(setting), secrets, **_shape(setting), **more)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What may become of suspicions, by the secrets, by one release and by the whole stream; then the truth."""
+        said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
+        if self.one_release is not None:
+            what = "release" if self.size == 1 else f"batch of {self.size}"
+            said.append(f"any one {what}, about anything: {by_leakage(self.one_release)}")
+        beside = " else" if self.secrets else ""
+        which = "all streams of a user" if self.apart else "a stream"
+        said.append(f"all releases of {which} together, about anything{beside}: {by_leakage(self.up, self.down)}")
+        if self.truth is not None:
+            said.append(self._truth(self.truth))
+        return tuple(said)
+
+    def _truth(self, truth: float) -> str:
+        if self.size > 1:
+            return f"an event of a batch is released as it was with probability {percent(truth)} or so, under the model"
+        paid = "a release" if self.period == 1 else f"the one release in {self.period} that carries ε"
+        return f"{paid} is the truth with probability {percent(truth)} or so, under the model"
+
+    @property
+    def grade(self) -> Grade:
+        """The grade: that of the worst declared secret, or, where none is declared, that of the whole stream."""
+        if self.undone:
+            return Grade("red", self.undone)
+        if self.secrets:
+            becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
+        else:
+            becomes, what = lifted(ASKED, self.up, self.down), "about anything in the stream"
+        return Grade(colour(becomes), _why(becomes, what))
+
+    @property
+    def warning(self) -> str:
+        """One line that names the remedy, where the grade is not green; empty where it is."""
+        grade = self.grade
+        if grade.colour == "green" or self.undone:
+            return ""
+        remedy = "lower --secret-epsilon; `seqveil advise` finds a setting" if self.secrets else REMEDY
+        return f"{grade.text}; {remedy}; --yes leaves this line out"
+
+
+def _one_release(setting: Any) -> float | None:
+    """The ε of the release that carries most; None where there is no bound for one."""
+    if not setting.mechanism.sound or setting.unbounded:
+        return None
+    most = float(setting.epsilon * setting.schedule.period)
+    return most if setting.budget.total is None else min(most, setting.budget.total)
+
+
+def _shape(setting: Any) -> dict[str, Any]:
+    return {"period": setting.schedule.period, "size": setting.batch, "apart": setting.restarts}
+
+
+def _why(becomes: float, what: str) -> str:
+    said = f"a suspicion of {percent(ASKED)} {what}"
+    kind = colour(becomes)
+    if kind == "green":
+        return f"{said} becomes at most {percent_up(becomes)}"
+    if kind == "amber":
+        return f"{said} may grow to {percent_up(becomes)}"
+    return f"{said} may become more likely than not ({percent_up(becomes)}), which protects next to nothing"
+
+
+def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What an attacker got, a sentence for each attack, as `seqveil attack --json` prints them.
+
+    >>> attacked([{"about": "ever:health", "sentence": "holds", "guess": {"likelihood_ratio": 1.5}}])
+    ['ever:health: holds; of the people whom its best guess singled out, a suspicion of 10 % that it is right became
+    14 %']
+    """
+    return [f"{one['about']}: {one['sentence']}{_singled_out(one)}" for one in found]
+
+
+def _singled_out(one: Mapping[str, Any]) -> str:
+    means = guess_means(one["about"], (one.get("guess") or {}).get("likelihood_ratio"))
+    return f"; {means}" if means else ""
+
+
+def guess_means(about: str, ratio: Any) -> str:
+    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
+
+    >>> guess_means("ever:health", 1.5)
+    'of the people whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
+    """
+    if not isinstance(ratio, int | float) or not 0 < ratio < math.inf or about == IDENTITY:
+        return ""
+    became = percent(moved(0.10, math.log(ratio)))
+    return f"of the people whom its best guess singled out, a suspicion of 10 % that it is right became {became}"

@@ -1,0 +1,260 @@
+"""The core that all bridges share: events of some source, released durably, and what its sink is to be told.
+
+A bridge is *source → Streams → sink*. The source says who an event belongs to, what it calls it, and whether it may
+have come before; the sink publishes what comes back and confirms it. Everything between is here: numbers for events
+that bring none, each event once, refusals that block nothing, counts, and the log.
+
+**Numbers.** An event without a sequence number gets its user's next one. The number is kept, under what the source
+calls the event, in the same transaction as its release, until the sink has confirmed it. Cut anywhere, an event that
+comes again finds its number, and with it its release.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal, NamedTuple
+
+from seqveil.core.errors import BudgetSpent, DataError, InputError, SeqveilError
+from seqveil.interfaces.events import Job, release_together
+from seqveil.interfaces.payloads import Event, Payloads, Refusal
+from seqveil.release.store import Position
+from seqveil.release.stream import UNKNOWN
+from seqveil.release.streams import OutOfOrder, Releases, Streams
+
+GROUP = 1000  # events of a transaction, at most
+KNOWN = 200_000  # users whose next number is kept in memory
+REPORT = 60.0  # seconds between lines about progress
+
+OnRefused = Literal["report", "stop"]
+Log = Callable[[str, dict[str, object]], None]
+
+
+class BrokerError(SeqveilError):
+    """The broker does not let the bridge work; nothing that it has not acknowledged is lost."""
+
+
+@dataclass
+class Counts:
+    """What the bridge did since it started, for its operator."""
+
+    received: int = 0  # messages that were looked at, each time they came
+    released: int = 0  # events drawn
+    repeated: int = 0  # events that had been released before
+    acknowledged: int = 0
+    unreliable: int = 0  # came at QoS 0, so they may get lost on the way
+    cleared: int = 0  # retained raw messages taken off the broker
+    states: int = 0  # messages that said what was the case, and were no event
+    refused: dict[str, int] = field(default_factory=dict)  # by reason
+    unknown: int = 0  # values outside the alphabet in events drawn; in no release, and for the operator alone
+
+
+class Made(NamedTuple):
+    """What is to be published of an event."""
+
+    payload: bytes
+    repeated: bool  # whether it had been released before
+
+
+Outcome = Made | Refusal | None  # None: no event, only the value that was there before
+
+
+class Core:
+    """Releases the events of one source.
+
+    *Guarantee*: each event is drawn once and charged once. What `release` returns is on the disk; asked again before
+    it was confirmed, also after a crash, the same event gives the same payload. What is known of raw values, for
+    telling repeats, is in memory only.
+
+    Parameters:
+        store: where events are released; its setting says how.
+        payloads: reads and writes them.
+        name: of the source, under which its numbers are kept in the store.
+        on_refused: "report" drops an event that cannot be released and reports it, "stop" ends the bridge and leaves
+            it with the broker.
+        log: takes an event's name and details, never data or users.
+    """
+
+    def __init__(
+        self, store: Streams, payloads: Payloads, name: str, on_refused: OnRefused = "report", log: Log | None = None
+    ) -> None:
+        if on_refused not in ("report", "stop"):
+            raise InputError('expected on_refused to be "report" or "stop"')
+        self.counts, self.payloads, self.log = Counts(), payloads, log or (lambda event, details: None)
+        self._store, self._name, self._on_refused = store, name, on_refused
+        kept = store.position(f"{name}:numbers")
+        self.numbers: dict[str, int] = {} if kept is None else json.loads(str(kept))  # of events not confirmed yet
+        self._kept = dict(self.numbers)
+        self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
+        self._latest: dict[str, float] = {}
+        self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
+        self._refusals: Counter[str] = Counter()  # since the last line about them
+        self._warned: set[str] = set()
+        self._reported = (time.monotonic(), 0)
+
+    def release(self, events: Sequence[Event], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
+        """Release events, in the order they came, and say what is to be published of each.
+
+        Parameters:
+            events: those without a number get the next one of their user.
+            positions: kept in the store with them.
+        """
+        outcomes: dict[int, Outcome] = {}
+        moved: dict[str, Position] = {}
+        left = self._taken(events, outcomes, moved)
+        written = False
+
+        def noted(made: Releases | None) -> Mapping[str, Position]:
+            nonlocal written
+            written = True
+            return self._positions() | moved | dict(positions or {})
+
+        while left:
+            numbered = self._numbered([events[k] for k in left])
+            batches = self._store.setting.in_batches
+            jobs = [Job([e.user], [seq], [e.codes if batches else e.codes[0]], [e.time]) for e, seq in numbered]
+            release_together(self._store, jobs, noted)
+            moved_up = []
+            for k, (event, seq), job in zip(left, numbered, jobs, strict=True):
+                if not isinstance(job.outcome, Releases) or event.seq is not None:
+                    self._upcoming.pop(event.user, None)  # as the store has it
+                if event.seq is None and isinstance(job.outcome, OutOfOrder):
+                    moved_up.append(k)  # one before it was refused, whose number is free now
+                else:
+                    outcomes[k] = self._told(event, seq, job.outcome)
+            if len(moved_up) == len(left):
+                raise DataError("events could not be numbered; start the bridge again")
+            left = moved_up
+        if not written and (positions or moved):
+            self._store.release([], [], [], None, noted(None))
+        return [outcomes[k] for k in range(len(events))]
+
+    def state(self, event: Event) -> None:
+        """Take a message for what is the case, which is no event."""
+        self.counts.states += 1
+        self._before.setdefault(event.user, event.codes)
+
+    def confirmed(self, idents: Iterable[str | None]) -> None:
+        """The sink has these events for good: they do not come again."""
+        for ident in idents:
+            if ident is not None:
+                self.numbers.pop(ident, None)
+
+    def keep(self, most: int) -> None:
+        """Only the latest so many events can still come again."""
+        for ident in list(self.numbers)[: max(0, len(self.numbers) - most)]:
+            del self.numbers[ident]
+
+    def forget(self) -> None:
+        """The source has forgotten what it sent: nothing of that comes again."""
+        self.numbers.clear()
+
+    def close(self) -> None:
+        """Write down what was confirmed since the last release. A process may as well be killed before."""
+        if self.numbers != self._kept:
+            self._store.release([], [], [], None, self._positions())
+
+    def _taken(self, events: Sequence[Event], outcomes: dict[int, Outcome], moved: dict[str, Position]) -> list[int]:
+        """The places of what is to be released: no repeats where those are ignored, nothing that comes late."""
+        left, ignored = [], self.payloads.form.repeats == "ignore"
+        if len(self._latest) > KNOWN:
+            self._latest.clear()  # the store has them
+        for k, event in enumerate(events):
+            if event.ident is not None and not event.again:
+                self.numbers.pop(event.ident, None)  # the source has taken an old name for a new event
+            if event.ident is None or event.ident not in self.numbers:
+                if ignored and self._before.get(event.user) == event.codes:
+                    outcomes[k] = None
+                    self.counts.states += 1
+                    continue
+                if event.stamp is not None and event.stamp <= self._latest_of(event.user):
+                    outcomes[k] = Refusal("late")
+                    continue
+            if ignored:
+                self._before[event.user] = event.codes
+            if event.stamp is not None and event.stamp > self._latest_of(event.user):
+                self._latest[event.user] = event.stamp
+                moved[f"{self._name}:latest:{event.user}"] = repr(event.stamp)
+            left.append(k)
+        return left
+
+    def _latest_of(self, user: str) -> float:
+        if user not in self._latest:
+            kept = self._store.position(f"{self._name}:latest:{user}")
+            self._latest[user] = -float("inf") if kept is None else float(kept)
+        return self._latest[user]
+
+    def _numbered(self, events: Sequence[Event]) -> list[tuple[Event, int]]:
+        upcoming = self._upcoming_of(event.user for event in events if event.seq is None)
+        out = []
+        for event in events:
+            if event.seq is not None:
+                if event.seq == upcoming.get(event.user):
+                    upcoming[event.user] += 1  # one after it may have no number
+                out.append((event, event.seq))
+                continue
+            seq = upcoming[event.user]
+            if event.again and event.ident is not None:
+                seq = min(self.numbers.get(event.ident, seq), seq)  # never one that leaves others out
+            upcoming[event.user] = max(upcoming[event.user], seq + 1)
+            if event.ident is not None:
+                self.numbers[event.ident] = seq
+            out.append((event, seq))
+        return out
+
+    def _upcoming_of(self, users: Iterable[str]) -> dict[str, int]:
+        """The next number of each user at least: what is known from before need not be looked up."""
+        if len(self._upcoming) > KNOWN:
+            self._upcoming.clear()
+        new = [user for user in dict.fromkeys(users) if user not in self._upcoming]
+        if new:
+            self._upcoming.update(zip(new, self._store.next_seqs(new).tolist(), strict=True))
+        return self._upcoming
+
+    def _positions(self) -> dict[str, Position]:
+        if not self.numbers and not self._kept:
+            return {}
+        self._kept = dict(self.numbers)
+        return {f"{self._name}:numbers": json.dumps(self.numbers, separators=(",", ":"))}
+
+    def _told(self, event: Event, seq: int, made: Releases | Exception | None) -> Made | Refusal:
+        if isinstance(made, OutOfOrder):
+            return Refusal("order", seq, made.upcoming)
+        if isinstance(made, InputError | BudgetSpent):
+            return Refusal("budget" if isinstance(made, BudgetSpent) else "event", seq)
+        if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
+            raise made or DataError("an event came back without its release; start the bridge again")
+        repeated = bool(made.replayed[0])
+        if repeated:
+            self.counts.repeated += 1
+        else:
+            self.counts.released += 1
+            self.counts.unknown += event.codes.count(UNKNOWN)
+        codes, epsilon = made.symbols[0].tolist(), float(made.epsilons[0])
+        return Made(self.payloads.write(seq, codes, epsilon, made.paths[0], event.user, event.stamp), repeated)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Count a refusal; ends the bridge where it is to end there."""
+        self._refusals[refusal.reason] += 1
+        if self._on_refused == "stop" and refusal.reason not in ("retained", "load"):
+            raise DataError(f"message {self.counts.received} was refused and left with the broker: {refusal}")
+
+    def warn(self, text: str) -> None:
+        """Log a warning, once: what repeats is in the counts."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.log("warning", {"reason": text})
+
+    def report(self) -> None:
+        """Log what was refused since the last time, and now and then how far it has come."""
+        if self._refusals:
+            self.log("refused", {"reasons": dict(self._refusals), "messages so far": self.counts.received})
+            self.counts.refused = dict(self._refusals + Counter(self.counts.refused))
+            self._refusals.clear()
+        now = time.monotonic()
+        if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
+            self._reported = (now, self.counts.received)
+            self.log("progress", asdict(self.counts))

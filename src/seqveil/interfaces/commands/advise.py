@@ -1,0 +1,229 @@
+"""`seqveil advise`: five questions, and then a setting with its expected error and what it means, as `seqveil.toml`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqveil.core.errors import InputError
+from seqveil.core.words import percent
+from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands.configuration import NAME
+from seqveil.interfaces.commands.terminal import emit_json, lines, progress
+
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
+    from seqveil.core.secrets import Secret
+    from seqveil.receive.advising import Advice
+
+SEEN_BY = {  # a suspicion and what it may become at most, where nobody says so
+    "public": (0.10, 0.15),
+    "partner": (0.10, 0.25),
+    "team": (0.10, 0.40),
+}
+STREAM = 50  # events of a stream, where only a model is there to ask
+QUESTIONS = {
+    "file": "1. What is it? A data file, or a model",
+    "seen_by": "2. Who sees it? public, partner or team",
+    "secret": "3. What must stay secret? Such as ever:health; empty for nothing in particular",
+    "wait": "4. For how many later events may a release wait? 0: none",
+    "wrong": "5. How wrong may it be? Such as 20 %; empty for whatever the protection costs",
+}
+
+
+@o.option_groups
+def advise(
+    file: Annotated[str | None, o.option("DATA_OR_MODEL", "What it is: data to fit a model to, or a model.")] = None,
+    seen_by: Annotated[str | None, o.option("public|partner|team", "Who sees what is released.")] = None,
+    *,
+    secret: o.SecretOption = None,
+    secret_window: Annotated[
+        str | None, o.option("N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
+    ] = None,
+    secret_per_day: Annotated[int | None, o.option("N", "Events a day, for --secret-window day and for hours.")] = None,
+    wait: Annotated[int | None, o.option("N", "Later events that a release may wait for  [default: none]")] = None,
+    wrong: Annotated[
+        str | None, o.option("0.2|20%", "Expected error that is tolerated  [default: what the protection costs]")
+    ] = None,
+    odds: Annotated[
+        str | None, o.option("10:30", "A suspicion of 10 % must stay under 30 %  [default: by --seen-by]")
+    ] = None,
+    length: Annotated[
+        int | None, o.option("T", "Events of a stream  [default: the mean of the data; 50 for a model]")
+    ] = None,
+    distortion: o.DistortionName = None,
+    cuts: o.CutOptions,
+    columns: o.ColumnOptions,
+    out: Annotated[Path, o.option("FILE", "Where to write the setting.", "--out", "-o")] = Path(NAME),
+    model_out: Annotated[
+        Path | None, o.option("MODEL", "Where to write the model fitted to data  [default: DATA.model]")
+    ] = None,
+    force: Annotated[bool, o.flag("--force", "Replace a setting or a model that is there already.")] = False,
+    json: o.Json = False,
+) -> None:
+    """Ask five questions and recommend a setting: what it costs, and what it means for a person.
+
+    What is it, who sees it, what must stay secret, may it wait, how wrong may it be? At a terminal it asks for what the
+    options leave out; a script answers by options.
+
+    With --wrong it finds the largest protection whose expected error stays below; else, or with --odds, the setting
+    that keeps a suspicion under its limit. It writes seqveil.toml, which release, serve, bridge and spark take by
+    --config. Expected errors are of streams that follow the model; a fit to raw data is not private.
+
+    Example: seqveil advise --file clicks.csv --seen-by partner --secret ever:health --wrong 20%
+    """
+    from seqveil.interfaces.files.writing import taken, write_text
+    from seqveil.receive.advising import Wishes, lines_of
+    from seqveil.receive.advising import advise as solve
+
+    named = _answer("file", file)
+    seen = _seen_by(_answer("seen_by", seen_by))
+    secrets = _secrets(_asked_secrets(secret), secret_window, secret_per_day)
+    waiting = _waiting(wait)
+    tolerated = _share(wrong if wrong is not None else _answer("wrong", None, ""))
+    before, after = SEEN_BY[seen] if odds is None else _odds(odds)
+    if not force and taken(out):
+        raise InputError(f"{out.name}: is there already; name another file by --out, or pass --force to replace it")
+    chain, where, events = _model(named, columns, cuts, model_out, force)
+    fitted = str(where) != named
+    many = length if length is not None else events
+    wishes = Wishes(many, before, after, tolerated, waiting, secrets, distortion or "hamming")
+    found = solve(chain, wishes, from_accuracy=tolerated is not None and odds is None)
+    given = {name: value for name, value in asdict(columns).items() if value is not None}
+    written = {"model": str(where), **given, **found.options}
+    o.SettingOptions(**found.options).setting(chain)  # what is recommended must be a setting
+    comments = ["Written by `seqveil advise`; release, serve, bridge and spark take it by --config.", *_said(found)]
+    if fitted:
+        chain.save(where)
+    write_text(out, lines_of(written, comments))
+    if json:
+        facts = {"options": written, "error": found.error, "best_guess_error": found.guess, "out": str(out)}
+        facts |= {"words": list(found.risk.sentences), "grade": found.risk.grade.colour, "notes": list(found.notes)}
+        emit_json(facts | {"solved_from": found.solved_from, "length": many, "limit": [before, after]})
+        return
+    _say(found, written, out, seen if odds is None else None, (before, after))
+
+
+def _answer(name: str, given: str | None, default: str | None = None) -> str:
+    """What an option says, or the terminal; without either the default, or a line that names the option."""
+    if given is not None:
+        return given
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        given = str(typer.prompt(QUESTIONS[name], default=default or "", show_default=False, err=True)).strip()
+    if given:
+        return given
+    if default is None:
+        option = "--" + name.replace("_", "-")
+        raise InputError(f"expected {option}, the answer to “{QUESTIONS[name][3:]}”; got none")
+    return default
+
+
+def _seen_by(text: str) -> str:
+    if text not in SEEN_BY:
+        raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}; got something else")
+    return text
+
+
+def _asked_secrets(given: list[str] | None) -> list[str]:
+    if given:
+        return given
+    return [part for part in _answer("secret", None, "").split(";") if part.strip()]
+
+
+def _secrets(named: list[str], window: str | None, per_day: int | None) -> tuple[Secret, ...]:
+    if not named and (window is not None or per_day is not None):
+        raise InputError("--secret-window and --secret-per-day came without a secret; add --secret ever:VALUE")
+    chosen = o.SecretOptions(secret=named, secret_window=window, secret_per_day=per_day)
+    return tuple(chosen.declared())
+
+
+def _waiting(given: int | None) -> int:
+    if given is not None:
+        return given
+    text = _answer("wait", None, "") or "0"
+    if not (text.isascii() and text.isdigit()):
+        raise InputError("expected the events that a release may wait for as a whole number; try 0")
+    return int(text)
+
+
+def _share(text: str) -> float | None:
+    """A share as people write it: 0.2, 20% or 20 %; None for nothing."""
+    plain = text.strip()
+    if not plain:
+        return None
+    try:
+        value = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError("expected how wrong it may be as 0.2 or 20%, for one release in five; got something else")
+    return value
+
+
+def _odds(text: str) -> tuple[float, float]:
+    """A suspicion and its limit, both in per cent."""
+    before, colon, after = text.replace("%", "").partition(":")
+    try:
+        found = float(before) / 100, float(after) / 100
+    except ValueError:
+        found = math.nan, math.nan
+    if not colon or not 0 < found[0] < found[1] < 1:
+        raise InputError(
+            "expected --odds as 10:30, for a suspicion of 10 % that must stay under 30 %; got another form"
+        )
+    return found
+
+
+def _model(
+    source: str, columns: o.ColumnOptions, cuts: o.CutOptions, out: Path | None, force: bool
+) -> tuple[MarkovModel, Path, int]:
+    """The model, where it is or is to be written, and how many events a stream has: of a model itself nobody knows."""
+    from seqveil.interfaces.files.fit import fit_file
+    from seqveil.interfaces.files.reading import is_data
+    from seqveil.interfaces.files.writing import taken
+    from seqveil.receive.contexts import FEWEST_PEOPLE
+
+    if not is_data(source):
+        return o.model_in(Path(source)), Path(source), STREAM
+    plain = source.removesuffix(".gz")
+    place = Path(plain).with_suffix(".model") if out is None else out
+    if not force and taken(place):
+        raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
+    o.check_model_out(place)
+    with progress(source, "fitting", passes=4) as advance:
+        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **asdict(cuts)}
+        fitted = fit_file(source, **shared)
+        if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
+            fitted = fit_file(source, context="order:1", **shared)
+    return fitted.model, place, max(1, math.ceil(fitted.events / fitted.users))
+
+
+def _said(found: Advice) -> list[str]:
+    """What the setting costs and means, a line each."""
+    hamming = "distortion" not in found.options
+    cost, guess = (percent(each) if hamming else f"{each:.4g}" for each in (found.error, found.guess))
+    what = f"{cost} of the events are released wrong" if hamming else f"expected error {cost} an event"
+    error = f"{what}, under the model; the best guess with no release at all: {guess}"
+    return [error, *found.risk.sentences, f"grade {found.risk.grade.text}", *found.notes]
+
+
+def _say(found: Advice, written: dict[str, Any], out: Path, seen: str | None, limit: tuple[float, float]) -> None:
+    why = f"a suspicion of {percent(limit[0])} is to stay under {percent(limit[1])}"
+    why += "" if seen is None else f", as is usual for what {seen} sees"
+    error, *means = _said(found)[: 1 + len(found.risk.sentences)]
+    settings = ", ".join(f"{name} = {value}" for name, value in written.items())
+    said = [
+        ("asked", f"solved from {found.solved_from}; {why}"),
+        ("setting", settings),
+        ("error", error),
+        *(("means", text) for text in means),
+        ("grade", found.risk.grade.text),
+        *(("note", text) for text in found.notes),
+        ("wrote", f"{out}; use it by `seqveil release DATA --config {out} --out RELEASED`"),
+    ]
+    lines(said)

@@ -1,0 +1,339 @@
+"""A report on a released file for whoever answers for data protection: one HTML page, from public things alone.
+
+It rests on the side file; with the model the account is recomputed from the releases; with what `seqveil attack --json`
+printed it says what an attacker got. It names no user and no released value. Its last part is a claim sheet along the
+questions of NIST SP 800-226, "Guidelines for Evaluating Differential Privacy Guarantees", in our own words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.words import CHECKS, COLOURS, MEANING, attacked, percent
+from seqveil.interfaces.files.reading import FilePath, file_name
+from seqveil.interfaces.files.writing import Meta, load_release_meta
+from seqveil.receive.audit import Report
+
+Rows = Sequence[tuple[str, str]]
+SOURCE = (
+    "NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees "
+    "(https://doi.org/10.6028/NIST.SP.800-226)"
+)
+NOT_RECORDED = "not recorded"
+OPEN = "For the controller to fill in: "
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b;
+  background: #fff }
+h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2rem; border-bottom: 1px solid #767676 }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid #d0d0d0;
+  overflow-wrap: anywhere }
+th { width: 32%; font-weight: 600 }
+.grade { padding: .6rem .8rem; border-left: .6rem solid }
+.green { border-color: #1a7f37 } .amber { border-color: #9a6700 } .red { border-color: #b42318 }
+small { color: #555 }
+@media print { body { margin: 0; max-width: none } h2 { break-after: avoid } tr { break-inside: avoid } }
+"""
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that a report is made from."""
+
+    name: str  # of the released file
+    fingerprint: str  # of its bytes
+    meta: Meta
+    audit: Report | None = None  # where the model was there to recompute the account
+    model: Mapping[str, str] = field(default_factory=dict)  # what is known of the model, in words
+    attack: Sequence[Mapping[str, Any]] | None = None
+    utility: str = ""
+
+
+def material(released: FilePath, meta: FilePath | None = None) -> Material:
+    """What lies beside a released file, and the fingerprint of its bytes."""
+    path = Path(released)
+    if not path.is_file():
+        raise DataError(f"{path.name}: no such file; name the file that `seqveil release` wrote")
+    found = load_release_meta(released, meta)
+    if found is None:
+        raise DataError(f"{path.name}: has no side file ({path.name}.meta.json); name it by --meta, or release again")
+    if not isinstance(found.get("setting"), dict):
+        raise DataError(f"{path.name}: its side file lacks the setting; release the data again")
+    with open(path, "rb") as rows:
+        digest = hashlib.file_digest(rows, "sha256").hexdigest()
+    return Material(file_name(path), digest, found)
+
+
+def attack_results(path: FilePath) -> list[Mapping[str, Any]]:
+    """What `seqveil attack --json` printed, in a file."""
+    name = os.path.basename(path)
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such file; save what `seqveil attack … --json` prints") from None
+    except (OSError, ValueError):
+        raise InputError(f"{name}: cannot be read as JSON; save what `seqveil attack … --json` prints") from None
+    attacks = found.get("attacks") if isinstance(found, dict) else None
+    if not isinstance(attacks, list) or not all(_is_attack(one) for one in attacks):
+        raise InputError(f"{name}: is not the result of an attack; save what `seqveil attack … --json` prints")
+    return attacks
+
+
+def _is_attack(one: Any) -> bool:
+    texts = isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("about", "sentence", "verdict"))
+    return texts and isinstance(one.get("guess"), dict | None)
+
+
+def report(made_of: Material, now: datetime | None = None) -> str:
+    """The whole page."""
+    written = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    parts = [
+        f"<h1>Release report: {escape(made_of.name)}</h1>",
+        f"<p><small>Written {written} by seqveil {escape(_version())}, from public things alone: no user and no value "
+        "of the data is named here, but for those that declared secrets are about.</small></p>",
+        _in_short(made_of),
+        _section("What was promised, and to whom", _promises(made_of)),
+        _section("The model, and whether it was checked", _model(made_of)),
+        _section("What an attacker got", _attack(made_of)),
+        _section("The account", _account(made_of)),
+        _section("Settings", _flat(made_of.meta["setting"])),
+        _section("Fingerprints", _fingerprints(made_of)),
+        _section("Claim sheet", _claims(made_of), f"Along the questions of {SOURCE}; the wording is ours."),
+    ]
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(made_of.name)}: '
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}release report</title><style>{STYLE}</style></head>\n'
+        f"<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n"
+    )
+
+
+def _version() -> str:
+    from seqveil import __version__
+
+    return __version__
+
+
+def _section(title: str, rows: Rows, note: str = "") -> str:
+    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>\n' for name, text in rows)
+    said = f"<p><small>{escape(note)}</small></p>" if note else ""
+    return f"<h2>{escape(title)}</h2>{said}<table><tbody>\n{body}</tbody></table>"
+
+
+def _grade(made_of: Material) -> str:
+    found = made_of.meta.get("grade") if made_of.audit is None else made_of.audit.grade
+    return found if found in COLOURS else ""
+
+
+def _words(made_of: Material) -> list[str]:
+    words = made_of.meta.get("words") if made_of.audit is None else made_of.audit.words
+    return [str(each) for each in words] if isinstance(words, list | tuple) else []
+
+
+def _in_short(made_of: Material) -> str:
+    grade = _grade(made_of)
+    meaning = {str(colour): text for colour, text in MEANING.items()}.get(grade, "")
+    if made_of.audit is not None and not made_of.audit.passed:
+        meaning = "a check failed, or the coins can be known; see the account"
+    elif made_of.meta.get("private") is not True:
+        meaning = "the coins were seeded, so nothing is private: whoever knows the seed can undo the release"
+    listed = "".join(f"<li>{escape(text)}</li>" for text in _words(made_of))
+    shown = f'<p class="grade {grade or "red"}"><strong>{grade or "not graded"}</strong>: {escape(meaning)}</p>'
+    return f"<h2>In short</h2>{shown}<ul>{listed or '<li>This release was made before reports had words.</li>'}</ul>"
+
+
+def _secrets(meta: Meta) -> list[dict[str, Any]]:
+    found = meta.get("secrets")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _promises(made_of: Material) -> list[tuple[str, str]]:
+    meta = made_of.meta
+    rows = [("guarantee", _text(meta.get("guarantee")))]
+    rows += [(f"secret {_text(told.get('name'))}", _text(told.get("sentence"))) for told in _secrets(meta)]
+    setting = meta["setting"]
+    many = len(setting.get("observers") or ())
+    against = "anyone who knows the model and sees every release, with unlimited computing power"
+    rows.append(("against", against + (f"; also {many} observers with models of their own" if many else "")))
+    rows.append(("to", f"each of the {_text(meta.get('users'))} people whose stream is in the file"))
+    if meta.get("whole_sequence"):
+        rows.append(("not promised", _text(meta["whole_sequence"])))
+    return rows
+
+
+def _model(made_of: Material) -> list[tuple[str, str]]:
+    alphabet = made_of.meta.get("alphabet")
+    symbols = alphabet.get("symbols") if isinstance(alphabet, dict) else None
+    rows = [("fingerprint", _text(made_of.meta.get("model"))), ("symbols", _text(symbols))]
+    rows += list(made_of.model.items())
+    if "held-out check" not in made_of.model:
+        rows.append(("held-out check", checked(made_of.meta.get("held_out_check"))))
+    return rows
+
+
+def checked(found: Any) -> str:
+    """Whether a model was checked on people held out of its fit, in a sentence."""
+    if not isinstance(found, dict) or not {"people", "log_likelihood", "standard_error"} <= found.keys():
+        return "not recorded: what is said “under the model” holds for people who follow it, and nobody looked here"
+    return (
+        f"log-likelihood {found['log_likelihood']:.4f} a symbol, ± {found['standard_error']:.4f}, on "
+        f"{found['people']:,} people who had no part in the fit"
+    )
+
+
+def _attack(made_of: Material) -> list[tuple[str, str]]:
+    if made_of.attack is None:
+        return [("attack", "none is on record; `seqveil attack RELEASED --truth RAW --json` makes one")]
+    said = attacked(made_of.attack)
+    return [(str(one["verdict"]), text) for one, text in zip(made_of.attack, said, strict=True)] or [("attack", "none")]
+
+
+def _account(made_of: Material) -> list[tuple[str, str]]:
+    meta, audit = made_of.meta, made_of.audit
+    rows = [(name, _text(meta.get(name))) for name in ("events", "users", "releases", "held", "stopped")]
+    rows.append(("leakage of the worst stream, nats", _text(meta.get("leakage"))))
+    rows.append(("by composition, Σε", _text(meta.get("composition"))))
+    for told in _secrets(meta):
+        moved = f"{_text(told.get('log_odds_worst'))} of at most {_text(told.get('epsilon'))}"
+        rows.append((f"log odds of {_text(told.get('name'))} moved by", moved))
+    if audit is None:
+        return [*rows, ("audit", "not made here: pass --model to recompute the account from the releases")]
+    verdicts = {None: "nothing of the kind was promised", True: "kept", False: "BROKEN"}
+    rows.append(("recomputed leakage, nats", _text(audit.leakage)))
+    rows.append(("without any model, LDP over a stream", _text(audit.ldp)))
+    return rows + [(name, verdicts[getattr(audit, check)]) for check, name in CHECKS.items()]
+
+
+def _fingerprints(made_of: Material) -> list[tuple[str, str]]:
+    meta = made_of.meta
+    return [
+        ("released file, SHA-256 of its bytes", made_of.fingerprint),
+        ("released rows, digest", _text(meta.get("digest"))),
+        ("model", _text(meta.get("model"))),
+        ("released by seqveil", _text(meta.get("seqveil"))),
+        ("coins", "the operating system's" if meta.get("private") is True else "seeded: NOT private"),
+    ]
+
+
+def _claims(made_of: Material) -> list[tuple[str, str]]:
+    """The questions that SP 800-226 asks of a claim, and what this release answers."""
+    setting, meta = made_of.meta["setting"], made_of.meta
+    secrets = [_text(told.get("name")) for told in _secrets(meta)]
+    unit = "everything that one user's stream says, for as long as it is"
+    if secrets:
+        unit = f"for one user's stream, whether these hold: {', '.join(secrets)}"
+    bounded = (
+        "the odds of each declared secret, by a factor e^ε in total over its window"
+        if secrets
+        else "the probability of every statement about a stream, by a factor e^ε at each release"
+    )
+    coins = "coins of the operating system" if meta.get("private") is True else "coins that were SEEDED, so not private"
+    return [
+        ("Unit of privacy", f"What does the claim protect? {unit}. People are told apart by the user column alone."),
+        ("Parameters", f"How strong is it? {_strength(made_of)}"),
+        (
+            "What is bounded",
+            f"{bounded}, against an observer who believes the model. It is not (ε, δ)-differential privacy of a "
+            f"table: it is a bound on what is learned about a person's own stream. Without trust in the model: "
+            f"{_without_model(setting)}.",
+        ),
+        (
+            "Repeated use",
+            "All releases of a stream are in one account, which this report shows. A second release of the same data "
+            "adds to it; this report knows of this file alone.",
+        ),
+        (
+            "Threat model",
+            "Whoever releases sees the raw data and is trusted with it. Receivers may be anyone, may know the model "
+            "and keep everything. What people tell otherwise, and other data about them, is outside of the claim.",
+        ),
+        (
+            "Mechanism and its correctness",
+            f"“{_text(setting.get('mechanism'))}”, from integer tables that are checked before each draw, with "
+            f"{coins}. How long a release takes is not hidden.",
+        ),
+        ("Utility", made_of.utility or f"{OPEN}which errors were expected (`seqveil plan`), and which were found?"),
+        (
+            "Bias",
+            "Releases lean towards what the model holds likely, so rare values and people unlike the model are told "
+            f"less truly. {OPEN}which groups would that touch, and was it looked at?",
+        ),
+        (
+            "Security",
+            f"{OPEN}who can reach the raw data, the state file, the key and the tokens, and how is it logged?",
+        ),
+        (
+            "Data collection",
+            f"{OPEN}how were the raw data collected, on what legal ground, how long are they kept? The model: "
+            f"{made_of.model.get('made', 'how it was made is not recorded')}.",
+        ),
+    ]
+
+
+def _without_model(setting: Mapping[str, Any]) -> str:
+    """What holds of one release whatever the truth's law is."""
+    from seqveil.core import mechanisms
+
+    epsilon, schedule = setting.get("epsilon"), setting.get("schedule")
+    period = schedule.get("period") if isinstance(schedule, dict) else 1
+    if not isinstance(epsilon, int | float) or not isinstance(period, int):
+        return "nothing is promised"
+    try:
+        level = mechanisms.find(_text(setting.get("mechanism"))).ldp
+    except InputError:
+        return "not known here"
+    if not math.isfinite(level):
+        return "nothing is promised"
+    return f"each release is {level * epsilon * period:.4g}-locally differentially private"
+
+
+def _strength(made_of: Material) -> str:
+    setting, meta = made_of.meta["setting"], made_of.meta
+    parts = [f"ε = {_text(told.get('epsilon'))} for {_text(told.get('name'))}" for told in _secrets(meta)]
+    schedule = setting.get("schedule")
+    period = schedule.get("period") if isinstance(schedule, dict) else None
+    if setting.get("epsilon") is not None:
+        every = f", spent at one release in {period}" if isinstance(period, int) and period > 1 else ""
+        parts.append(f"ε = {_text(setting['epsilon'])} a release on average{every}")
+    budget = setting.get("budget")
+    total = budget.get("total") if isinstance(budget, dict) else None
+    parts.append("no total was set" if total is None else f"a total of {_text(total)} for a stream")
+    parts.append(f"realised {_text(meta.get('leakage'))} in the worst stream")
+    return "; ".join(parts) + ". δ = 0. In words: " + ". ".join(_words(made_of)) + "."
+
+
+def _flat(setting: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in setting.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{before}{name}: ")
+        else:
+            rows.append((f"{before}{name}", "none" if value in (None, [], ()) else _text(value)))
+    return rows
+
+
+def _text(value: Any) -> str:
+    """A value of the side file as text: numbers in four figures."""
+    if value is None:
+        return NOT_RECORDED
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else "no bound"
+    if value == "inf":
+        return "no bound"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def told_truth(truth: float) -> str:
+    """What is expected of the releases that carry ε, for the question of utility."""
+    return f"A release that carries ε is expected to be the truth with probability {percent(truth)}, under the model."

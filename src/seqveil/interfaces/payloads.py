@@ -1,0 +1,348 @@
+"""What events look like on their way in and out of a bridge: seqveil's own JSON, plain values, members of JSON objects,
+and the messages of OwnTracks.
+
+A released payload has the shape of the raw one, with the released value in it and nothing else of the raw one: other
+members could tell what the value was. Where the shape is a JSON object, the member `seqveil` has the account.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from seqveil.core.alphabet import Grid, OnUnknown
+from seqveil.core.errors import InputError
+from seqveil.core.times import check_clock, seconds
+from seqveil.interfaces.events import Wording
+from seqveil.release.batches import encode_path
+from seqveil.release.setting import refuse_restarts
+from seqveil.release.stream import UNKNOWN, Setting
+
+MOST_BYTES = 64 << 10  # of a raw payload
+MOST_NAME = 256  # bytes of a user's name
+MOST_SEQ = 2**62
+METRES = 111_320.0  # of a degree of latitude
+
+REASONS = {
+    "retained": "raw data must not be retained; publish it without the retain flag",
+    "topic": f"the topic holds no user of 1 to {MOST_NAME} bytes that begins with no $",
+    "key": f"the key holds no user, UTF-8 text of 1 to {MOST_NAME} bytes",
+    "size": f"the payload is longer than {MOST_BYTES} bytes",
+    "json": "the payload is not a JSON object",
+    "seq": "expected seq, a whole number that counts from 0",
+    "shape": "expected value (or values, a list, where releases are batches)",
+    "member": "the payload has no member where the bridge was told to look for the value",
+    "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
+    "late": "an event of this time or a later one came before; each event of a user needs a later time",
+    "order": "events before this one are missing; send those first, from next on",
+    "budget": "the budget is spent",
+    "event": "the event cannot be released as it is",
+    "load": "more messages at QoS 0 than can be held; publish with QoS 1",
+}
+
+
+class Refusal(Exception):
+    """An event that is not released: why, and where it stood; never what it held."""
+
+    def __init__(self, reason: str, seq: int | None = None, upcoming: int | None = None) -> None:
+        super().__init__(REASONS[reason])
+        self.reason, self.seq = reason, seq
+        self.upcoming = upcoming  # the sequence number that the user's next event must have
+
+    def payload(self) -> bytes:
+        """What the device is told."""
+        said = {"seq": self.seq, "reason": self.reason, "detail": str(self)}
+        return as_json(said if self.upcoming is None else said | {"next": self.upcoming})
+
+
+class NoEvent(Exception):
+    """A message that is right as it is and holds no event, such as OwnTracks' list of waypoints."""
+
+
+Kind = Literal["seqveil", "value", "json", "owntracks"]
+Retained = Literal["refuse", "state", "event"]
+Repeats = Literal["event", "ignore"]
+
+FORMS = "seqveil, value, json:PATH, owntracks, zigbee2mqtt:PATH or homeassistant"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a raw payload is read, and what is an event.
+
+    Parameters:
+        kind: "seqveil" is `{"seq": 0, "value": V}`, "value" the bare value, "json" an object with the value at `path`,
+            "owntracks" a location of OwnTracks, whose value is the pair (longitude, latitude).
+        path: names of members from the outside in.
+        time: the same for the time of the event; without it the time is that of its arrival.
+        retained: what a message is that the broker had kept. "refuse" takes it off the broker, "state" takes it for
+            what is the case and not for an event, "event" for an event.
+        repeats: whether the value that the user's message before had is an event again, or "ignore".
+    """
+
+    kind: Kind = "seqveil"
+    path: tuple[str, ...] = ()
+    time: tuple[str, ...] | None = None
+    retained: Retained = "refuse"
+    repeats: Repeats = "event"
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("retained", self.retained, get_args(Retained)),
+            ("repeats", self.repeats, get_args(Repeats)),
+        ):
+            if value not in choices:
+                raise InputError(f"expected {name} to be {' or '.join(choices)}")
+        if self.kind == "seqveil" and (self.time is not None or self.repeats != "event" or self.retained == "state"):
+            raise InputError("seqveil's own payloads bring their time and number; leave time, retained and repeats out")
+        if self.kind == "value" and self.time is not None:
+            raise InputError("a plain value brings no time; leave time out, or read a JSON object by json:PATH")
+
+    @property
+    def numbered(self) -> bool:
+        """Whether payloads bring the sequence numbers of their events."""
+        return self.kind == "seqveil"
+
+    @classmethod
+    def parse(cls, text: str, time: str | None = None, retained: str | None = None, repeats: str | None = None) -> Form:
+        """The form that a few words name.
+
+        Parameters:
+            text: one of seqveil, value, json:PATH, owntracks, zigbee2mqtt:PATH and homeassistant.
+            time: the path of the time, or "arrival".
+            retained: instead of what is usual for the form.
+            repeats: instead of what is usual for the form.
+
+        >>> Form.parse("zigbee2mqtt:state.occupancy")
+        Form(kind='json', path=('state', 'occupancy'), time=None, retained='state', repeats='ignore')
+        """
+        name, _, path = text.partition(":")
+        usual = {
+            "seqveil": cls(),
+            "value": cls("value", retained="state"),
+            "json": cls("json", retained="state"),
+            "owntracks": cls("owntracks", ("lat",), ("tst",), "state"),
+            "zigbee2mqtt": cls("json", retained="state", repeats="ignore"),
+            "homeassistant": cls("value", retained="state"),
+        }
+        if name not in usual or (usual[name].kind == "json") != bool(path):
+            raise InputError(f"expected the payload to be {FORMS}")
+        given: dict[str, Any] = {"retained": retained, "repeats": repeats}
+        chosen = replace(usual[name], **{key: value for key, value in given.items() if value is not None})
+        if path:
+            chosen = replace(chosen, path=_members(path))
+        if time is not None:
+            chosen = replace(chosen, time=None if time == "arrival" else _members(time))
+        return chosen
+
+
+def _members(path: str) -> tuple[str, ...]:
+    members = tuple(path.split("."))
+    if not all(members) or members[0] == "seqveil":
+        raise InputError("expected a path of member names with dots between them, as in state.occupancy")
+    return members
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event to be released. Its symbols are in no repr."""
+
+    user: str = field(repr=False)
+    seq: int | None  # None where the bridge is to number it
+    codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
+    time: float = 0.0
+    stamp: float | None = None  # the time that a payload without a number brings, by which events are told apart
+    ident: str | None = None  # what its source calls it, the same when it comes again; None: it cannot come again
+    again: bool = False  # whether the source says that it may have come before
+
+
+class Payloads:
+    """Reads raw payloads and writes released ones, for one setting and one form.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> setting = Setting.of(MarkovModel.fit([["a", "b", "a"]]), epsilon=1.0)
+    >>> payloads = Payloads(setting)
+    >>> payloads.read("ann", b'{"seq": 3, "value": "b"}').codes
+    (1,)
+    >>> payloads.write(3, [0], 1.0, (0,))
+    b'{"seq":3,"value":"a","epsilon":1.0}'
+    >>> door = Payloads(setting, form=Form.parse("json:door.contact"))
+    >>> door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}').codes
+    (1,)
+    >>> door.write(3, [0], 1.0, (0,))
+    b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}'
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        on_unknown: OnUnknown | None = None,
+        form: Form | None = None,
+        needs_seq: bool = True,
+    ) -> None:
+        refuse_restarts(setting, "the bridge")
+        self.form = form or Form()
+        self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
+        self._needs_seq = needs_seq
+        self._wordy = any(type(value) is str for value in self._wording.shown)
+        self._cells = _Cells(setting) if self.form.kind == "owntracks" else None
+        if self.form.kind != "seqveil" and setting.in_batches:
+            raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
+
+    def read(self, user: str, payload: bytes, arrival: float | None = None) -> Event:
+        """The event in a payload; raises `Refusal`, and `NoEvent` where there is none.
+
+        Parameters:
+            user: whose it is.
+            payload: as it came.
+            arrival: when it came, for a form without a time.
+        """
+        if len(payload) > MOST_BYTES:
+            raise Refusal("size")
+        if self.form.kind == "value":
+            return Event(user, None, self._plain(payload), self._arrived(arrival))
+        content = _object(payload)
+        if self.form.kind == "seqveil":
+            seq = content.get("seq")
+            missing = seq is None and not self._needs_seq
+            if not missing and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
+                raise Refusal("seq")
+            return Event(user, seq, self._codes(seq, content), self._time(seq, content, arrival))
+        if self.form.kind == "owntracks" and content.get("_type") != "location":
+            raise NoEvent
+        value = [_at(content, ("lon",)), _at(content, ("lat",))] if self._cells else _at(content, self.form.path)
+        codes = tuple(self._wording.encode([value]).tolist())
+        if self.form.time is None:
+            return Event(user, None, codes, self._arrived(arrival))
+        stamp = _stamp(None, _at(content, self.form.time, "time"))
+        return Event(user, None, codes, stamp, stamp)
+
+    def _codes(self, seq: int | None, content: dict[str, Any]) -> tuple[int, ...]:
+        batched, values = self._setting.in_batches, content.get("values")
+        if ("value" in content) == batched or ("values" in content) != batched:
+            raise Refusal("shape", seq)
+        if not batched:
+            values = [content["value"]]
+        elif not isinstance(values, list) or not 1 <= len(values) <= self._setting.batch:
+            raise Refusal("shape", seq)
+        return tuple(self._wording.encode(values).tolist())
+
+    def _plain(self, payload: bytes) -> tuple[int, ...]:
+        """The code of a bare value: the text where the alphabet has such a word, else what it is as JSON."""
+        try:
+            text = payload.decode()
+        except UnicodeDecodeError:
+            return (UNKNOWN,)
+        if self._wordy:
+            found = tuple(self._wording.encode([text]).tolist())
+            if found[0] != UNKNOWN:
+                return found
+        try:
+            return tuple(self._wording.encode([json.loads(text)]).tolist())
+        except (ValueError, RecursionError):
+            return (UNKNOWN,)
+
+    def _time(self, seq: int | None, content: dict[str, Any], arrival: float | None) -> float:
+        if not self._setting.timed:
+            return 0.0
+        if arrival is not None and "time" not in content:
+            return arrival
+        return _stamp(seq, content.get("time"))
+
+    def _arrived(self, arrival: float | None) -> float:
+        if not self._setting.timed:
+            return 0.0
+        if arrival is None:
+            raise Refusal("time")
+        return arrival
+
+    def write(
+        self,
+        seq: int,
+        codes: Sequence[int],
+        epsilon: float,
+        path: tuple[int, ...] | None,
+        user: str = "",
+        stamp: float | None = None,
+    ) -> bytes:
+        """The release of one event; without a path nothing was released."""
+        words = None if path is None else [self._wording.shown[code] for code in codes]
+        used = None if self._setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
+        account = {"seq": seq, "epsilon": used}
+        value = words[0] if words else None
+        if self.form.kind == "value":
+            return b"" if words is None else value.encode() if type(value) is str else _text(value)
+        if self._cells is not None:
+            return as_json(self._cells.location(codes[0] if words else None, user, stamp) | {"seqveil": account})
+        if self.form.kind == "json":
+            shape: Any = value
+            for member in reversed(self.form.path):
+                shape = {member: shape}
+            return as_json(shape | {"seqveil": account})
+        if not self._setting.in_batches:
+            return as_json({"seq": seq, "value": value, "epsilon": used})
+        turns = None if path is None else encode_path(path)
+        return as_json({"seq": seq, "values": words, "epsilon": used, "path": turns})
+
+
+class _Cells:
+    """Locations of OwnTracks in the cells of a grid, whose x is the longitude and whose y is the latitude."""
+
+    def __init__(self, setting: Setting) -> None:
+        grid = setting.model.alphabet
+        if not isinstance(grid, Grid) or abs(grid.x.edges).max() > 180 or abs(grid.y.edges).max() > 90:
+            raise InputError(
+                "OwnTracks' locations need a model over a Grid of longitude (x) and latitude (y) in degrees; fit one"
+            )
+        self._grid = grid
+
+    def location(self, code: int | None, user: str, stamp: float | None) -> dict[str, Any]:
+        """A location that OwnTracks' apps show: the middle of the cell, with the reach of the cell as its accuracy."""
+        when = {} if stamp is None else {"tst": int(stamp)}
+        if code is None:
+            return {"_type": "nothing", **when}
+        lon, lat = self._grid.points[code].tolist()
+        ix, iy = divmod(code, self._grid.y.n)
+        wide = (self._grid.x.edges[ix + 1] - self._grid.x.edges[ix]) * math.cos(math.radians(lat))
+        high = self._grid.y.edges[iy + 1] - self._grid.y.edges[iy]
+        reach = math.ceil(math.hypot(wide, high) * METRES / 2)
+        return {"_type": "location", "tid": user[-2:], "lat": lat, "lon": lon, "acc": reach, **when}
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(payload)  # NaN and infinities too: that is how a sensor says that it has failed
+    except (ValueError, RecursionError):
+        raise Refusal("json") from None
+    if not isinstance(content, dict):
+        raise Refusal("json")
+    return content
+
+
+def _at(content: Any, path: tuple[str, ...], reason: str = "member") -> Any:
+    for member in path:
+        if not isinstance(content, dict) or member not in content:
+            raise Refusal(reason)
+        content = content[member]
+    return content
+
+
+def _stamp(seq: int | None, time: Any) -> float:
+    try:
+        stamps = seconds([time])
+        check_clock(stamps)
+    except InputError:
+        raise Refusal("time", seq) from None
+    return float(stamps[0])
+
+
+def as_json(content: dict[str, Any]) -> bytes:
+    """JSON without spaces."""
+    return _text(content)
+
+
+def _text(content: Any) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

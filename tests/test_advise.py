@@ -1,0 +1,213 @@
+"""`seqveil advise` from a data file to a setting, and the configuration file that every command takes."""
+
+import json
+import tomllib
+
+import pytest
+
+import seqveil as sv
+from seqveil.core import words
+from seqveil.core.errors import InputError
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import advise as asking
+from seqveil.interfaces.commands.configuration import configuration
+from seqveil.receive import planning
+from seqveil.receive.advising import Wishes, advise, lines_of
+from seqveil.release.setting import Setting
+
+NAMES = ["home", "news", "health"]
+MODEL = sv.MarkovModel(
+    [0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=["home", "news", "health"]
+)
+
+
+@pytest.fixture
+def clicks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"p{user},{k},{NAMES[code]}"
+        for user, codes in enumerate(MODEL.sample(6, 15, seed=2))
+        for k, code in enumerate(codes)
+    ]
+    (tmp_path / "clicks.csv").write_text("person,seq,page\n" + "\n".join(rows) + "\n")
+    MODEL.save(tmp_path / "m.model")
+    return tmp_path
+
+
+COLUMNS = ["--user-column", "person", "--value-column", "page"]
+
+
+def test_the_setting_it_writes_releases_as_the_same_options_do(clicks, capsys):
+    asked = ["--seen-by", "partner", "--secret", "ever:health", *COLUMNS]
+    assert main(["advise", "--file", "clicks.csv", *asked]) == 0
+    said = capsys.readouterr().out
+    assert "solved from odds; a suspicion of 10 % is to stay under 25 %" in said
+    written = tomllib.loads((clicks / "seqveil.toml").read_text())
+    epsilon = written["secret_epsilon"]
+    assert words.moved(0.10, epsilon) <= 0.25 < words.moved(0.10, epsilon * 1.02)
+    assert sv.MarkovModel.load(clicks / written["model"]).origin["checked"]["people"] == 3  # held out, a fifth of 15
+    assert main(["release", "clicks.csv", "--config", "seqveil.toml", "--seed", "5", "-o", "a.csv"]) == 0
+    options = ["-m", "clicks.model", "--secret", "ever:health", "--secret-epsilon", str(epsilon), *COLUMNS]
+    assert main(["release", "clicks.csv", *options, "--seed", "5", "-o", "b.csv"]) == 0
+    assert (clicks / "a.csv").read_bytes() == (clicks / "b.csv").read_bytes()
+    assert main(["release", "clicks.csv", "--config", "seqveil.toml", "--secret-epsilon", "3", "-o", "c.csv"]) == 0
+    assert json.loads((clicks / "c.csv.meta.json").read_text())["setting"]["secrets"][0]["epsilon"] == 3.0
+
+
+def test_without_secrets_the_whole_stream_keeps_the_odds():
+    found = advise(MODEL, Wishes(length=12, suspicion=0.10, limit=0.30))
+    assert words.lifted(0.10, found.options["budget"]) <= 0.30 < words.lifted(0.10, found.options["budget"] * 1.02)
+    assert found.risk.grade.colour == "green"
+    assert found.error <= found.guess + 1e-9
+    assert "declare what must stay secret" in found.notes[0]  # so little is told that a guess is nearly as good
+
+
+def test_from_accuracy_it_finds_the_least_that_reaches_it():
+    wishes = Wishes(length=12, suspicion=0.10, limit=0.30, wrong=0.15)
+    found = advise(MODEL, wishes)
+    assert found.error <= 0.15
+    assert found.solved_from == "accuracy"
+    assert any("does not keep a suspicion of 10 % under 30 %" in note for note in found.notes)
+    period = found.options.get("every", 1)
+    less = Setting.of(MODEL, "optimal", found.options["epsilon"] * 0.85, schedule=period)
+    assert planning.simulate(less, 12, 60).error > 0.15
+    kept = advise(MODEL, wishes, from_accuracy=False)
+    assert kept.options["budget"] < found.options["budget"]
+    assert any("costs more error" in note for note in kept.notes)
+
+
+@pytest.mark.slow
+def test_waiting_helps():
+    both = [
+        advise(MODEL, Wishes(length=12, suspicion=0.1, limit=0.3, wrong=0.2, wait=wait)).options["budget"]
+        for wait in (0, 4)
+    ]
+    assert both[1] <= both[0]
+
+
+def test_a_secret_from_accuracy():
+    secret = sv.secrets.ever("health", window=4)
+    found = advise(MODEL, Wishes(length=8, suspicion=0.1, limit=0.3, wrong=0.1, secrets=(secret,)))
+    assert found.error <= 0.1 * 1.05
+    assert found.options["secret_window"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--seen-by", "partner"], "expected --file"),
+        (["--file", "m.model"], "expected --seen-by"),
+        (["--file", "m.model", "--seen-by", "nobody"], "public, partner, team"),
+        (["--file", "m.model", "--seen-by", "team", "--odds", "30:10"], "--odds as 10:30"),
+        (["--file", "m.model", "--seen-by", "team", "--odds", "30"], "--odds as 10:30"),
+        (["--file", "m.model", "--seen-by", "team", "--wrong", "nan"], "0.2 or 20%"),
+        (["--file", "m.model", "--seen-by", "team", "--wrong", "120%"], "more often than always"),
+        (["--file", "m.model", "--seen-by", "team", "--wrong", "0"], "above 0"),
+        (["--file", "m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
+        (["--file", "m.model", "--seen-by", "team", "--secret-window", "4"], "without a secret"),
+        (["--file", "m.model", "--seen-by", "team", "--secret", "ever:x", "--length", "5000"], "--secret-window"),
+        (["--file", "none.model", "--seen-by", "team"], "none.model"),
+        (["--file", "m.model", "--seen-by", "team", "-o", "clicks.csv"], "is there already"),
+    ],
+)
+def test_bad_answers_get_one_line_and_nothing_is_written(clicks, capsys, given, said):
+    assert main(["advise", *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (clicks / "seqveil.toml").exists()
+
+
+def test_an_unreachable_accuracy_is_refused():
+    near = sv.MarkovModel([0.02] * 50, [[0.02] * 50] * 50)
+    with pytest.raises(InputError, match="tolerate more"):
+        advise(near, Wishes(length=4, suspicion=0.1, limit=0.3, wrong=1e-7))
+
+
+def test_a_configuration_says_what_options_say(tmp_path):
+    file = tmp_path / "seqveil.toml"
+    file.write_text('secret = "ever:a"\nsecret-window = 7\nepsilon = 2\nmodel = "m"\nseq_column = "n"\n')
+    assert configuration(file, ["secret", "secret_window", "epsilon", "model"]) == {
+        "secret": ["ever:a"], "secret_window": "7", "epsilon": 2.0, "model": "m",
+    }  # fmt: skip
+    file.write_text('[[secret]]\never = "a"\n')
+    assert configuration(file, ["secret", "secrets"]) == {"secrets": str(file)}
+    text = lines_of({"secret": ['ever:"a\\b"'], "budget": 1e-7}, ["two\nlines"])
+    file.write_text(text)
+    assert configuration(file, ["secret", "budget"]) == {"secret": ['ever:"a\\b"'], "budget": 1e-7}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("porrt = 3", "'porrt' is no option"),
+        ("epsilon =", "is not TOML"),
+        ('epsilon = ""', "epsilon is a number"),
+        ("epsilon = true", "epsilon is a number"),
+        ("batch = 1.5", "batch is a whole number"),
+        ("secret = [3.5]", "secret is a text"),
+        ('model = ""', "model is a path"),
+        ("secret_epsilon = 1\nsecret-epsilon = 2", "twice"),
+        ('every = 2\nmodel = "m.model"', "expected --epsilon E"),
+    ],
+)
+def test_a_bad_configuration_gets_one_line(clicks, capsys, line, said):
+    (clicks / "c.toml").write_text(line + "\n")
+    for command in (["release", "clicks.csv", "-o", "x.csv", *COLUMNS], ["serve", "--no-auth", "--state", "s.db"]):
+        assert main([*command, "--config", "c.toml"]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not (clicks / "x.csv").exists()
+
+
+def test_every_command_takes_it(clicks, capsys):
+    (clicks / "c.toml").write_text('model = "m.model"\nepsilon = -1\nuser_column = "person"\n')
+    commands = (
+        ["release", "clicks.csv", "-o", "x.csv"],
+        ["serve", "--no-auth", "--state", "s.db"],
+        ["bridge", "mqtt", "--broker", "localhost:1", "--state", "s.db"],
+        ["spark", "release", "clicks.csv", "--key", "k", "--out", "x"],
+    )
+    for command in commands:
+        assert main([*command, "--config", "c.toml"]) == 2
+        assert "got -1" in capsys.readouterr().err, command
+        assert main([*command, "--config", "none.toml"]) == 2
+        assert "none.toml: no such configuration file" in capsys.readouterr().err, command
+
+
+def test_secrets_on_the_command_line_take_the_place_of_those_in_the_file(clicks):
+    (clicks / "c.toml").write_text('model = "m.model"\n[[secret]]\never = "health"\nepsilon = 0.5\n')
+    mine = ["--secret", "ever:news", "--secret-epsilon", "1", *COLUMNS]
+    for more, names in (([], ["ever:health"]), (mine, ["ever:news"])):
+        out = f"{len(more)}.csv"
+        assert main(["release", "clicks.csv", "--config", "c.toml", *(more or COLUMNS), "-o", out]) == 0
+        told = json.loads((clicks / f"{out}.meta.json").read_text())["secrets"]
+        assert [each["name"] for each in told] == names
+
+
+def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
+    answers = {"1.": "m.model", "2.": "partner", "3.": "ever:health", "4.": "", "5.": ""}
+    asked = []
+
+    def prompt(question, **more):
+        asked.append(question[:2])
+        return answers[question[:2]]
+
+    monkeypatch.setattr(asking.typer, "prompt", prompt)
+    monkeypatch.setattr(asking.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(asking.sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["advise", "--length", "5", "--json"]) == 0
+    assert asked == ["1.", "2.", "3.", "4.", "5."]
+    assert json.loads(capsys.readouterr().out)["options"]["secret"] == ["ever:health"]
+    answers["2."] = ""
+    assert main(["advise", "--file", "m.model", "-o", "other.toml"]) == 2
+    assert "expected --seen-by" in capsys.readouterr().err
+
+
+def test_a_failed_search_leaves_no_model_behind(clicks, capsys):
+    bad = ["--seen-by", "team", "--secret", "ever:helth", *COLUMNS]
+    assert main(["advise", "--file", "clicks.csv", *bad]) == 2
+    assert "not in the alphabet" in capsys.readouterr().err
+    assert not (clicks / "clicks.model").exists()
+    assert not (clicks / "seqveil.toml").exists()

@@ -1,0 +1,354 @@
+"""The commands as functions: frames of polars, pandas and Arrow in, the same kind out, row for row."""
+
+import builtins
+import io
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import polars.testing
+import pyarrow as pa
+import pytest
+
+import seqveil as sv
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files import Columns
+from seqveil.interfaces.files.release import release_file
+from seqveil.release.setting import Setting
+
+USERS, EVENTS = 6, 10
+
+
+def rows(seed=0, numbers=False):
+    """Six users in turn, two events at each time, and a column that nothing needs."""
+    draw, count = np.random.default_rng(seed), USERS * EVENTS
+    values = draw.integers(0, 3, count)
+    return pl.DataFrame(
+        {
+            "user": [f"u{k % USERS}" for k in range(count)],
+            "time": [k // USERS // 2 for k in range(count)],
+            "value": values if numbers else [["home", "work", "gym"][v] for v in values],
+            "note": list(range(count)),
+        }
+    )
+
+
+ROWS = rows()
+MODEL = sv.fit(ROWS, smoothing=1.0)
+KINDS = {
+    "polars": lambda f: f,
+    "lazy": pl.DataFrame.lazy,
+    "pandas": pl.DataFrame.to_pandas,
+    "arrow": pl.DataFrame.to_arrow,
+}
+KINDS["batch"] = lambda f: pa.RecordBatch.from_pydict(f.to_dict(as_series=False))
+TYPES = {
+    "polars": pl.DataFrame,
+    "lazy": pl.LazyFrame,
+    "pandas": pd.DataFrame,
+    "arrow": pa.Table,
+    "batch": pa.RecordBatch,
+}
+
+
+def plain(frame):
+    """Any frame as polars has it."""
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    return pl.from_pandas(frame) if isinstance(frame, pd.DataFrame) else pl.DataFrame(pl.from_arrow(frame))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options", [{}, {"batch": 4}, {"budget": 3.0, "when_spent": "stop"}], ids=["one", "batch", "stop"]
+)
+def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_path):
+    """Row by row, whatever the library; in batches the file has other rows first, and the same ones."""
+    source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    ROWS.write_csv(source)
+    MODEL.save(tmp_path / "m.model")
+    words = [w for name, value in options.items() for w in (f"--{name.replace('_', '-')}", str(value))]
+    typed = ["release", str(source), "-m", str(tmp_path / "m.model"), "--epsilon", "1", "--seed", "3", *words]
+    assert main([*typed, "--out", str(out)]) == 0
+    made = sv.release(KINDS[kind](ROWS), MODEL, epsilon=1.0, seed=3, **options)
+    assert isinstance(made.frame, TYPES[kind])
+    written, got = pl.read_csv(out), plain(made.frame)
+    assert got.columns == written.columns
+    keys = ["user", "time"]
+    assert got.sort(keys, maintain_order=True).rows() == written.sort(keys, maintain_order=True).rows()
+    meta = json.loads((tmp_path / "out.csv.meta.json").read_text())
+    differ = {name for name in meta if meta[name] != made.meta[name]}
+    assert differ <= ({"digest"} if "batch" in options else set())
+    assert got.select(keys).rows() == ROWS.select(keys)[made.rows].rows()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_function_takes_every_kind_and_gives_it_back(kind):
+    data = KINDS[kind](ROWS)
+    model = sv.fit(data, smoothing=1.0)
+    assert model.fingerprint == MODEL.fingerprint
+    made = sv.release(data, model, epsilon=1.0)
+    assert made.account.private
+    assert sv.audit(made, model).passed
+    assert sv.audit(made.frame, model, meta=made.meta).passed
+    assert sv.audit(made.frame, model, epsilon=1.0).passed  # the words stand for the side file
+    found = sv.decode(made, model, truth=data)
+    assert isinstance(found.frame, TYPES[kind])
+    assert plain(found.frame).select("user", "time").rows() == ROWS.select("user", "time").rows()
+    assert 0 <= found.decoded.right <= 1
+    table = sv.stats(made, model).frame
+    assert plain(table)["value"].to_list() == list(MODEL.alphabet.values)
+    findings = sv.attack(made, data, secret="ever:gym", secret_epsilon=9.0)
+    assert [one.people for one in findings] == [USERS]
+    for shown in (made, sv.audit(made, model), found, sv.stats(made, model), findings):
+        assert "<table" in shown._repr_html_()
+        assert len(str(shown).splitlines()) >= 2
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 3}], ids=["one", "batch"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rows_in_any_order_come_back_in_it(options, seed):
+    """What was released of a row stands where the row stood: as in a frame that was in order, and put out of it."""
+    data = ROWS.sample(fraction=1, shuffle=True, seed=seed)
+    places = np.argsort(data["time"].to_numpy(), kind="stable")
+    straight = sv.release(data[places], MODEL, epsilon=1.0, seed=5, **options)
+    made = sv.release(data, MODEL, epsilon=1.0, seed=5, **options)
+    assert made.frame[places].equals(straight.frame)
+    assert made.frame.select("user", "time").rows() == data.select("user", "time").rows()
+    assert made.rows.tolist() == list(range(data.height))
+    assert sv.audit(made, MODEL).report.unchanged
+    assert sv.audit(sv.release(data, MODEL, epsilon=1.0, **options), MODEL).passed
+    one, other = (sv.decode(each, MODEL, truth=raw) for each, raw in ((made, data), (straight, data[places])))
+    assert one.frame[places].equals(other.frame)
+    assert one.decoded.right == other.decoded.right
+
+
+def test_a_needless_sort_leaves_the_audit_quiet():
+    """Rows of different users are not in order, those of each user are."""
+    data = ROWS.sort("user", maintain_order=True)
+    for sort in (None, True, False):
+        made = sv.release(data, MODEL, epsilon=1.0, sort=sort)
+        assert made.frame.select("user", "time").rows() == data.select("user", "time").rows()
+        assert sv.audit(made, MODEL).passed
+
+
+def test_pandas_keeps_its_index_and_its_types():
+    data = ROWS.sample(fraction=1, shuffle=True, seed=4).to_pandas()
+    data.index = pd.Index([f"row {k}" for k in range(len(data))], name="label")
+    data["user"], data["value"] = data["user"].astype("category"), data["value"].astype("category")
+    data["time"] = data["time"].astype("Int64")
+    made = sv.release(data, MODEL, epsilon=1.0)
+    assert made.frame.index.equals(data.index)
+    pd.testing.assert_frame_equal(made.frame[["user", "time"]], data[["user", "time"]])
+    assert made.frame["value"].dtype == data["value"].dtype
+    assert list(made.frame) == ["user", "time", "value", "epsilon"]
+    assert sv.audit(made, MODEL).passed
+    data["value"] = data["value"].astype("string")
+    assert sv.release(data, MODEL, epsilon=1.0).frame["value"].dtype == "string"
+
+
+def test_polars_categories_stay():
+    data = ROWS.with_columns(
+        pl.col("value").cast(pl.Categorical), pl.col("user").cast(pl.Enum(sorted(set(ROWS["user"]))))
+    )
+    made = sv.release(data, sv.fit(data, smoothing=1.0), epsilon=1.0)
+    assert made.frame.schema["value"] == pl.Categorical
+    assert made.frame.schema["user"] == data.schema["user"]
+
+
+def test_missing_values_are_left_out_and_told():
+    data = rows(numbers=True).to_pandas()
+    data["value"] = data["value"].astype("Int64")
+    data.loc[[2, 7, 30], "value"] = pd.NA
+    with pytest.raises(sv.errors.DataError, match="row 3: column 'value' is empty"):
+        sv.fit(data)
+    model = sv.fit(data, smoothing=1.0, missing="drop")
+    made = sv.release(data, model, epsilon=1.0)
+    left = [k for k in range(len(data)) if k not in (2, 7, 30)]
+    assert made.rows.tolist() == left
+    assert made.frame.index.tolist() == left
+    assert made.frame["value"].dtype == "Int64"
+    assert len(sv.release(data, model, epsilon=1.0, missing="hold").frame) == len(data) - 1  # row 2 is its user's first
+
+
+def test_streams_apart_and_other_names():
+    data = ROWS.rename({"user": "who", "value": "what"}).with_columns(trip=pl.col("time") // 3)
+    names = {"user_column": "who", "value_column": "what", "stream_column": "trip"}
+    model = sv.fit(data, smoothing=1.0, **names)
+    mixed = data.sample(fraction=1, shuffle=True, seed=2)
+    made = sv.release(mixed, model, epsilon=1.0, **names)
+    assert made.account.streams == 2 * USERS
+    assert made.frame.select("who", "trip", "time").rows() == mixed.select("who", "trip", "time").rows()
+    assert sv.audit(made, model).passed
+
+
+def test_places_and_their_grid():
+    draw = np.random.default_rng(5)
+    data = pd.DataFrame({"user": np.arange(40) % 4, "x": draw.random(40), "y": draw.random(40)})
+    model = sv.fit(data, value_column="x,y", grid="2x2", smoothing=1.0)
+    made = sv.release(data, model, value_column="x,y", epsilon=1.0)
+    assert set(made.frame["x"]) <= set(model.alphabet.points[:, 0])
+    assert list(sv.stats(made, model).frame)[:2] == ["x", "y"]
+
+
+def test_one_row_and_no_row():
+    one = ROWS[:1]
+    made = sv.release(one, MODEL, epsilon=1.0)
+    assert made.frame.height == made.account.events == 1
+    assert sv.audit(made, MODEL).passed
+    for empty in (ROWS[:0], ROWS[:0].to_pandas(), ROWS[:0].to_arrow()):
+        for call in (sv.fit, lambda data: sv.release(data, MODEL, epsilon=1.0)):
+            with pytest.raises(sv.errors.DataError, match="the frame: holds no rows"):
+                call(empty)
+
+
+def test_no_bound_is_refused_in_one_line():
+    with pytest.raises(sv.errors.InputError, match=r"expected epsilon=E, .* or secrets= to keep; got neither") as told:
+        sv.release(ROWS, MODEL)
+    assert "\n" not in str(told.value)
+    with pytest.raises(sv.errors.InputError, match="'epsilom' is no word of a release"):
+        sv.release(ROWS, MODEL, epsilom=1.0)
+    with pytest.raises(sv.errors.InputError, match="says nothing of how it was released"):
+        sv.audit(ROWS, MODEL)
+    with pytest.raises(sv.errors.InputError, match="polars, pandas or Arrow frame; got dict"):
+        sv.fit({"user": ["a"], "value": [1]})
+    with pytest.raises(sv.errors.InputError, match=r"expected a model, .* got DataFrame"):
+        sv.release(MODEL, ROWS, epsilon=1.0)
+
+
+def test_secrets_in_words_and_as_they_are():
+    by_words = sv.release(ROWS, MODEL, secret="ever:gym", secret_epsilon=0.5, seed=1)
+    as_object = sv.release(ROWS, MODEL, secrets=[sv.secrets.ever(["gym"], epsilon=0.5)], seed=1)
+    assert by_words.frame.equals(as_object.frame)
+    assert by_words.account.secrets[0].log_odds_worst <= 0.5 + 1e-9
+    told = sv.audit(sv.release(ROWS, MODEL, epsilon=0.5), MODEL, secret="ever:gym")
+    assert len(told.report.secrets) == 1
+    with pytest.raises(sv.errors.InputError, match="words go into secret="):
+        sv.release(ROWS, MODEL, secrets=["ever:gym"])
+
+
+def test_a_spent_budget_hands_over_what_was_drawn():
+    with pytest.raises(sv.errors.BudgetSpent, match="rows are left out") as told:
+        sv.release(ROWS.to_pandas(), MODEL, epsilon=1.0, budget=3.0, when_spent="error")
+    made = told.value.made
+    assert isinstance(made.frame, pd.DataFrame)
+    assert len(made.frame) == made.account.releases > 0
+    assert made.account.refused == ROWS.height - len(made.frame)
+    assert sv.audit(made, MODEL).passed
+
+
+def test_no_raw_value_stands_in_an_error():
+    strange = ROWS.to_pandas()
+    strange["value"] = strange["value"].astype(object)
+    strange.loc[5, "value"] = b"SECRET"
+    with pytest.raises(sv.SeqveilError) as told:
+        sv.release(strange, MODEL, epsilon=1.0)
+    assert "SECRET" not in str(told.value)
+    unknown = ROWS.with_columns(value=pl.when(pl.col("note") == 9).then(pl.lit("SECRET")).otherwise("value"))
+    with pytest.raises(sv.SeqveilError, match="row 10: the value is not in the model's alphabet") as told:
+        sv.release(unknown, MODEL, epsilon=1.0)
+    assert "SECRET" not in str(told.value)
+    assert sv.release(unknown, MODEL, epsilon=1.0, on_unknown="hide").account.unknown == 1
+    with pytest.raises(sv.errors.InputError, match="two columns of the frame are called 'user'"):
+        sv.fit(pd.DataFrame([["a", "b", "c"]], columns=["user", "user", "value"]))
+
+
+def test_nothing_is_written(monkeypatch, tmp_path):
+    """Neither raw rows nor released ones touch a disk."""
+    monkeypatch.chdir(tmp_path)
+    opened, before = [], builtins.open
+
+    def watch(file, mode="r", *more, **words):
+        opened.extend([file] if set(mode) & set("wax+") else [])
+        return before(file, mode, *more, **words)
+
+    monkeypatch.setattr(builtins, "open", watch)
+    monkeypatch.setattr(io, "open", watch)
+    data = ROWS.to_pandas()
+    made = sv.release(data, MODEL, epsilon=1.0)
+    sv.decode(made, MODEL, truth=data)
+    sv.audit(made, MODEL)
+    assert opened == []
+    assert os.listdir(tmp_path) == []
+
+
+def test_paths_do_too(tmp_path):
+    source = tmp_path / "rows.csv"
+    ROWS.write_csv(source)
+    MODEL.save(tmp_path / "m.model")
+    assert sv.fit(source, smoothing=1.0).fingerprint == MODEL.fingerprint
+    assert sv.release(source, tmp_path / "m.model", epsilon=1.0).frame.height == ROWS.height
+    release_file(source, Setting.of(MODEL, epsilon=1.0), tmp_path / "out.csv", columns=Columns())
+    assert sv.audit(tmp_path / "out.csv", tmp_path / "m.model").passed
+    assert sv.decode(str(tmp_path / "out.csv"), MODEL, truth=source).decoded.rows == ROWS.height
+    assert sv.stats(tmp_path / "out.csv", MODEL).counted.summary.events == ROWS.height
+
+
+def test_a_private_fit_and_a_named_alphabet():
+    model = sv.fit(ROWS, private=1.0, alphabet=["gym", "home", "work"])
+    assert model.origin["epsilon"] == 1.0
+    with pytest.raises(sv.errors.InputError, match="private fit needs a public alphabet"):
+        sv.fit(ROWS, private=1.0)
+
+
+def test_the_old_names_work_as_they_did():
+    laws = sv.decode(MODEL, ["home", "work"], epsilon=1.0)
+    assert laws.shape == (2, 3)
+    np.testing.assert_array_equal(sv.decode(model=MODEL, released=["home", "work"], epsilon=1.0), laws)
+    np.testing.assert_array_equal(sv.decode(MODEL, released=np.array(["home", "work"]), epsilon=1.0), laws)
+    assert sv.release.accounting is sv.accounting
+    assert sv.release.session.Session is sv.Session
+
+
+TIMED = ROWS.with_columns(pl.datetime(2024, 1, 1, time_zone="Europe/Berlin") + pl.duration(hours="time").alias("time"))
+ODD = {
+    "times with a zone": (lambda f: f.to_pandas(), {}),
+    "labels that repeat": (lambda f: f.to_pandas().set_index(pd.Index([0] * f.height)), {}),
+    "labels of two parts": (lambda f: f.to_pandas().set_index(["note", "user"], drop=False), {}),
+    "a window of seconds": (lambda f: f.to_pandas(), {"window": 3.0, "window_seconds": 7200.0}),
+    "a dictionary": (lambda f: f.with_columns(pl.col("user", "value").cast(pl.Categorical)).to_arrow(), {}),
+    "a column of that name": (lambda f: f.with_columns(epsilon=pl.lit("x")), {}),
+    "rows left out": (lambda f: f.to_pandas(), {"budget": 3.0, "when_spent": "stop"}),
+    "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user_column": "a,user"}),
+    "streams in batches": (lambda f: f.with_columns(day=pl.col("note") // 25), {"stream_column": "day", "batch": 3}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_frames_are_released_and_audited(name):
+    turn, words = ODD[name]
+    data = turn(TIMED.sample(fraction=1, shuffle=True, seed=3))
+    made = sv.release(data, MODEL, epsilon=1.0, **words)
+    assert sv.audit(made, MODEL).passed
+    found = sv.decode(made, MODEL).frame
+    for frame in (made.frame, found):
+        pl.testing.assert_frame_equal(
+            plain(frame).select("user", "time"), plain(data)[made.rows].select("user", "time"), categorical_as_str=True
+        )
+    if isinstance(data, pd.DataFrame):
+        assert made.frame.index.equals(data.index[made.rows])
+
+
+def test_numbers_that_were_withheld_stay_whole_numbers():
+    data = rows(numbers=True).to_pandas()
+    model = sv.fit(data, smoothing=1.0)
+    made = sv.release(data, model, secrets=sv.secrets.ever([1], epsilon=2.0), secret_withhold=True)
+    assert made.account.withheld == made.frame["value"].isna().sum() > 0
+    assert made.frame["value"].dtype == "Int64"
+    assert sv.audit(made, model).passed
+
+
+def test_what_cannot_be_a_frame_is_refused():
+    with pytest.raises(sv.errors.InputError, match="standard input is for the commands"):
+        sv.fit("-")
+    with pytest.raises(sv.errors.InputError, match="'user_colum' is not known here"):
+        sv.fit(ROWS, user_colum="user")
+    with pytest.raises(sv.errors.DataError, match="column 'user' must hold text or numbers"):
+        sv.fit(pd.DataFrame({"user": [1, "a"], "value": ["x", "y"]}))
+    made = sv.release(ROWS, MODEL, epsilon=1.0)
+    changed = made.frame.with_columns(pl.col("value").reverse())
+    assert not sv.audit(changed, MODEL, meta=made.meta).passed

@@ -1,0 +1,122 @@
+"""`seqveil report`: one page, escaped, self-contained, without a raw value."""
+
+import json
+import re
+
+import pytest
+
+import seqveil as sv
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import report as command
+
+NAMES = ["homepage", "newsroom", "<b>clinic&"]
+
+
+@pytest.fixture
+def released(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = sv.MarkovModel([0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=NAMES)
+    model.save(tmp_path / "m.model")
+    rows = [
+        f"person-{user},{k},{NAMES[code]}"
+        for user, codes in enumerate(model.sample(6, 8, seed=2))
+        for k, code in enumerate(codes)
+    ]
+    (tmp_path / "raw.csv").write_text("user,seq,value\n" + "\n".join(rows) + "\n")
+    assert main(["release", "raw.csv", "-m", "m.model", "-e", "1", "-o", "plain.csv"]) == 0
+    secret = ["--secret", "ever:<b>clinic&", "--secret-epsilon", "0.5"]
+    assert main(["release", "raw.csv", "-m", "m.model", *secret, "-o", "kept.csv"]) == 0
+    return tmp_path
+
+
+def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
+    assert main(["report", "plain.csv", "--model", "m.model", "-o", "r.html"]) == 0
+    page = (released / "r.html").read_text()
+    for part in ("What was promised", "held-out check", "What an attacker got", "The account", "Settings",
+                 "Fingerprints", "NIST SP 800-226", "Unit of privacy", "Threat model", "Bias", "Utility"):  # fmt: skip
+        assert part in page
+    side = json.loads((released / "plain.csv.meta.json").read_text())
+    assert side["digest"] in page
+    assert side["model"] in page
+    assert "every release within its ε</th><td>kept" in page
+    for raw in ("homepage", "newsroom", "clinic", "person-"):
+        assert raw not in page
+    assert not re.search(r"<script|src=|href=|@import|url\(", page)
+    assert capsys.readouterr().out.splitlines()[-1].split() in (["grade", "amber"], ["grade", "red"])
+
+
+def test_what_it_shows_is_escaped(released):
+    side = released / "kept.csv.meta.json"
+    found = json.loads(side.read_text())
+    found["words"].append("<script>alert(1)</script>")
+    found["setting"]["<i>"] = {"x": "<img>"}
+    found["grade"] = '"><b>'
+    side.write_text(json.dumps(found))
+    attack = {"attacks": [{"about": "<u>", "sentence": "holds", "verdict": "holds", "guess": None}]}
+    (released / "attack.json").write_text(json.dumps(attack))
+    assert main(["report", "kept.csv", "--attack", "attack.json"]) == 0
+    page = (released / "kept.csv.report.html").read_text()
+    assert "ever:&lt;b&gt;clinic&amp;" in page
+    for tag in ("<script", "<i>", "<img", "<u>", "<b>"):
+        assert tag not in page
+
+
+def test_a_guarded_release_and_its_attack(released):
+    guess = {"likelihood_ratio": 1.5, "right": 3}
+    one = {"about": "ever", "sentence": "holds: promised ε = 0.5", "verdict": "holds", "guess": guess}
+    (released / "attack.json").write_text(json.dumps({"attacks": [one]}))
+    assert main(["report", "kept.csv", "-m", "m.model", "--attack", "attack.json", "--json"]) == 0
+    page = (released / "kept.csv.report.html").read_text()
+    assert "a suspicion of 10 % that it is right became 14 %" in page
+    assert 'class="grade green"' in page
+    assert "nothing is promised about the whole sequence" in page
+    assert "every declared secret within its ε</th><td>kept" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["none.csv"], "no such file"),
+        (["raw.csv"], "has no side file"),
+        (["plain.csv", "--attack", "none.json"], "none.json: no such file"),
+        (["plain.csv", "--attack", "raw.csv"], "raw.csv: cannot be read as JSON"),
+        (["plain.csv", "--attack", "plain.csv.meta.json"], "is not the result of an attack"),
+        (["plain.csv", "-o", "plain.csv"], "is read for the report"),
+        (["plain.csv", "-o", "plain.csv.meta.json"], "is read for the report"),
+        (["plain.csv", "-o", "nowhere/r.html"], "its folder does not exist"),
+        (["plain.csv", "--model", "raw.csv"], "raw.csv"),
+    ],
+)
+def test_bad_input_gets_one_line(released, capsys, given, said):
+    before = (released / "plain.csv").read_bytes()
+    capsys.readouterr()
+    assert main(["report", *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert (released / "plain.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "broken", [{"setting": 3}, {"secrets": 3}, {"words": 3, "grade": []}, {"alphabet": None}, {"held_out_check": 1}]
+)
+def test_a_damaged_side_file_is_no_internal_error(released, capsys, broken):
+    side = released / "plain.csv.meta.json"
+    side.write_text(json.dumps(json.loads(side.read_text()) | broken))
+    assert main(["report", "plain.csv"]) in (0, 2)
+    assert "internal" not in capsys.readouterr().err
+
+
+def test_without_a_browser_it_says_what_is_missing(released, capsys, monkeypatch):
+    monkeypatch.setattr(command.shutil, "which", lambda name: None)
+    capsys.readouterr()
+    assert main(["report", "plain.csv", "--pdf"]) == 2
+    assert "needs Chromium" in capsys.readouterr().err
+    assert not (released / "plain.csv.report.html").exists()
+
+
+def test_a_browser_that_fails_leaves_the_page(released, capsys, monkeypatch):
+    monkeypatch.setattr(command, "_browser", lambda: "/bin/false")
+    assert main(["report", "plain.csv", "--pdf"]) == 2
+    assert "could not print it" in capsys.readouterr().err
+    assert (released / "plain.csv.report.html").exists()

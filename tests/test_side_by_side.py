@@ -1,0 +1,186 @@
+"""Streams of different lengths go together: the same estimates as one by one, however they are cut into parts."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil import MarkovModel, Setting, decode
+from seqveil.core import bulk, filtering
+from seqveil.core.bulk import Layout
+from seqveil.interfaces.commands import terminal
+from seqveil.interfaces.files import estimates
+from seqveil.interfaces.files.estimates import decode_file
+from seqveil.interfaces.files.release import release_file
+from seqveil.receive.decode import decode_steps
+
+LENGTHS = (1, 7, 3, 7, 12, 1, 2)
+
+
+@pytest.fixture
+def model() -> MarkovModel:
+    rng = np.random.default_rng(2)
+    return MarkovModel(rng.dirichlet(np.ones(4)), rng.dirichlet(np.full(4, 0.5), 4), alphabet=list("abcd"))
+
+
+@pytest.fixture
+def released(tmp_path, model):
+    """A released file of people with streams of several lengths, their rows mixed."""
+    rng = np.random.default_rng(3)
+    users = rng.permutation(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
+    values = [model.alphabet.values[k] for k in rng.integers(0, 4, users.size)]
+    pl.DataFrame({"user": [f"p{k}" for k in users], "value": values}).write_csv(tmp_path / "raw.csv")
+    release_file(tmp_path / "raw.csv", Setting.of(model, epsilon=1.5), tmp_path / "released.csv", seed=1)
+    return tmp_path / "released.csv"
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize("room", [1, 100, 1 << 25])
+def test_a_file_is_decoded_as_each_of_its_streams_alone(model, released, monkeypatch, smooth, room):
+    monkeypatch.setattr(estimates, "TOGETHER", room)
+    found = decode_file(released, model, released.with_name("decoded.csv"), online=not smooth)
+    assert (found.rows, found.users) == (sum(LENGTHS), len(LENGTHS))
+    rows, decoded = pl.read_csv(released), pl.read_csv(released.with_name("decoded.csv"))
+    assert rows["user"].equals(decoded["user"])
+    expected = np.zeros(4)
+    for user in rows["user"].unique():
+        own = rows["user"] == user
+        laws = decode(model, rows.filter(own)["value"].to_list(), epsilon=1.5, smooth=smooth)
+        expected += laws.sum(0)
+        best = [model.alphabet.values[k] for k in laws.argmax(1)]
+        assert decoded.filter(own)["value"].to_list() == best
+        assert np.allclose(decoded.filter(own)["confidence"], laws.max(1), atol=1e-6)
+    assert np.allclose(found.histogram, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_laws_of_columns_side_by_side_are_those_alone(model, smooth):
+    rng = np.random.default_rng(5)
+    lengths = sorted(LENGTHS, reverse=True)
+    columns = [rng.random((sum(length > t for length in lengths), 4)) for t in range(max(lengths))]
+    found = dict(filtering.ragged_laws(model, columns, smooth))
+    for user, length in enumerate(lengths):
+        own = np.array([columns[t][user : user + 1] for t in range(length)])
+        alone = filtering.laws(model, own, smooth)[0]
+        assert np.allclose([found[t][user] for t in range(length)], alone, atol=1e-12)
+
+
+def test_no_streams_and_no_events():
+    setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    assert list(decode_steps(setting, [])) == []
+    assert list(filtering.ragged_laws(setting.model, [])) == []
+    assert list(Layout.of(np.zeros(0, np.int64)).parts()) == []
+
+
+@pytest.mark.parametrize(("events", "most"), [(1, 9), (5, 9), (13, 2), (1000, 1000)])
+def test_parts_hold_every_stream_once_and_whole(events, most):
+    users = np.random.default_rng(1).permutation(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
+    layout, seen = Layout.of(users), []
+    for part in layout.parts(events, most):
+        assert part.lengths.size <= most
+        assert part.lengths.sum() <= events or part.lengths.size == 1
+        steps = list(part.steps())
+        assert [places.size for places in steps] == [int((part.lengths > t).sum()) for t in range(len(steps))]
+        for user in range(part.lengths.size):
+            own = [int(steps[t][user]) for t in range(part.lengths[user])]
+            assert own == np.flatnonzero(users == users[own[0]]).tolist()
+            seen += own
+    assert sorted(seen) == list(range(users.size))
+
+
+def test_wide_rows_are_worth_a_thread_sooner(monkeypatch):
+    monkeypatch.setattr(bulk, "threads", lambda: 3)
+    assert len(bulk.in_parts(100, lambda part: part, width=17)) == 1
+    found = bulk.in_parts(100, lambda part: np.arange(part.start, part.stop), width=5000)
+    assert len(found) == 3
+    assert np.concatenate(found).tolist() == list(range(100))
+
+
+def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
+    from seqveil.core import fast
+    from seqveil.core.distortion import hamming
+    from seqveil.core.mechanisms import optimal
+
+    if not fast.load():
+        pytest.skip("the compiled path needs numba")
+    monkeypatch.setenv("SEQVEIL_THREADS", "1")
+    rng = np.random.default_rng(1)
+    beliefs = rng.dirichlet(np.full(1500, 0.1), 200)
+    truths, thrown, found = rng.integers(0, 1500, 200), rng.integers(0, 1 << 62, 200), []
+    try:
+        for count in (1, 3):
+            bulk.use_threads(count)
+            assert bulk.threads() == count
+            found.append(fast.release(optimal, beliefs, 1.0, hamming(), truths, thrown))
+    finally:
+        monkeypatch.undo()
+        bulk.threads.cache_clear()
+        bulk._pool.cache_clear()
+    assert np.array_equal(found[0].codes, found[1].codes)
+    assert np.array_equal(found[0].columns, found[1].columns)
+
+
+def test_a_bar_moves_with_the_steps_between_chunks_and_never_back(monkeypatch):
+    monkeypatch.setattr(terminal, "REFRESH", 0.0)
+    shown = []
+    counted = terminal._Counted(lambda rows, rate: shown.append((rows, rate)))
+    with bulk.heard(counted.took_step):
+        bulk.took_step(3)
+        bulk.took_step(2)
+        counted.advance(4)
+        bulk.took_step(2)
+    bulk.took_step(100)  # nobody listens any more
+    assert [rows for rows, _ in shown] == [3, 5, 5, 6]
+    assert all("a second" in rate for _, rate in shown)
+
+
+def test_rows_rate_and_time_left_are_shown_within_a_chunk(model, released, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with terminal.progress(released, "decoding", passes=4) as advance:
+        decode_file(released, model, released.with_name("decoded.csv"), progress=advance)
+    said = screen.getvalue()
+    assert f"{4 * sum(LENGTHS)} rows" in said
+    assert "a second" in said
+
+
+@pytest.fixture(scope="module")
+def long_streams(tmp_path_factory):
+    """A folder with a model and a released file that takes seconds to follow: few people, many rows each."""
+    folder, rng = tmp_path_factory.mktemp("long"), np.random.default_rng(4)
+    chain = MarkovModel(np.full(40, 0.025), rng.dirichlet(np.full(40, 0.5), 40), alphabet=[f"s{k}" for k in range(40)])
+    chain.save(folder / "a.model")
+    users = rng.permutation(np.repeat(np.arange(3), 20_000))
+    values = [f"s{k}" for k in rng.integers(0, 40, users.size)]
+    pl.DataFrame({"user": users, "value": values}).write_csv(folder / "raw.csv")
+    release_file(folder / "raw.csv", Setting.of(chain, epsilon=1.0), folder / "released.csv")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["audit", "decode"])
+def test_an_interrupted_command_leaves_nothing_half_written(long_streams, what):
+    before = sorted(long_streams.iterdir())
+    out = ["--out", "decoded.csv"] if what == "decode" else []
+    command = [sys.executable, "-m", "seqveil", what, "released.csv", "--model", "a.model", *out]
+    with subprocess.Popen(command, cwd=long_streams, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        time.sleep(3.0)
+        assert running.poll() is None, "it ended before it could be interrupted; give it more rows"
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert b"interrupted" in said
+    assert b"Traceback" not in said
+    assert sorted(long_streams.iterdir()) == before

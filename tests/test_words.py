@@ -1,0 +1,198 @@
+"""Sentences and grades against exact arithmetic done by hand, and where they are shown."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seqveil as sv
+from seqveil.core import words
+from seqveil.core.words import Risk, ToldSecret
+from seqveil.interfaces.cli import main
+from seqveil.receive.planning import paid_truth
+from seqveil.release.setting import Setting
+
+PAIR = [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]
+
+
+def odds_twin(suspicion, factor):
+    """The suspicion whose odds are `factor` times those of another, in fractions."""
+    odds = suspicion / (1 - suspicion) * factor
+    return odds / (1 + odds)
+
+
+@pytest.mark.parametrize("factor", [Fraction(1), Fraction(3, 2), Fraction(11), Fraction(99), Fraction(1, 4)])
+@pytest.mark.parametrize("suspicion", [Fraction(1, 100), Fraction(1, 10), Fraction(1, 2)])
+def test_odds_move_as_fractions_say(suspicion, factor):
+    found = words.moved(float(suspicion), math.log(factor))
+    assert found == pytest.approx(float(odds_twin(suspicion, factor)), rel=1e-12)
+    if factor > 1:
+        assert words.log_odds_for(float(suspicion), found) == pytest.approx(math.log(factor), rel=1e-9)
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=2, max_size=5),
+    st.lists(st.floats(-3, 3), min_size=5, max_size=5),
+    st.integers(0, 31),
+)
+def test_no_posterior_of_any_statement_passes_what_lifts_allow(weights, logs, chosen):
+    prior = np.array(weights) / sum(weights)
+    lifts = np.exp(logs[: prior.size])
+    lifts /= lifts @ prior
+    up, down = math.log(lifts.max()), -math.log(lifts.min())
+    inside = np.array([chosen >> k & 1 for k in range(prior.size)], bool)
+    before, after = prior[inside].sum(), (prior * lifts)[inside].sum()
+    assert after <= words.lifted(before, max(up, 0.0), max(down, 0.0)) + 1e-9
+
+
+@pytest.mark.parametrize("suspicion", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("leakage", [0.1, 1.0, 3.0])
+def test_what_lifts_allow_is_attained(suspicion, leakage):
+    most = words.lifted(suspicion, leakage)
+    inside, outside = most / suspicion, (1 - most) / (1 - suspicion)
+    assert math.exp(-leakage) - 1e-12 <= outside <= inside <= math.exp(leakage) + 1e-12
+    assert min(math.exp(leakage) - inside, outside - math.exp(-leakage)) == pytest.approx(0, abs=1e-12)
+    assert most <= words.moved(suspicion, 2 * leakage) + 1e-15
+    assert words.leakage_for(suspicion, most) == pytest.approx(leakage, rel=1e-9)
+
+
+def test_probabilities_stay_probabilities():
+    for leakage in (0.0, 1e-300, 5.0, 699.0, 701.0, 1e6, math.inf):
+        for suspicion in (0.0, 1e-12, 0.01, 0.5, 1 - 1e-12, 1.0):
+            assert suspicion - 1e-12 <= words.lifted(suspicion, leakage) <= 1.0
+            assert 0.0 <= words.moved(suspicion, leakage) <= 1.0
+            assert 0.0 <= words.moved(suspicion, -leakage) <= suspicion + 1e-12
+
+
+@given(st.floats(1e-9, 1.0))
+def test_at_most_is_rounded_up(share):
+    said = float(words.percent_up(share).removesuffix(" %")) / 100
+    assert share <= said * (1 + 1e-6)
+    assert said <= max(share * 1.11, share + 0.0101)
+
+
+def test_a_sentence_by_hand():
+    # e^0.5 = 1.6487: odds 1/99, 1/9 and 1 become 0.01665, 0.18319 and 1.6487, so 1.638 %, 15.48 % and 62.25 %
+    assert words.by_odds(0.5) == (
+        "a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %"
+    )
+    # e^1 = 2.7183: 2.718 %, 27.18 %, and 1 - 0.5/e = 81.61 %
+    assert words.by_leakage(1.0) == (
+        "a suspicion of 1 % becomes at most 2.8 %, one of 10 % at most 28 %, one of 50 % at most 82 %"
+    )
+    assert words.by_leakage(173.0) == "even a suspicion of 1 % may become certainty"
+
+
+def test_grades_change_where_one_per_cent_becomes_ten_and_fifty():
+    for colour, lower, edge in (("green", 0.0, math.log(10)), ("amber", math.log(10), math.log(50))):
+        assert Risk(edge).grade.colour == colour
+        assert Risk(edge * (1 - 1e-6)).grade.colour == colour
+        assert Risk(edge * (1 + 1e-6)).grade.colour != colour
+        assert Risk(lower * (1 + 1e-6)).grade.colour == colour
+    for colour, edge in (("green", math.log(11)), ("amber", math.log(99))):  # odds of 1:99 become 1:9, and 1:1
+        secret = [ToldSecret("ever:x", edge * (1 + move)) for move in (-1e-6, 0, 1e-6)]
+        found = [Risk(math.inf, secrets=(each,)).grade.colour for each in secret]
+        assert found[:2] == [colour, colour]
+        assert found[2] != colour
+    assert Risk(0.0).grade.colour == "green"
+    assert Risk(math.inf).grade.colour == "red"
+    assert Risk(0.0, undone="seeded").grade.colour == "red"
+    assert words.worst(["green", "red", "amber"]) == "red"
+
+
+def test_a_warning_names_the_remedy_in_one_line():
+    warning = Risk(42.0).warning
+    assert "\n" not in warning
+    for remedy in ("--secret", "--budget", "--batch", "--yes", "seqveil advise"):
+        assert remedy in warning
+    assert Risk(1.0).warning == ""
+    assert "--secret-epsilon" in Risk(math.inf, secrets=(ToldSecret("ever:x", 9.0),)).warning
+
+
+def test_the_truth_of_a_paid_release_is_that_of_its_kernel():
+    model = sv.MarkovModel([0.2, 0.3, 0.5], [[0.2, 0.3, 0.5]] * 3)  # no memory: every release has the same kernel
+    for period in (1, 3):
+        kernel = sv.Session(model, epsilon=1.0, schedule=period).kernel()
+        table = np.zeros((3, 3))
+        for place, code in enumerate(kernel.codes):
+            table[:, code] += kernel.column(place) / float(kernel.denominator)
+        exact = float(model.prior @ np.diag(table))
+        assert paid_truth(Setting.of(model, epsilon=1.0, schedule=period)) == pytest.approx(exact, abs=0.05)
+
+
+def test_a_session_and_its_account_say_it():
+    session = sv.Session(sv.MarkovModel(*PAIR), epsilon=1.0, seed=1)
+    session.release(0)
+    account = session.standing()
+    becomes = words.percent_up(words.lifted(0.01, account.most, -account.least))
+    assert f"a suspicion of 1 % becomes at most {becomes}" in repr(session)
+    assert len(account.words) == 1
+    assert becomes in account.words[0]
+    assert account.words[0] in session._repr_html_().replace("&#x27;", "'")
+
+
+@pytest.fixture
+def clicks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = sv.MarkovModel(
+        [0.5, 0.4, 0.1], [[0.7, 0.25, 0.05], [0.3, 0.6, 0.1], [0.4, 0.4, 0.2]], alphabet=["home", "news", "health"]
+    )
+    model.save(tmp_path / "m.model")
+    rows = [
+        f"u{user},{k},{model.alphabet.decode_one(int(code))}"
+        for user, codes in enumerate(model.sample(8, 12, seed=2))
+        for k, code in enumerate(codes)
+    ]
+    (tmp_path / "clicks.csv").write_text("user,seq,value\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def test_release_and_audit_say_it_and_yes_silences_the_warning(clicks, capsys):
+    assert main(["release", "clicks.csv", "-m", "m.model", "-e", "1", "--every", "3", "-o", "a.csv"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("warning") == 1
+    assert "red: a suspicion of 1 %" in said
+    assert "the one release in 3 that carries ε is the truth with probability" in said
+    side = json.loads((clicks / "a.csv.meta.json").read_text())
+    assert side["grade"] == "red"
+    assert all(sentence in said for sentence in side["words"])
+    assert main(["release", "clicks.csv", "-m", "m.model", "-e", "1", "-o", "b.csv", "--yes"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert main(["audit", "a.csv", "-m", "m.model", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["grade"] == "red"
+    assert found["words"] == side["words"]
+    assert main(["audit", "a.csv", "-m", "m.model"]) == 0
+    assert "grade     red: " in capsys.readouterr().out
+
+
+def test_a_small_budget_and_a_declared_secret_are_green(clicks, capsys):
+    assert main(["release", "clicks.csv", "-m", "m.model", "-e", "0.5", "--budget", "2", "-o", "a.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["grade"], found["warning"]) == ("green", "")
+    secret = ["--secret", "ever:health", "--secret-epsilon", "0.5"]
+    assert main(["release", "clicks.csv", "-m", "m.model", *secret, "-o", "b.csv"]) == 0
+    said = capsys.readouterr().err
+    assert "warning" not in said
+    assert "secret ever:health, over the whole stream: a suspicion of 1 % becomes at most 1.7 %" in said
+    assert main(["audit", "b.csv", "-m", "m.model", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["grade"] == "green"
+
+
+def test_a_seeded_release_is_red(clicks, capsys):
+    assert main(["release", "clicks.csv", "-m", "m.model", "-e", "0.1", "--seed", "1", "-o", "a.csv"]) == 0
+    assert capsys.readouterr().err.count("warning") == 1
+    assert json.loads((clicks / "a.csv.meta.json").read_text())["grade"] == "red"
+    assert main(["audit", "a.csv", "-m", "m.model", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["grade"] == "red"
+
+
+def test_a_plan_says_it(clicks, capsys):
+    assert main(["plan", "m.model", "-e", "1", "--every", "3", "--users", "20", "--length", "12"]) == 0
+    said = capsys.readouterr().out
+    assert "at ε = 1 (red): any one release, about anything: a suspicion of 1 % becomes at most 21 %" in said
+    assert "the one release in 3 that carries ε is the truth" in said
