@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import sqlite3
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.tokens import Keyring
-from seqveil.release.store.protocol import StoreError
+from seqveil.release.store.protocol import Damaged, StoreError
 from seqveil.release.streams import Streams
 from served import running, words_model, words_setting
 
@@ -223,10 +223,36 @@ def test_nothing_is_released_into_a_file_that_is_gone(tmp_path, how):
         answer = service.release({"user": "ann", "seq": 2, "value": "gym"})
         assert (answer.status, answer.reason) == (503, "store")
         assert service.ask("GET", "/v1/users/ann/account").status == 503
+        for page in ("/metrics", "/v1/operator"):
+            assert service.ask("GET", page).status in (200, 503)
         with pytest.raises(StoreError, match="taken away"):
             service.store.release(["bob"], [0])
-        time.sleep(0.01)
+        with pytest.raises(StoreError, match="taken away"):
+            service.store.backup(tmp_path / "copy.db")
         health = service.ask("GET", "/healthz", token=None)
         assert (health.status, health.reason) == (503, "store")
         os.replace(tmp_path / "kept", tmp_path / "state.db")  # the right one again
         assert service.release({"user": "ann", "seq": 2, "value": "gym"}).status == 200
+
+
+def test_many_users_are_found_as_each_of_them_is(tmp_path):
+    names = [f"user-{k}" for k in range(1200)]
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        store.release(names[:600], [0] * 600)
+        with store._store.transaction():
+            store._store.settle()
+        for at in (300, 300, 500):
+            store.release(names[at : at + 400], [1] * 400)
+        asked = [*reversed(names), names[5], names[650]]
+        with store._store.transaction():
+            assert store._store.find(asked) == [store._store.find([name])[0] for name in asked]
+    with sqlite3.connect(tmp_path / "s.db") as sql:
+        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'user-7'")
+        sql.execute("UPDATE users SET name = 'user-x' WHERE name = 'user-9'")  # then the mark of the name finds it
+    sql.close()
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        with pytest.raises(Damaged) as refused:
+            store.release(names[:20], [0] * 20)
+        assert list(refused.value.users) == ["user-7"]
+        store.release(names[8:28], [0] * 20)
+        assert store.standing("user-9").events == 2

@@ -98,7 +98,7 @@ def routers(service: Service) -> list[APIRouter]:
                 *ENTRY, "malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store"
             ),
         ),
-        _endpoint("metrics", "/metrics", metrics, response_class=Response, responses=refusals(*ENTRY) | text),
+        _endpoint("metrics", "/metrics", metrics, response_class=Response, responses=refusals(*ENTRY, "store") | text),
         everyone,
     ]
 
@@ -280,7 +280,8 @@ def backup(request: Request, body: messages.CopyWanted) -> Any:
 def metrics(request: Request) -> Response:
     """Figures for Prometheus, over all users together."""
     service: Service = request.app.state.service
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    with damage_told():
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 async def healthz(request: Request) -> Any:

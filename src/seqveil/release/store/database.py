@@ -279,6 +279,7 @@ class Database:
 
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
+        self._check_place()
         return backup(self._path, path)
 
     def snapshot(self) -> AbstractContextManager[Records]:
