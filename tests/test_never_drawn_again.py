@@ -6,6 +6,7 @@ client that tries refused calls again. What it sees must leak no more than the b
 
 import itertools
 import json
+import sqlite3
 
 import numpy as np
 import polars as pl
@@ -307,14 +308,20 @@ def test_streams_in_memory_keep_the_rounds_before_one_that_fails(broken_third_ro
     assert streams.standings().events.tolist() == [2]
 
 
-def test_a_failed_transaction_is_read_again(tmp_path):
+def test_a_failed_transaction_is_read_again(tmp_path, monkeypatch):
     """The disk's failures depend on no draw: they may undo one, and the live states are then those of the file."""
     with Streams.open(tmp_path / "s.db", Setting.of(STICKY, "balanced", 1.0)) as store:
         store.release(["ann"], [0], [0])
-        with pytest.raises(StoreError):
-            store.release(["ann"], [0], [1], positions={"x": object()})
+        with monkeypatch.context() as patch:
+            patch.setattr(store._store, "set_positions", full_disk)
+            with pytest.raises(StoreError):
+                store.release(["ann"], [0], [1], positions={"x": 1})
         assert store.next_seqs(["ann"]).tolist() == [1]
         assert not store.release(["ann"], [0], [1]).replayed[0]
+
+
+def full_disk(positions):
+    raise sqlite3.OperationalError("database or disk is full")
 
 
 def test_spark_refuses_the_policy_error():

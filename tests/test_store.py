@@ -104,6 +104,10 @@ SETTINGS = {
 USERS = ["ann", "bob", "1", 1, "ü"]  # 1 and "1" are one user
 
 
+def full_disk(positions):
+    raise sqlite3.OperationalError("database or disk is full")
+
+
 class Machine(RuleBasedStateMachine):
     """Releases, retries, reopenings and crashes in any order; the twin says what must come out."""
 
@@ -171,8 +175,10 @@ class Machine(RuleBasedStateMachine):
     def undone(self, data):
         """A transaction that the database cannot take: nothing of it happened."""
         events, _ = self.draw_events(data, self.twin.copy())
-        with pytest.raises(StoreError):
-            self.call(events, {"unheard of": object()})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.store._store, "set_positions", full_disk)
+            with pytest.raises(StoreError):
+                self.call(events, {"unheard of": 1})
 
     @rule()
     def settle(self):

@@ -144,10 +144,9 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
     setting = Setting.of(MODEL)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.release(["ann"], [0], [0])
-        for name in ("new.db", "shared.db", "read only.db"):
+        for name in ("new.db", "shared.db"):
             copy = tmp_path / name
             if name != "new.db":
-                copy.touch(0o644 if name == "shared.db" else 0o444)
                 for beside in ("-wal", "-journal"):
                     Path(f"{copy}{beside}").touch(0o644)
             store.backup(copy)

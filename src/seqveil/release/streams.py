@@ -29,6 +29,7 @@ from seqveil.release.secrets import SecretTotal, totals
 from seqveil.release.setting import NO_BOUND, refuse_other
 from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.release.store.packing import ldp_before
+from seqveil.release.store.protocol import checked_positions
 from seqveil.release.store.schema import SPENDS
 from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
 
@@ -361,6 +362,8 @@ class Streams:
 
     def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
         made = call.made
+        if positions is not None and not callable(positions):
+            positions = checked_positions(positions)
         with self._lock:
             if not self._open:
                 raise StoreError("the store is closed; open it again")
@@ -402,13 +405,16 @@ class Streams:
 
     def _note_positions(
         self, made: Releases, positions: Positions | Callable[[Releases], Positions] | None
-    ) -> Exception | None:
-        """Write the positions; a function that fails takes back nothing but them."""
+    ) -> BaseException | None:
+        """Write the positions; a function that fails takes back nothing but them.
+
+        It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
+        """
         if positions is None or (not callable(positions) and made.refused.any()):
             return None
         try:
-            found = positions(made) if callable(positions) else positions
-        except Exception as error:
+            found = checked_positions(positions(made)) if callable(positions) else positions
+        except BaseException as error:
             return error
         self._store.set_positions(found)
         return None
@@ -474,7 +480,7 @@ def _marks(begins: Sequence[bool] | NDArray[np.bool_] | None, count: int) -> NDA
     return marks.astype(bool)
 
 
-def _with(failure: Exception, made: Releases) -> Exception:
+def _with(failure: BaseException, made: Releases) -> BaseException:
     if isinstance(failure, SeqveilError):
         failure.made = made
     return failure

@@ -29,7 +29,7 @@ from seqveil.core.distortion import NAMES
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.interfaces.service.access import KeyGuard, guarded
 from seqveil.interfaces.service.messages import Problem, refused
-from seqveil.interfaces.service.writer import Service
+from seqveil.interfaces.service.writer import Service, damage_told
 from seqveil.interfaces.studio.sandbox import Gone, Sandbox
 from seqveil.interfaces.studio.sources import MOST_SYMBOLS, Source, sampled
 from seqveil.release.stream import Setting
@@ -181,6 +181,8 @@ async def operator(request: Request) -> Response:
     except Problem as problem:
         health = problem.reason
     setting = service.setting
+    with damage_told():
+        standing = await service.metrics.told(setting.budget.total)
     told = {
         "seqveil": __version__,
         "health": health,
@@ -188,7 +190,7 @@ async def operator(request: Request) -> Response:
         "setting": setting.to_dict(),
         "private": service.store.private,
         "waiting": service.writer.waiting,
-        **await service.metrics.told(setting.budget.total),
+        **standing,
     }
     return _json(told)
 

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import sqlite3
 import stat
@@ -19,6 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from seqveil.core.errors import InputError
 from seqveil.core.replacing import replacing
@@ -27,6 +29,8 @@ SCOPES = ("release", "read-account", "read", "metrics", "admin")
 FORMAT, VERSION = "seqveil-tokens", 1
 PATIENCE = 30.0  # seconds to wait for another change of the file
 LOOK_EVERY = 1.0  # seconds between looks at the file: so long a revoked token may still work
+SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
+_SHA256 = re.compile("[0-9a-f]{64}")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 FilePath = str | os.PathLike[str]
@@ -90,16 +94,31 @@ def read(path: FilePath) -> list[Token]:
             saved = json.load(file)
         if saved["format"] != FORMAT or saved["version"] != VERSION:
             raise KeyError
-        tokens = [Token(**entry | {"scopes": tuple(entry["scopes"])}) for entry in saved["tokens"]]
+        tokens = [_token(entry) for entry in saved["tokens"]]
     except OSError as error:
         raise InputError(f"{name}: the tokens cannot be read ({error.strerror}); check the path") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{name}: is no file of tokens; make one with `seqveil tokens add`") from None
     if os.name == "posix" and shared:
         raise InputError(f"{name}: others may change the tokens; run chmod go-w on it")
     for token in tokens:
         _check(token)
     return tokens
+
+
+def _token(entry: dict[str, Any]) -> Token:
+    """An entry of the file as a token; TypeError or ValueError where a field is of another kind than `add` writes."""
+    if not isinstance(entry, dict) or not isinstance(entry["scopes"], list):
+        raise TypeError
+    token = Token(**entry | {"scopes": tuple(entry["scopes"])})
+    texts = [token.id, token.sha256, token.note, token.created, *token.scopes]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(token.user, str | None):
+        raise TypeError
+    if isinstance(token.rate, bool) or not isinstance(token.rate, int | float | None):
+        raise TypeError
+    if not token.id or not _SHA256.fullmatch(token.sha256):
+        raise ValueError
+    return token
 
 
 def add(
@@ -122,6 +141,7 @@ def add(
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise InputError(f"no scope is called {', '.join(unknown)}; choose from {', '.join(SCOPES)}")
     _check(token)
+    path = os.path.realpath(path)  # a link stays one: what it leads to is changed
     with _changing(path):
         known = read(path) if os.path.exists(path) else []
         _write(path, [*known, token])
@@ -130,6 +150,7 @@ def add(
 
 def revoke(path: FilePath, name: str) -> Token:
     """Take a token out of the file, by its id."""
+    path = os.path.realpath(path)
     with _changing(path):
         known = read(path)
         found = [token for token in known if token.id == name]
@@ -192,6 +213,8 @@ class Keyring:
             self._tokens = {token.id: token for token in read(self._path)}
         except InputError as error:
             self._tokens, trouble = {}, str(error)
+        except Exception as error:  # whatever it is, tokens that could not be read again are not good
+            self._tokens, trouble = {}, f"{Path(self._path).name}: the tokens cannot be read ({type(error).__name__})"
         self._seen = mark
         if trouble != self.trouble:
             self.trouble = trouble
@@ -217,8 +240,11 @@ def _digest(secret: str) -> str:
 def _check(token: Token) -> None:
     if not token.scopes or not set(token.scopes) <= set(SCOPES):
         raise InputError(f"a token needs one or more of the scopes {', '.join(SCOPES)}")
-    if token.rate is not None and not 0 < token.rate < float("inf"):
-        raise InputError("expected the rate of a token to be a finite number of events a second above 0")
+    if token.rate is not None and not SLOWEST <= token.rate <= FASTEST:
+        raise InputError(
+            "expected the rate of a token to be a finite number of events a second above 0, from "
+            f"{SLOWEST:g} to {FASTEST:g}"
+        )
     if token.user is not None and "admin" in token.scopes:
         raise InputError("an admin token is for all users; leave --user out, or give other scopes")
 

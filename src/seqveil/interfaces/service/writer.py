@@ -138,11 +138,11 @@ class Writer:
 def _parts(job: Job, most: int, setting: Setting) -> Iterator[Job]:
     """A large job in parts that each take the writer for a moment.
 
-    Not where a later event may be refused for what an earlier one did (times, a budget that ends a stream with an
-    error, the length of a stream): such a job stays whole.
+    Not where a later event may be refused for its time or for what an earlier one did (a budget in seconds, hours of
+    the day, a budget that ends a stream with an error, the length of a stream): such a job stays whole.
     """
     budget = setting.budget
-    if budget.seconds is not None or setting.watches is not None or (budget.limited and budget.when_spent == "error"):
+    if setting.timed or setting.watches is not None or (budget.limited and budget.when_spent == "error"):
         yield job
         return
     rounds = PART_BATCHES if setting.in_batches else PART

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from seqveil.core.coins import key_file
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
 from seqveil.release.store import schema
 from seqveil.release.store.lock import make_private
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark, value_mark
@@ -99,8 +99,16 @@ def facts_of(path: FilePath) -> dict[str, str]:
         return {}
 
 
+def refuse_no_path(path: FilePath) -> None:
+    """Refuse what SQLite would keep in memory, or take for an address: a ledger that ends with its process is none."""
+    text = os.fspath(path)
+    if text == ":memory:" or text.startswith("file:"):
+        raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
+
+
 def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
     """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
+    refuse_no_path(state)
     return None if key is None else key_file(key, create="key" not in facts_of(state))
 
 
@@ -187,12 +195,14 @@ class _Look:
 def backup(path: FilePath, copy: FilePath) -> Verified:
     """Copy a state file as it is committed now, while it may be in use: whoever writes does not wait.
 
-    The copy is for its owner alone, and is looked through before it gets its name; an earlier copy of that name stands
-    until then.
+    The copy is for its owner alone, and is looked through before it gets its name. Nothing that is there is written
+    over: the two names may have been given the wrong way round.
     """
     name, target = os.path.basename(path), os.fspath(copy)
     if os.path.exists(target) and os.path.samefile(path, target):
         raise StoreError(f"{os.path.basename(target)}: is the state file itself; name another file for the copy")
+    if os.path.lexists(target):
+        raise _taken(target)
     if os.path.exists(f"{target}-lock"):
         raise StoreError(f"{os.path.basename(target)}: may be in use as a state file; name another file for the copy")
     part = f"{target}.{secrets.token_hex(4)}.part"
@@ -235,9 +245,22 @@ def _name(part: str, target: str) -> None:
         for beside in ("-wal", "-shm", "-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(target + beside)
-        os.replace(part, target)
+        try:
+            os.link(part, target)  # unlike a renaming, it takes nobody's place
+        except FileExistsError:
+            raise _taken(target) from None
+        except OSError:  # a file system without links
+            if os.path.lexists(target):
+                raise _taken(target) from None
+            os.rename(part, target)
     except OSError as error:
         raise _unwritable(part, error.strerror) from None
+
+
+def _taken(target: str) -> StoreError:
+    return StoreError(
+        f"{os.path.basename(target)}: is there already, and a copy writes over nothing; name a file that is not there"
+    )
 
 
 def _unwritable(part: str, why: str | None) -> StoreError:

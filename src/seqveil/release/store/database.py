@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
-from seqveil.release.store.backup import Verified, backup
+from seqveil.release.store.backup import Verified, backup, refuse_no_path
 from seqveil.release.store.leakages import Leakages
 from seqveil.release.store.lock import WriterLock, make_private
 from seqveil.release.store.marks import (
@@ -74,8 +75,12 @@ class Book:
 
     def note(self, ids: Ints, events: int, size: int) -> None:
         """One more row of the log, whose number is `last`."""
+        waiting, row = self.waiting, self.last
         for user in ids.tolist():
-            self.waiting.setdefault(user, []).append(self.last)
+            if user in waiting:
+                waiting[user].append(row)
+            else:
+                waiting[user] = [row]
         self.events += events
         self.size += size
 
@@ -98,6 +103,7 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec, must_exist: bool = False) -> None:
         self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
+        refuse_no_path(path)
         self._book = Book()
         self._appended: list[tuple[dict[int, list[int]], Ints]] = []  # what this transaction put where
         self.leakages = Leakages()
@@ -115,6 +121,7 @@ class Database:
             raise
         try:
             with told(self.name):
+                self._place = place_of(self._path)
                 self._prepare()
                 self._load()
                 if must_exist and self.begun:
@@ -221,6 +228,7 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of the block is committed and on the disk when it ends, or nothing of it."""
+        self._check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
             before, self._appended = replace(self._book), []
@@ -239,6 +247,14 @@ class Database:
                     self.sql.execute("ROLLBACK")
                 self._undo(before)
                 raise
+
+    def _check_place(self) -> None:
+        """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
+        if place_of(self._path) != self._place:
+            raise StoreError(
+                f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
+                "nothing is released; stop, put the right file there, and open it again"
+            )
 
     def _undo(self, before: Book) -> None:
         """Forget what a transaction left in memory."""
@@ -263,10 +279,12 @@ class Database:
 
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
+        self._check_place()
         return backup(self._path, path)
 
     def snapshot(self) -> AbstractContextManager[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
+        self._check_place()
         return self._readers.snapshot()
 
     def everyones_leakage(self) -> tuple[Floats, int]:
@@ -375,14 +393,11 @@ class Database:
             "UPDATE users SET events = ?1, releases = ?2, spent = ?3, most = ?4, least = ?5, ldp = ?6, mark = ?7,"
             " state = ?8, recent_mark = grown_mark(recent_mark, ?9), recent = CAST(recent || ?9 AS BLOB)"
             " WHERE id = ?10",
-            (
-                (*ledger, user_mark(user, ledger, state), state, joined.get(user, b""), user)
-                for user, ledger, state in latest
-            ),
+            ((*ledger, mark, state, joined.get(user, b""), user) for user, ledger, state, mark in latest),
         ).rowcount
         if changed != len(latest):
             raise damaged_file(self.name)
-        for user, ledger, _ in latest:
+        for user, ledger, _, _ in latest:
             before, after = (ledger[0] - counts.get(user, 0)) // self._chunk, ledger[0] // self._chunk
             if after > before:
                 self._cut(user, before, after)
@@ -407,7 +422,7 @@ class Database:
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, the log included; None for a new one."""
-        return [self._records.find(name) for name in names]
+        return self._records.find_all(names)
 
     def add(self, names: Sequence[User], room: int) -> list[int]:
         """Ids for new users, with room for a state of so many bytes: a row that grows would have to move."""
@@ -416,9 +431,10 @@ class Database:
             raise damaged_file(self.name)
         ids = range(last + 1, last + 1 + len(names))
         nothing, state = (0,) * len(LEDGER[1:]), bytes(room)
+        empty = bytes(8 * len(nothing)) + state  # a mark goes on from that of the place alone, as in `user_mark`
         rows = [
-            (user, name, name_mark(str(name)), *nothing, user_mark(user, nothing, state), state, place_mark(user), b"")
-            for user, name in zip(ids, names, strict=True)
+            (user, name, name_mark(str(name)), *nothing, blob_mark(place, empty), state, place, b"")
+            for user, name, place in zip(ids, names, map(place_mark, ids), strict=True)
         ]
         self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._book.users += len(rows)
@@ -495,19 +511,30 @@ class Database:
         return names, table, np.array(figures, np.float64).reshape(-1, 4)
 
 
-def _latest(rows: list[tuple[Ints, bytes]]) -> list[tuple[int, list[int], memoryview]]:
-    """The last ledger and state of each user, in the order of their ids."""
+def place_of(path: str) -> tuple[int, int] | None:
+    """Which file a path names; None where it names none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _latest(rows: list[tuple[Ints, bytes]]) -> list[tuple[int, list[int], memoryview, int]]:
+    """The last ledger and state of each user and their mark (`user_mark`), in the order of the users' ids."""
     tables = np.concatenate([table for table, _ in rows])
-    users, behind = np.unique(tables[::-1, 0], return_index=True)
+    _, behind = np.unique(tables[::-1, 0], return_index=True)
     last = len(tables) - 1 - behind
     starts = np.cumsum([0, *(len(table) for table, _ in rows)])
-    row_of = np.searchsorted(starts, last, side="right") - 1
-    within = (last - starts[row_of]).tolist()
+    found_in = np.searchsorted(starts, last, side="right") - 1
+    row_of, within = found_in.tolist(), (last - starts[found_in]).tolist()
     views = [(memoryview(states), len(states) // len(table)) for table, states in rows]
-    found = []
-    for user, ledger, row, k in zip(users.tolist(), tables[last, 1:].tolist(), row_of.tolist(), within, strict=True):
-        states, width = views[row]
-        found.append((user, ledger, states[k * width : (k + 1) * width]))
+    kept, found = tables[last], []
+    ledgers, size = memoryview(kept.tobytes()), kept.shape[1] * 8
+    for at, (user, *ledger) in enumerate(kept.tolist()):
+        (states, width), k = views[row_of[at]], within[at]
+        state = states[k * width : (k + 1) * width]
+        found.append((user, ledger, state, crc32(state, crc32(ledgers[at * size : (at + 1) * size]))))
     return found
 
 

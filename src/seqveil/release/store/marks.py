@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from zlib import crc32
 
@@ -16,6 +17,7 @@ BROKEN = -1  # the mark of a record that was found damaged: no checksum is negat
 NONE = -2  # of what cannot have been written, because damage made another kind of it
 
 Blob = bytes | memoryview
+_PACKED = [struct.Struct(f"<{count}q").pack for count in range(9)]  # by how many numbers there are
 
 
 def place_mark(*numbers: int) -> int:
@@ -25,7 +27,7 @@ def place_mark(*numbers: int) -> int:
     False
     """
     try:
-        return crc32(struct.pack(f"<{len(numbers)}q", *numbers))
+        return crc32(_PACKED[len(numbers)](*numbers))
     except struct.error:
         return NONE
 
@@ -45,6 +47,7 @@ def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
     return blob_mark(place_mark(user, *ledger), state)
 
 
+@lru_cache(4096)  # a new user's is asked for when it is looked for and when it is added
 def name_mark(name: str) -> int:
     """Of a user's name; what a second index finds the user by.
 

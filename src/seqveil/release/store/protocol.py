@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.coins import User
-from seqveil.core.errors import SeqveilError
+from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release import batches
 from seqveil.release.releases import Path, Releases
@@ -280,3 +280,34 @@ class StateStore(Protocol):
 
     def close(self) -> None:
         """Let others have it."""
+
+
+MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
+
+
+def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
+    """The positions as they will be kept, or a refusal of what a store could not give back the same.
+
+    >>> checked_positions({"queue": 7})
+    {'queue': 7}
+    >>> checked_positions({"queue": 2**70})
+    Traceback (most recent call last):
+    seqveil.core.errors.InputError: expected positions by source, each text, bytes or a 64-bit whole number
+    """
+    if isinstance(positions, Mapping):
+        found = dict(positions)
+        if all(type(source) is str and _fits(source) and _fits(position) for source, position in found.items()):
+            return found
+    raise InputError("expected positions by source, each text, bytes or a 64-bit whole number")
+
+
+def _fits(value: object) -> bool:
+    # no kind but these exactly: a truth value, say, would come back as a number, whose checksum is another
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is str:
+        try:
+            return len(value.encode()) <= MOST_POSITION
+        except UnicodeEncodeError:
+            return False
+    return type(value) is bytes and len(value) <= MOST_POSITION

@@ -10,6 +10,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -24,9 +25,12 @@ from seqveil.release.store.schema import LEDGER, UNKNOWN, log_marks
 
 PAGE = 16  # chunks that are read at a time
 USERS = 1000  # users that are read at a time
-SPARE = 4  # connections that wait for the next reader
+SPARE = 4  # connections that wait for the next reader, and rows of the log that are kept for the next user
+MANY, TOGETHER = 8, 500  # users from how many on one statement asks for several, and for how many
 
 Waiting = Mapping[int, Sequence[int]]  # by user, the rows of the log that it is in
+
+LogRow = tuple[bytes, bytes, bytes, bytes, bool]  # touched, states, events, releases, whether all is whole
 
 
 class Records:
@@ -59,11 +63,45 @@ class Records:
     def find(self, name: User) -> Row | None:
         """Where a user stands, the log included; None for a new one."""
         found = self._asked("name", name) or self._asked("named", name)
-        if found is None:
-            return None
+        return None if found is None else self._standing(name, found, self.log_row)
+
+    def find_all(self, names: Sequence[User]) -> list[Row | None]:
+        """Where several users stand, each as `find` says it, with a few statements for all of them."""
+        if len(names) < MANY:
+            return [self.find(name) for name in names]
+        rows: dict[int, tuple[Any, ...]] = {}
+        try:
+            for at in range(0, len(names), TOGETHER):
+                rows |= self._asked_together(names[at : at + TOGETHER])
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if not is_damage(error):
+                raise
+            return [self.find(name) for name in names]  # which tells whose records are damaged
+        log_row = lru_cache(SPARE)(self.log_row)
+        found = [rows.get(name_mark(str(name))) for name in names]
+        return [
+            None if row is None else self._standing(name, row, log_row) for name, row in zip(names, found, strict=True)
+        ]
+
+    def _asked_together(self, names: Sequence[User]) -> dict[int, tuple[Any, ...]]:
+        """Users' own rows by the mark of the name, looked for by both indexes as `_asked` does."""
+        marks = [name_mark(str(name)) for name in names]
+        missing, rows = set(marks), dict[int, tuple[Any, ...]]()
+        for column in ("name", "named"):
+            wanted: Sequence[Any] = names if column == "name" else [mark for mark in marks if mark in missing]
+            places = ", ".join("?" * len(wanted))
+            ask = f"SELECT {', '.join(LEDGER)}, state, mark, named FROM users WHERE {column} IN ({places})"
+            for *row, named in self._sql.execute(ask, wanted) if wanted else ():
+                if named in missing:
+                    rows[named] = tuple(row)
+                    missing.remove(named)
+        return rows
+
+    def _standing(self, name: User, found: tuple[Any, ...], log_row: Callable[[int], LogRow | None]) -> Row:
+        """Where a user stands whose own row was found, the log included."""
         *ledger, state, mark = found
         for row in reversed(tuple(self._waiting().get(ledger[0], ()))):
-            latest = self._in_log(row, ledger[0], name)
+            latest = self._in_log(log_row(row), ledger[0], name)
             if latest is not None:
                 return latest
         if not is_ledger(ledger) or user_mark(ledger[0], ledger[1:], state) != mark:
@@ -86,9 +124,8 @@ class Records:
         row: tuple[Any, ...] = found[:-1]
         return row
 
-    def _in_log(self, row: int, user: int, name: User) -> Row | None:
+    def _in_log(self, found: LogRow | None, user: int, name: User) -> Row | None:
         """A user as a row of the log left it; None where the row was settled since, or is not committed."""
-        found = self.log_row(row)
         if found is None:
             return None
         touched, states, _, _, whole = found
@@ -101,7 +138,7 @@ class Records:
             raise self.damaged(user, [name])
         return row_of(table[k].tolist(), states[k * width : (k + 1) * width])
 
-    def log_row(self, row: int) -> tuple[bytes, bytes, bytes, bytes, bool] | None:
+    def log_row(self, row: int) -> LogRow | None:
         """A row of the log, and whether what it says is whole; who is in it is, or the file cannot be used."""
         ask = "SELECT who, what, touched, states, events, releases FROM log WHERE id = ?"
         found = self._sql.execute(ask, (row,)).fetchone()

@@ -1,0 +1,258 @@
+"""What an attack on the service and on the state file found: each stays repaired."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+
+import numpy as np
+import pytest
+
+import seqveil as sv
+from seqveil.core.errors import InputError
+from seqveil.interfaces.service import tokens
+from seqveil.interfaces.service.tokens import Keyring
+from seqveil.release.store.protocol import Damaged, StoreError
+from seqveil.release.streams import Streams
+from served import running, words_model, words_setting
+
+ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}
+
+
+# positions
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
+def test_what_a_position_has_seen_is_charged_though_it_cannot_be_kept(tmp_path, odd):
+    seen = []
+
+    def note(made):
+        seen.append(int(made.codes[0]))
+        return {"queue": odd}
+
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        for _ in range(20):
+            with pytest.raises(InputError, match="expected positions by source"):
+                store.release(["ann"], [2], seqs=[0], positions=note)
+        assert len(set(seen)) == 1
+        assert store.standing("ann").events == 1
+        assert store.position("queue") is None
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        assert [each.code for each in store.releases("ann")] == seen[:1]
+
+
+@pytest.mark.parametrize("given", [lambda made: 1 / 0, lambda made: [7], lambda made: {7: 7}])
+def test_a_position_that_fails_takes_back_nothing(tmp_path, given):
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        with pytest.raises((InputError, ZeroDivisionError)):
+            store.release(["ann"], [2], seqs=[0], positions=given)
+        assert store.standing("ann").events == 1
+
+
+def test_an_interrupted_position_takes_back_nothing(tmp_path):
+    def interrupted(made):
+        raise KeyboardInterrupt
+
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.release(["ann"], [2], seqs=[0], positions=interrupted)
+        assert store.standing("ann").events == 1
+
+
+def test_positions_given_beforehand_are_refused_before_anything_is_drawn(tmp_path):
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        for odd in ODD.values():
+            with pytest.raises(InputError, match="expected positions by source"):
+                store.release(["ann"], [2], positions={"queue": odd})
+        assert store.standing("ann") is None
+        store.release(["ann"], [2], positions={"queue": -(2**63), "text": "ü", "bytes": b"\0"})
+        assert [store.position(name) for name in ("queue", "text", "bytes")] == [-(2**63), "ü", b"\0"]
+
+
+# tokens
+
+EDITS = {
+    "rate is text": {"rate": "5"},
+    "rate is tiny": {"rate": 1e-310},
+    "rate is huge": {"rate": 10**400},
+    "rate is a truth value": {"rate": True},
+    "id is a list": {"id": ["a"]},
+    "no hash": {"sha256": None},
+    "hash is a number": {"sha256": 5},
+    "hash is not ASCII": {"sha256": "ü" * 64},
+    "user is a number": {"user": 5},
+    "user is no": {"user": False},
+    "nested scopes": {"scopes": [["release"]]},
+    "scopes are text": {"scopes": "read"},
+    "deep": {"note": "DEEP"},
+    "another field": {"more": 1},
+}
+
+
+def edited(path, edit):
+    """The file as somebody left it who took the first token out and changed the second by hand."""
+    saved = json.loads(path.read_text())
+    text = json.dumps(saved | {"tokens": [saved["tokens"][1] | edit]})
+    path.write_text(text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000))
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
+def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    path = tmp_path / "tokens.json"
+    secrets = [tokens.add(path, ["release"])[1] for _ in range(2)]
+    heard = []
+    ring = Keyring(path, heard.append)
+    assert ring.find(secrets[0]) is not None
+    good = path.read_text()
+    edited(path, edit)
+    assert [ring.find(secret) for secret in secrets] == [None, None]
+    assert ring.trouble is not None
+    assert heard == [ring.trouble]
+    with pytest.raises(InputError) as refused:
+        Keyring(path)
+    assert "\n" not in str(refused.value)
+    path.write_text(good)
+    assert ring.find(secrets[0]) is not None
+    assert heard[-1] is None
+
+
+def test_a_service_says_so_while_its_tokens_cannot_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    with running(tmp_path, words_setting()) as service:
+        service.token("release")
+        edited(tmp_path / "tokens.json", {"rate": "5"})
+        answer = service.release({"user": "ann", "seq": 0, "value": "gym"})
+        assert (answer.status, answer.reason) == (503, "tokens")
+        answer = service.ask("GET", "/healthz", token=None)
+        assert (answer.status, answer.reason) == (503, "tokens")
+
+
+def test_a_link_to_the_tokens_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "tokens.json", tmp_path / "tokens.json"
+    first, _ = tokens.add(real, ["release"])
+    link.symlink_to(real)
+    second, _ = tokens.add(link, ["read"])
+    tokens.revoke(link, first.id)
+    assert link.is_symlink()
+    assert [token.id for token in tokens.read(real)] == [second.id]
+
+
+# requests
+
+
+def hourly_model():
+    tables = [[[0.7, 0.3], [0.2, 0.8]]] * 4
+    return sv.MarkovModel.by_hour(4, np.full((4, 2), 0.5), tables, alphabet=["a", "b"]).scheduled(4)
+
+
+def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
+    setting = sv.Setting.of(hourly_model(), "balanced", 0.7)
+    begin = 1_699_920_000
+    events = [{"user": "ann", "seq": k, "value": "a", "time": begin + 21_600 * k} for k in range(300)]
+    with running(tmp_path, setting) as service:
+        wrong = [*events[:-1], events[-1] | {"time": events[-1]["time"] + 7 * 3600}]
+        assert service.release(*wrong).status == 400
+        assert service.store.standing("ann") is None
+        assert service.release(*events).status == 200
+        assert service.store.standing("ann").events == 300
+
+
+def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
+    setting = sv.Setting.of(words_model(), "guarded", secrets=sv.secrets.ever("gym", epsilon=0.5, window=4))
+    with running(tmp_path, setting, gaps="skip") as service:
+        jumps = [{"user": f"user-{k}", "seq": 50, "value": "home"} for k in range(11)]
+        answer = service.release(*jumps)
+        assert (answer.status, answer.reason) == (413, "too-large")
+        assert "550 numbers out, of at most 500" in answer.json["detail"]
+        assert service.store.standings().users == []
+        assert service.release(*jumps[:2]).status == 200
+
+
+# files
+
+
+@pytest.mark.parametrize("kind", ["file", "empty", "fifo", "link", "dangling"])
+def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        store.release(["ann"], [0])
+    target = tmp_path / "ledger"
+    if kind == "fifo":
+        os.mkfifo(target)
+    elif kind in ("link", "dangling"):
+        target.symlink_to(tmp_path / ("s.db" if kind == "link" else "none"))
+    else:
+        target.write_text("precious" if kind == "file" else "")
+    before = os.lstat(target)
+    found = seqveil("state", "backup", tmp_path / "s.db", target)
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert os.lstat(target).st_ino == before.st_ino
+    assert not (tmp_path / "none").exists()
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("name", [":memory:", "file:s.db", "file::memory:?cache=shared"])
+def test_a_state_in_memory_is_refused(place, seqveil, name):
+    before = set(os.listdir())
+    commands = [
+        ["serve", "--no-auth", "--model", "m"],
+        ["release", "raw.csv", "--model", "m", "-o", "out.csv"],
+        ["bridge", "mqtt", "--broker", "localhost", "--model", "m"],
+    ]
+    for command in commands:
+        found = seqveil(*command, "--epsilon", "1", "--state", name, "--key", "key")
+        assert found.code == 2, found
+        assert "expected the path of a state file" in found.err
+        assert found.err.count("\n") == 1
+    assert set(os.listdir()) == before
+
+
+@pytest.mark.parametrize("how", ["removed", "older copy"])
+def test_nothing_is_released_into_a_file_that_is_gone(tmp_path, how):
+    with running(tmp_path, words_setting()) as service:
+        assert service.release({"user": "ann", "seq": 0, "value": "gym"}).status == 200
+        service.store.backup(tmp_path / "older.db")
+        assert service.release({"user": "ann", "seq": 1, "value": "gym"}).status == 200
+        os.link(tmp_path / "state.db", tmp_path / "kept")
+        if how == "removed":
+            os.unlink(tmp_path / "state.db")
+        else:
+            os.replace(tmp_path / "older.db", tmp_path / "state.db")
+        answer = service.release({"user": "ann", "seq": 2, "value": "gym"})
+        assert (answer.status, answer.reason) == (503, "store")
+        assert service.ask("GET", "/v1/users/ann/account").status == 503
+        for page in ("/metrics", "/v1/operator"):
+            assert service.ask("GET", page).status in (200, 503)
+        with pytest.raises(StoreError, match="taken away"):
+            service.store.release(["bob"], [0])
+        with pytest.raises(StoreError, match="taken away"):
+            service.store.backup(tmp_path / "copy.db")
+        health = service.ask("GET", "/healthz", token=None)
+        assert (health.status, health.reason) == (503, "store")
+        os.replace(tmp_path / "kept", tmp_path / "state.db")  # the right one again
+        assert service.release({"user": "ann", "seq": 2, "value": "gym"}).status == 200
+
+
+def test_many_users_are_found_as_each_of_them_is(tmp_path):
+    names = [f"user-{k}" for k in range(1200)]
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        store.release(names[:600], [0] * 600)
+        with store._store.transaction():
+            store._store.settle()
+        for at in (300, 300, 500):
+            store.release(names[at : at + 400], [1] * 400)
+        asked = [*reversed(names), names[5], names[650]]
+        with store._store.transaction():
+            assert store._store.find(asked) == [store._store.find([name])[0] for name in asked]
+    with sqlite3.connect(tmp_path / "s.db") as sql:
+        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'user-7'")
+        sql.execute("UPDATE users SET name = 'user-x' WHERE name = 'user-9'")  # then the mark of the name finds it
+    sql.close()
+    with Streams.open(tmp_path / "s.db", words_setting()) as store:
+        with pytest.raises(Damaged) as refused:
+            store.release(names[:20], [0] * 20)
+        assert list(refused.value.users) == ["user-7"]
+        store.release(names[8:28], [0] * 20)
+        assert store.standing("user-9").events == 2
