@@ -19,10 +19,11 @@ from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.kernel import Kernels
 from seqveil.core.model import MarkovModel
+from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.events import Job
 from seqveil.interfaces.files.release import release_file
-from seqveil.interfaces.mqtt import Bridge, Broker, Event, Link, Refusal, Topics
+from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.service.writer import Writer
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.release.accounting import Budget
@@ -35,18 +36,23 @@ STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 WAYS = list(itertools.product(POLICIES, BUDGETS))
 
 
+@pytest.fixture(autouse=True)
+def _nobody_is_simulated(monkeypatch):
+    """A file's account tells how often people of the model get the truth, from draws that are of no event."""
+    monkeypatch.setattr("seqveil.interfaces.files.release.paid_truth", lambda setting: None)
+
+
 class InBridge(InStore):
-    """The bridge's own class, with its messages."""
+    """The core of all bridges, with its messages."""
 
     def __init__(self, path, setting):
         super().__init__(path, setting)
-        link = Link(Broker("127.0.0.1", 1, "nobody"), "raw/+")
-        self._bridge = Bridge(self.store, link, Topics("raw/{user}", "released/{user}"))
+        self._core = Core(self.store, Payloads(self.store.setting), "mqtt")
 
     def call(self, seqs, raw):
         events = [Event(self.user, seq, (code,)) for seq, code in zip(seqs, raw, strict=True)]
-        made = self._bridge._made(events)
-        told = tuple(REFUSED if isinstance(one, Refusal) else json.loads(one)["value"] for one in made)
+        made = self._core.release(events)
+        told = tuple(REFUSED if isinstance(one, Refusal) else json.loads(one.payload)["value"] for one in made)
         return Seen(told, REFUSED in told)
 
 
