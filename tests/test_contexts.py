@@ -185,7 +185,7 @@ def test_the_command_as_json(file: Path, tmp_path: Path, capsys: pytest.CaptureF
     [
         (["--context", "types:0"], "order and types of 1 and more"),
         (["--context", "sometimes"], "expected a context such as auto"),
-        (["--context", "hours"], "hours of the day, need a time column"),
+        (["--context", "hours"], "hours of the day need a column of times"),
         (["--context", "types:1000"], "1000 types needs at least as many people"),
         (["--context", "auto", "--order", "2"], "--context says what --order says"),
         (["--context", "types:4", "--private", "1"], "a private fit is of one chain"),

@@ -130,7 +130,7 @@ def test_being_at_home_at_night_is_kept(folder: Path, tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("release timeless.csv -m bands --epsilon 1 -o OUT", "hours of the day, need a time column"),
+        ("release timeless.csv -m bands --epsilon 1 -o OUT", "hours of the day need a column of times"),
         ("release gaps.csv -m even --epsilon 1 -o OUT", "24 events a day, evenly spread"),
         ("release data.csv -m bands --epsilon 3 --batch 3 -o OUT", "does not go with a model by the hour"),
         ("release data.csv -m bands --mechanism tree --epsilon 3 --batch 3 -o OUT", "does not go with a model by the"),
@@ -138,8 +138,8 @@ def test_being_at_home_at_night_is_kept(folder: Path, tmp_path: Path, capsys: py
             "release data.csv -m bands --mechanism guarded --secret ever:home --secret-epsilon 1 -o OUT",
             "events must come evenly",
         ),
-        ("fit timeless.csv -o OUT --context hours", "hours of the day, need a time column"),
-        ("fit timeless.csv -o OUT --context hours,per_day:24", "hours of the day, need a time column"),
+        ("fit timeless.csv -o OUT --context hours", "hours of the day need a column of times"),
+        ("fit timeless.csv -o OUT --context hours,per_day:24", "hours of the day need a column of times"),
         ("fit gaps.csv -o OUT --context hours:2,per_day:24", "evenly spread, in streams that begin at 0 o'clock"),
         ("fit data.csv -o OUT --context hours:2,per_day:24,starts:6", "in streams that begin at 6 o'clock"),
         ("fit data.csv -o OUT --context hours,types:4", "order 1 and without types"),
