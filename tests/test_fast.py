@@ -96,7 +96,7 @@ def test_uniform_and_certain_beliefs():
             mechanisms.get("optimal"),
             beliefs,
             epsilon,
-            Setting.of(MarkovModel([1.0, 0, 0, 0], np.eye(4))).distortion,
+            Setting.of(MarkovModel([1.0, 0, 0, 0], np.eye(4)), epsilon=0.5).distortion,
             truths,
             thrown,
         )
