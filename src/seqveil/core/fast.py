@@ -102,7 +102,7 @@ def release(
     code = _code(users) if code is None else code
     if code is None or not users or n == 1 or usable(epsilon, n) == 0.0:
         return None
-    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
+    codes, columns, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
     law = _whole(beliefs)
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
 
@@ -151,12 +151,16 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
     if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
         return None
     users, law = len(states), _whole(states)
-    ahead, marginal = np.zeros(states.shape), np.empty(users)
+    # where most states are ruled out, as those of other hours are, it is quicker to pass over them
+    sparse = _wide() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
+    ahead, marginal = (np.zeros if sparse is None else np.empty)(states.shape), np.empty(users)
     low, high = np.empty(users, np.int64), np.empty(users, np.int64)
 
     def some(part: slice) -> bool:
         filled = ahead[part], marginal[part], low[part], high[part]
-        return bool(code.update(law[part], columns[part], *model.compact, *filled))
+        if sparse is None:
+            return bool(code.update(law[part], columns[part], *model.compact, *filled))
+        return bool(sparse.update_wide(law[part], columns[part], *model.inward, *filled))
 
     if any(in_parts(users, some, model.size)) or (not mixes and filtering.faint(ahead).any()):
         return None
@@ -223,7 +227,27 @@ def _wide() -> Any:
         same = np.equal(codes, wanted[0]) & np.equal(columns, wanted[1]).all(1)
         if not done.any() or not same[done].all():
             return None
-    return compiled_wide
+    return compiled_wide if _updates_alike(compiled_wide, generator, beliefs) else None
+
+
+def _updates_alike(code: Any, generator: np.random.Generator, beliefs: Floats) -> bool:
+    """Whether the compiled update of many symbols gives numpy's very bits, side by side and alone."""
+    users, n = beliefs.shape
+    columns = generator.integers(1, DENOMINATOR >> 8, (users, n))
+    for order in (1, 2):
+        model = MarkovModel.fit([generator.integers(0, n, 400)], order, n=n, smoothing=0.5)
+        law = np.concatenate([beliefs, generator.dirichlet(np.full(model.size, 0.2), users)[:, n:]], axis=1)
+        law /= law.sum(1, keepdims=True)
+        for some in (9, 6):  # of nine one is left alone
+            ahead, mean = np.empty((some, model.size)), np.empty(some)
+            range_ = np.empty(some, np.int64), np.empty(some, np.int64)
+            code.update_wide(law[:some], columns[:some], *model.inward, ahead, mean, *range_)
+            posterior, marginal = filtering.condition(model, law[:some], columns[:some])
+            wanted = model.advance(posterior)
+            wanted /= wanted.sum(1, keepdims=True)
+            if not (np.array_equal(mean, marginal) and np.array_equal(ahead, wanted)):
+                return False
+    return True
 
 
 def _agrees(code: Any) -> bool:
