@@ -19,7 +19,7 @@ help:
 INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check
 
 $(VENV)/.demo: pyproject.toml
-	$(INSTALL) -e '.[plots,serve]'
+	$(INSTALL) -e '.[files,plots,serve]'
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml
