@@ -141,7 +141,7 @@ def release(
     else:
         return None
     in_parts(users, some, n)
-    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
+    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
 
 
 def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
@@ -175,13 +175,16 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
 
     def some(part: slice) -> None:
         # logarithms are numpy's on either path: others may differ in the last bit
+        if model.full_support:
+            lifts = np.empty((part.stop - part.start, 2))
+            lifts[:, 0], lifts[:, 1] = low[part], high[part]
+            lifts /= marginal[part, None]
+            logs = np.log(lifts) if lifts[:, 0].all() else _logs(lifts)
+            silent = low[part] == high[part]
+            _loaded.charge_alike(logs, silent, up[part], down[part], relative, further[part], nearer[part])
+            most[part], least[part] = further[part, 0], nearer[part, 0]
+            return
         with np.errstate(divide="ignore"):
-            if model.full_support:
-                logs = np.log(np.stack([low[part], high[part]], axis=1) / marginal[part, None])
-                silent = low[part] == high[part]
-                _loaded.charge_alike(logs, silent, up[part], down[part], relative, further[part], nearer[part])
-                most[part], least[part] = further[part, 0], nearer[part, 0]
-                return
             logs = np.log(columns[part] / marginal[part, None])
         chain = newest, pointers, targets, *restart
         ahead, filled = (up[part], down[part]), (further[part], nearer[part])
@@ -199,6 +202,12 @@ def labels_and_bounds(epsilon: float, n: int) -> tuple[int, tuple[float, ...], t
     top = epsilon - MARGIN - (4 * slack(n) if n > NARROW else 0.0)  # what is summed may be further off there
     bounds = math.exp(top), math.exp(-top), math.exp(OPTIMAL.ldp * top)
     return labels_of(n, aim), (a, -math.expm1(-aim), a / (1.0 + a)), bounds
+
+
+def _logs(lifts: Floats) -> Floats:
+    """Logarithms where some lift is 0."""
+    with np.errstate(divide="ignore"):
+        return np.log(lifts)
 
 
 def _whole(array: Floats) -> Floats:

@@ -257,7 +257,10 @@ class Setting:
 
     def ldp_cost(self, epsilons: Floats) -> Floats:
         """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-        return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
+        spent = epsilons > 0
+        if np.count_nonzero(spent) == spent.size:
+            return self.mechanism.ldp * epsilons
+        return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
 def refuse_restarts(setting: Setting, where: str) -> None:
