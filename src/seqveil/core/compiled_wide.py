@@ -370,7 +370,10 @@ def _divide(laws, sums, tile):
 
 @compiled
 def _led_on(post, pointers, sources, chances, row):
-    """One step of the chain for laws (S, SIDE): each target's sum over its sources, in their order."""
+    """One step of the chain for laws (S, SIDE): each target's sum over its sources, in their order.
+
+    The last row of the chain, and so of what is filled in, is the mass that goes on by the base law.
+    """
     for t in range(row.shape[0]):
         a0, a1, a2, a3, a4, a5, a6, a7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for k in range(pointers[t], pointers[t + 1]):
@@ -388,21 +391,17 @@ def _led_on(post, pointers, sources, chances, row):
 
 
 @compiled
-def _restart(post, pointers, sources, chances, base_state, base, again, row):
-    """What comes to each state of laws (S, SIDE) by the base law, which the last row of the chain leads to."""
-    again[:] = 0.0
-    for k in range(pointers[-2], pointers[-1]):
-        for u in range(SIDE):
-            again[u] += chances[k] * post[sources[k], u]
+def _restart(again, base_state, base, row):
+    """Add what comes to each state of laws (S, SIDE) by the base law, which so much of each law leads to."""
     for k in range(base.size):
-        target = row[k if base_state.size == 0 else base_state[k]]
+        target, chance = row[k if base_state.size == 0 else base_state[k]], base[k]
         for u in range(SIDE):
-            target[u] += again[u] * base[k]
+            target[u] += again[u] * chance
 
 
 @compiled
 def _one_on(post, pointers, sources, chances, base_state, base, row):
-    """One step of the chain for one law, as `_led_on` and `_restart` take it."""
+    """One step of the chain for one law, as `_led_on` and `_restart` take it, and divided by its sum."""
     for t in range(row.size):
         here = 0.0
         for k in range(pointers[t], pointers[t + 1]):
@@ -429,8 +428,8 @@ def update_wide(
     """
     users, size = states.shape
     flat, spread = np.zeros((SIDE, size)), np.empty(size if newest.size else 0, columns.dtype)
-    post, row, sums = np.empty((size, SIDE)), np.empty((size, SIDE)), np.empty(SIDE)
-    again, tile = np.empty(SIDE), np.empty(TILE)
+    post, led, sums, tile = np.empty((size, SIDE)), np.empty((size + 1, SIDE)), np.empty(SIDE), np.empty(TILE)
+    row = led[:size]
     for begin in range(0, users, SIDE):
         here = min(SIDE, users - begin)
         alone = 2 * here <= SIDE  # so few that those beside them are not worth their time
@@ -462,12 +461,38 @@ def update_wide(
                 return True
             marginal[begin + u] = sums[u]
         _divide(post, sums, tile)
-        _led_on(post, pointers, sources, chances, row)
-        if base.size:
-            _restart(post, pointers, sources, chances, base_state, base, again, row)
+        _led_on(post, pointers, sources, chances, led)
+        _restart(led[size], base_state, base, row)
         lane_sums(row, sums)
         _divide(row, sums, tile)
         for s in range(size):
             for u in range(here):
                 ahead[begin + u, s] = row[s, u]
     return False
+
+
+@compiled
+def pull_wide(values, pointers, targets, chances, backoff, jump, out):
+    """`filtering.pull` for a sparse chain: each source's sum over its targets, `SIDE` users side by side.
+
+    `jump` (B,) is what the base law expects of the values. Fills in all of `out` (B, S).
+    """
+    users, size = values.shape
+    laws, led = np.zeros((size, SIDE)), np.empty((size, SIDE))
+    for begin in range(0, users, SIDE):
+        here = min(SIDE, users - begin)
+        if 2 * here <= SIDE:
+            for user in range(begin, users):
+                for s in range(size):
+                    onward = 0.0
+                    for k in range(pointers[s], pointers[s + 1]):
+                        onward += chances[k] * values[user, targets[k]]
+                    out[user, s] = onward + backoff[s] * jump[user]
+            continue
+        for s in range(size):
+            for u in range(here):
+                laws[s, u] = values[begin + u, s]
+        _led_on(laws, pointers, targets, chances, led)
+        for s in range(size):
+            for u in range(here):
+                out[begin + u, s] = led[s, u] + backoff[s] * jump[begin + u]

@@ -1,7 +1,8 @@
 """The compiled hot path: the same releases to the last bit, many times sooner, where numba is installed.
 
-It comes with `pip install -e '.[fast]'` and loads itself with the first release, in half a second, where numba keeps
-the compiled code of an earlier process. Else it has to be compiled, which takes about ten seconds, once a process has
+It comes with `pip install -e '.[fast]'` and loads itself where numba keeps the compiled code of an earlier process, in
+half a second: with the first release of a session, and in a file of many users once there were enough releases to be
+worth that. Else it has to be compiled, which takes about ten seconds, once a process has
 made enough releases to be worth that. A program that minds the pause calls `load()` when it starts, as the service
 does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
 
@@ -37,6 +38,7 @@ from seqveil.core.model import MarkovModel
 
 WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
 MARGIN = 1e-12  # what a check in floats keeps away from a bound; solvers keep ten times as far (`kernel.usable`)
+WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept: numpy takes as long for them as that takes
 NOBODY: Ints = np.empty(0, np.int64)
 _loaded: Any = None  # False: it cannot be used here
 _made = 0
@@ -61,7 +63,8 @@ def _code(users: int) -> Any:
     """The compiled functions, where they are there and worth it."""
     global _loaded, _made
     _made += users
-    if _loaded is None and (_made >= WORTH_IT or _kept()):
+    alone = users == 1  # a session, which is expected to go on
+    if _loaded is None and (_made >= WORTH_IT or ((alone or _made >= WORTH_LOADING) and _kept())):
         if os.environ.get("SEQVEIL_COMPILED") == "0" or not find_spec("numba"):
             return None
         from seqveil.core import compiled
@@ -165,6 +168,20 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
     if any(in_parts(users, some, model.size)) or (not mixes and filtering.faint(ahead).any()):
         return None
     return ahead, marginal, low, high
+
+
+def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
+    """`filtering.pull` over many states, where `jump` (B,) is what the base law expects; None where numpy has to."""
+    sparse = None if _code(len(values)) is None else _wide()
+    if sparse is None:
+        return None
+    laws, out = _whole(values), np.empty(values.shape)
+
+    def some(part: slice) -> None:
+        sparse.pull_wide(laws[part], *model.outward, model.backoff, jump[part], out[part])
+
+    in_parts(len(laws), some, model.size)
+    return out
 
 
 def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:

@@ -344,6 +344,11 @@ class MarkovModel:
         chain = self.inflow
         return newest, *(np.array(a, np.uint32) for a in (chain.indptr, chain.indices)), chain.data.copy(), places, base
 
+    @cached_property
+    def outward(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled way back needs of a sparse chain (`compiled_wide.pull_wide`)."""
+        return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
+
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S).
 
