@@ -65,35 +65,26 @@ def what_a_budget_buys(folder: Path) -> None:
 
 
 def a_secret(folder: Path) -> None:
-    """One reader of the generated clicks who read about health: what was read, what was released, what one may suspect."""
+    """Somebody of the generated clicks who read about health: what was read and released, and what one may suspect."""
     from matplotlib.figure import Figure
 
     draw = random.Random(1)
     model = sv.MarkovModel.fit([clicks.reader(draw, 20) for _ in range(2000)], smoothing=1.0)
     read = next(each for each in iter(lambda: clicks.reader(draw, 20), None) if 2 <= each.count("health") <= 4)
-    shown: dict[str, tuple[list[str], list[float]]] = {}
-    for name, epsilon in (("as it is", 60.0), ("with seqveil", 1.0)):  # at ε = 60 everything is told as it is
-        secret = sv.secrets.ever("health", epsilon=epsilon, window=20)
-        session = sv.Session(model, "guarded", secrets=[secret], seed=SEED)
-        told, suspected = [], [session.secrets[0].prior]
-        for page in read:
-            told.append(session.release(page))
-            suspected.append(session.secrets[0].posterior)
-        shown[name] = told, suspected
+    released, suspected = watched(model, read, epsilon=1.0)
+    _, as_it_is = watched(model, read, epsilon=60.0)  # so large that every click is told as it is
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.25, 1])
-    pages = [page for page in clicks.PAGES if page != "health"] + ["health"]
-    steps, released = range(1, 21), shown["with seqveil"][0]
-    top.plot(steps, [pages.index(page) for page in read], "s", ms=11, mfc="none", mec="0.35", label="what was read")
-    top.plot(
-        steps, [pages.index(page) for page in released], "o", ms=5, color=plots.COLOURS[1], label="what was released"
-    )
-    top.axhspan(len(pages) - 1.5, len(pages) - 0.5, color=plots.COLOURS[1], alpha=0.1)
-    top.set(yticks=range(len(pages)), yticklabels=pages, title="Twenty clicks of somebody who read about health")
-    for (name, (_, suspected)), colour in zip(shown.items(), ("0.35", plots.COLOURS[1]), strict=True):
-        below.step(range(21), [100 * share for share in suspected], where="post", color=colour, lw=2, label=name)
-    prior = shown["as it is"][1][0]
-    low, high = (100 * words.moved(prior, side) for side in (-1.0, 1.0))
+    code = [*(page for page in clicks.PAGES if page != "health"), "health"].index
+    steps, told = range(1, 21), {"ms": 5, "color": plots.COLOURS[1]}
+    top.plot(steps, [code(page) for page in read], "s", ms=11, mfc="none", mec="0.35", label="what was read")
+    top.plot(steps, [code(page) for page in released], "o", **told, label="what was released")
+    top.axhspan(code("health") - 0.5, code("health") + 0.5, color=plots.COLOURS[1], alpha=0.1)
+    top.set(yticks=range(len(clicks.PAGES)), yticklabels=sorted(clicks.PAGES, key=code))
+    top.set_title("Twenty clicks of somebody who read about health")
+    for name, shares, colour in (("as it is", as_it_is, "0.35"), ("with seqveil", suspected, plots.COLOURS[1])):
+        below.step(range(21), [100 * share for share in shares], where="post", color=colour, lw=2, label=name)
+    low, high = (100 * words.moved(suspected[0], side) for side in (-1.0, 1.0))
     below.axhspan(low, high, color=plots.COLOURS[1], alpha=0.12, label="promised at ε = 1")
     below.set(xlabel="click", ylabel="%", ylim=(0, 103), xlim=(0, 20.6), xticks=[1, 5, 10, 15, 20])
     below.set_title("What somebody who sees the stream suspects: did they read about health?")
@@ -102,14 +93,24 @@ def a_secret(folder: Path) -> None:
     figure.savefig(folder / "secret.png", dpi=110)
 
 
+def watched(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[list[str], list[float]]:
+    """What is released of somebody's clicks, and what an observer suspects about health before and after each."""
+    secret = sv.secrets.ever("health", epsilon=epsilon, window=20)
+    session = sv.Session(model, "guarded", secrets=[secret], seed=SEED)
+    released, suspected = [], [session.secrets[0].prior]
+    for page in read:
+        released.append(session.release(page))
+        suspected.append(session.secrets[0].posterior)
+    return released, suspected
+
+
 def main(folder: Path = TARGET) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for draw in (a_secret, one_stream, a_path, what_a_budget_buys):
         draw(folder)
         print((draw.__doc__ or "").partition("\n")[0])
-    print(
-        f"pictures: {', '.join(str(folder / name) for name in ('secret.png', 'stream.png', 'path.png', 'tradeoff.png'))}"
-    )
+    made = ("secret.png", "stream.png", "path.png", "tradeoff.png")
+    print(f"pictures: {', '.join(str(folder / name) for name in made)}")
 
 
 if __name__ == "__main__":
