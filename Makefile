@@ -13,7 +13,7 @@ help:
 	@echo "make check     lint, types, layers and the quick tests, on all cores"
 	@echo "make test      lint, types, layers and every test"
 	@echo "make coverage  every test again, with the lines that none of them runs"
-	@echo "make bench     every figure the README states, measured here in one run"
+	@echo "make bench     every figure the docs state, measured here in one run"
 	@echo "make peers     cross-checks against other packages, each installed apart in .peers (make test needs none)"
 
 INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check

@@ -38,4 +38,4 @@ def write(path: Path, people: int, seed: int, clicks: int = 20) -> None:
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     write(folder / "past.csv", 2000, seed=1)
-    write(folder / "today.csv", 1000, seed=2)
+    write(folder / "today.csv", 300, seed=2)
