@@ -34,7 +34,7 @@ html_title = "seqveil"
 html_copy_source = False
 html_show_sphinx = False
 
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # they stand in the signature
 autodoc_mock_imports = ["pyspark"]  # the one import that takes long, and needs Java to be of use
