@@ -1,4 +1,4 @@
-"""The site of the docs: its navigation, its reference of names, and a strict build that loads nothing from elsewhere."""
+"""The site of the docs: its navigation, its reference of names, and a strict build that loads nothing from afar."""
 
 import os
 import re
