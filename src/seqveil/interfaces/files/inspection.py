@@ -98,9 +98,8 @@ class Inspection:
         if self.numbers and self.outliers:
             said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
         if not self.numbers:
-            said.append(
-                ("rare", f"values that fewer than {SHARED} people have: {self.rare:,}, in {self.rare_events:,} events")
-            )
+            few = f"{self.rare:,} value{'s' * (self.rare != 1)} that fewer than {SHARED} people have"
+            said.append(("rare", f"{few}, in {self.rare_events:,} events"))
             shown = ", ".join(f"{value!r} {count:,}" for value, count in self.shared)
             said += [("shared", shown)] if shown else []
         if self.log_likelihood:
