@@ -22,7 +22,7 @@ from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.release.streams import GAP, Releases, Standing, Stored
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
-PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"  # no control characters, and no ends of lines
 
 UserName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=PRINTABLE)]
 Seq = Annotated[int, Field(strict=True, ge=0, le=MOST, description="Counts the user's events from 0, without gaps.")]
