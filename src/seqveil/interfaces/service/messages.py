@@ -356,6 +356,7 @@ class Problem(HTTPException):
             headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
         super().__init__(status, detail, headers)
         self.reason, self.members = reason, members
+        self.made: Releases | None = None  # what stands of a request that was released in part
 
     def answer(self) -> Response:
         """The refusal as a response, in the form of RFC 9457."""

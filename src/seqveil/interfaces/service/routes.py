@@ -195,6 +195,11 @@ async def _finish(
         made = await service.write(job)
     except BudgetSpent as spent:
         made, refusal = spent.made, spent
+    except Problem as problem:
+        if problem.made is not None:
+            _count(service, facts, problem.made, unknown)
+            problem.members["releases"] = messages.rows_of(users, problem.made, service.wording.shown)
+        raise
     _count(service, facts, made, unknown)
     rows = messages.rows_of(users, made, service.wording.shown)
     if refusal is not None:

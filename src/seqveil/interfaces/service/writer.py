@@ -14,28 +14,26 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.service.access import Guard
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
+from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
-from seqveil.release.setting import refuse_restarts
+from seqveil.release.setting import refuse_dead_end, refuse_restarts
 from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
-PART, PART_BATCHES = 200, 20  # events of one user that a part of a large request has
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -135,43 +133,6 @@ class Writer:
                 promise.exception()  # whoever asked may have gone; then nobody looks at it
 
 
-def _parts(job: Job, most: int, setting: Setting) -> Iterator[Job]:
-    """A large job in parts that each take the writer for a moment.
-
-    Not where a later event may be refused for its time or for what an earlier one did (a budget in seconds, hours of
-    the day, a budget that ends a stream with an error, the length of a stream): such a job stays whole.
-    """
-    budget = setting.budget
-    if setting.timed or setting.watches is not None or (budget.limited and budget.when_spent == "error"):
-        yield job
-        return
-    rounds = PART_BATCHES if setting.in_batches else PART
-    begin, counts = 0, dict[str, int]()
-    for k, user in enumerate(job.users):
-        if k - begin >= most or counts.get(user, 0) >= rounds:
-            yield _cut(job, begin, k)
-            begin, counts = k, {}
-        counts[user] = counts.get(user, 0) + 1
-    yield _cut(job, begin, job.size)
-
-
-def _cut(job: Job, begin: int, end: int) -> Job:
-    times = None if job.times is None else job.times[begin:end]
-    return Job(job.users[begin:end], job.seqs[begin:end], job.raw[begin:end], times)
-
-
-def _joined(made: list[Releases]) -> Releases:
-    """The releases of the parts of a job, as those of the whole."""
-    columns: list[Any] = []
-    for each in fields(Releases):
-        parts = [getattr(part, each.name) for part in made]
-        if isinstance(parts[0], list):
-            columns.append([sent for part in parts for sent in part])
-        else:
-            columns.append(None if parts[0] is None else np.concatenate(parts))
-    return Releases(*columns)
-
-
 def damaged_problem(error: Damaged) -> Problem:
     """The refusal for users whose records are damaged; which ones stands in no answer, and by number in the log."""
     log.error("a user is damaged", extra={"facts": {"detail": str(error)}})
@@ -205,6 +166,7 @@ class Service:
 
     def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
         refuse_restarts(setting, "the service")
+        refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
@@ -225,46 +187,62 @@ class Service:
             return path.read_bytes()
 
     async def write(self, job: Job) -> Releases:
-        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released."""
+        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released.
+
+        A refusal in the middle of a large job has what stands of it in `made`.
+        """
         if self.writer.stopping:
             raise Problem("stopping", "the service is shutting down; nothing was released, try again", wait=1)
         if self.writer.waiting and self.writer.waiting + job.size > self.config.max_waiting:
             raise Problem("busy", "too many events are waiting; nothing was released, try again", wait=1)
+        parts = Parts(job, self.setting, self.config.group)
         try:
             async with asyncio.timeout(self.config.timeout):
-                return await self._in_parts(job)
-        except TimeoutError:
-            detail = "the release may yet be made: send the same events again to get it"
-            raise Problem("timeout", detail, wait=1) from None
-        except OutOfOrder as error:
-            raise await self._gap(job, error.position) from None
-        except Damaged as error:
-            raise damaged_problem(error) from None
-        except StoreError as error:
-            log.error("the store refused", extra={"facts": {"detail": str(error)}})
-            detail = "the state file cannot be written now; nothing was released, try again"
-            raise Problem("store", detail, wait=5) from None
-        except InputError as error:
-            if self.setting.budget.seconds is None:
-                # of what is told here, only that an event came at another hour than is its turn can be news to a sender
-                by_hour = self.setting.model.hours is not None
-                detail = str(error) if by_hour else "the events cannot be released as they are"
-                raise Problem("malformed", detail) from None
-            detail = "the times of a user's events may not go back; nothing was released"
-            raise Problem("time-went-back", detail) from None
+                return await (self._in_parts(parts) if parts.several else self.writer.submit(job))
+        except BudgetSpent:
+            raise
+        except (TimeoutError, InputError, StoreError, Damaged) as error:
+            raise await self._refusal(parts, error) from None
 
-    async def _in_parts(self, job: Job) -> Releases:
-        """Have a job released, a large one in parts between which others go."""
-        parts = list(_parts(job, self.config.group, self.setting)) if job.size > PART else [job]
-        if len(parts) == 1:
-            return await self.writer.submit(job)
-        # a gap in a later part must not be found when an earlier one is out
-        wrong = (await run_in_threadpool(self.store.misplaced, [(job.users, job.seqs)]))[0]
-        if wrong is not None:
-            raise wrong
-        made = [await self.writer.submit(part) for part in parts]
-        job.raw = []
-        return _joined(made)
+    async def _in_parts(self, parts: Parts) -> Releases:
+        """Have a large job released in parts; what is wrong with any of them is found before the first is drawn."""
+        job = parts.job
+        times = job.times if self.setting.timed else None
+        await run_in_threadpool(self.store.check, job.users, job.raw, job.seqs, times)
+        for places, part in parts:
+            try:
+                made = await self.writer.submit(part)
+            except BudgetSpent as spent:
+                made = spent.made
+            parts.take(places, made)
+        return parts.result()
+
+    async def _refusal(self, parts: Parts, error: Exception) -> Problem:
+        """What to answer instead of a release; where parts of a large job are out, that they are."""
+        stands = "nothing was released"
+        if parts.done:
+            stands = f"of the {parts.done} events before, what stands in releases is released for good"
+        problem = await self._problem(parts, error, stands)
+        if parts.done:
+            problem.made = parts.made
+            problem.members.setdefault("position", parts.done)
+        return problem
+
+    async def _problem(self, parts: Parts, error: Exception, stands: str) -> Problem:
+        if isinstance(error, TimeoutError):
+            return Problem("timeout", "the release may yet be made: send the same events again to get it", wait=1)
+        if isinstance(error, OutOfOrder):
+            return await self._gap(parts.job, parts.place(error.position), stands)
+        if isinstance(error, Damaged):
+            return damaged_problem(error)
+        if isinstance(error, StoreError):
+            log.error("the store refused", extra={"facts": {"detail": str(error)}})
+            return Problem("store", f"the state file cannot be written now; {stands}, try again", wait=5)
+        if self.setting.budget.seconds is not None:
+            return Problem("time-went-back", f"the times of a user's events may not go back; {stands}")
+        # of what is told here, only that an event came at another hour than is its turn can be news to a sender
+        by_hour = self.setting.model.hours is not None
+        return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
@@ -298,9 +276,9 @@ class Service:
             ahead[user] = max(ahead[user], seq + 1)
         return total
 
-    async def _gap(self, job: Job, place: int) -> Problem:
+    async def _gap(self, job: Job, place: int, stands: str) -> Problem:
         upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])
-        detail = f"event {place} leaves others of its user out; {upcoming[0]} is next; nothing was released"
+        detail = f"event {place} leaves others of its user out; {upcoming[0]} is next; {stands}"
         return Problem("out-of-order", detail, position=place, next=int(upcoming[0]))
 
     async def probe(self) -> None:
