@@ -44,8 +44,8 @@ class ServiceError(SeqveilError):
     """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request.
 
     Where a budget is spent, `refused` are the places of all events refused; the same request gets the same answer
-    again. `releases` is what was released for good of the events that were given. Places are among those events, in however
-    many requests the client sent them.
+    again. `releases` is what was released for good of the events that were given. Places are among those events, in
+    however many requests the client sent them.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:

@@ -131,6 +131,7 @@ class Streams:
         self.began = None if began is None else float(began)
         self._level = _level(setting, self.versions or [])
         self._live = Live(setting, self._store, memory, self._level)
+        self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock = threading.RLock()
         self._open = True
 
@@ -405,6 +406,7 @@ class Streams:
                 # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
                 self._live.undo(call.names)
                 raise
+            self.committed = time.time()
         refused = made.refused
         if failure is None and refused.any():
             failure = budget_spent(self.setting, refused)

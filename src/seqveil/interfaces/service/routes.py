@@ -30,7 +30,7 @@ Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequ
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 JSON = "application/json"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
-ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
+ENTRY = ("unauthorised", "forbidden", "too-many", "tokens", "audit")
 COPIES = ("malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
@@ -44,12 +44,9 @@ def routers(service: Service) -> list[APIRouter]:
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
     reading = refusals(*ENTRY, "malformed", "not-found", "damaged", "store")
     everyone = APIRouter()
-    everyone.add_api_route(
-        "/healthz",
-        healthz,
-        response_model=messages.Health,
-        responses=refusals("store", "tokens", "busy", "stopping", "timeout"),
-    )
+    unwell = refusals("store", "tokens", "busy", "stopping", "timeout", "audit")
+    for path, answer, answers in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
+        everyone.add_api_route(path, answer, response_model=messages.Health, responses=answers)
     return [
         _endpoint(
             "release",
@@ -149,7 +146,8 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
         raise Problem("too-large", f"expected at most {most} events at once; send them in parts", most=most)
     if body.model is not None and body.model != service.setting.model.fingerprint:
         raise Problem("wrong-model", "the service releases with another model; get it from /v1/model")
-    covered(token, (event.user for event in events))
+    request.scope["seqveil"].users = users = [event.user for event in events]
+    covered(token, users)
     if service.setting.timed:
         place = next((k for k, event in enumerate(events) if event.time is None), None)
         if place is not None:
@@ -180,7 +178,7 @@ async def _finish(
     request: Request, service: Service, events: list[Any], coded: list[Any], unknown: list[int]
 ) -> Response:
     users, facts = [event.user for event in events], request.scope["seqveil"]
-    facts.events, facts.users = len(events), users
+    facts.events = len(events)
     seqs = [event.seq for event in events]
     left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
     # with declared secrets each number left out takes the one writer about a millisecond, and everyone else waits
@@ -242,7 +240,6 @@ def _of(request: Request, user: str) -> Service:
     token: Token = request.state.token
     if not token.covers(user):
         raise Problem("forbidden", "the token is not for this user")
-    request.scope["seqveil"].users = [user]
     service: Service = request.app.state.service
     return service
 
@@ -293,6 +290,18 @@ async def healthz(request: Request) -> Any:
     """Whether the service lives and its disk can be written."""
     service: Service = request.app.state.service
     await service.probe()
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+async def readyz(request: Request) -> Any:
+    """Whether events would be released now: the file can be written, the tokens read, and there is room."""
+    service: Service = request.app.state.service
+    await service.ready()
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+async def livez(request: Request) -> Any:
+    """Whether the process answers at all; nothing is written or read for it."""
     return Response(b'{"status":"ok"}', media_type=JSON)
 
 

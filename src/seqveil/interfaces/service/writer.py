@@ -22,7 +22,9 @@ from starlette.concurrency import run_in_threadpool
 
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.events import Job, Wording, release_together
+from seqveil.interfaces.health import disk_trouble
 from seqveil.interfaces.service.access import Guard
+from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
@@ -55,20 +57,20 @@ class Writer:
         self._store, self._most, self._linger = store, most, linger
         self._queue: queue.SimpleQueue[tuple[Job, Promise] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seqveil-writer", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.waiting = 0  # events; only the loop's thread counts
         self.stopping = False
         self.transactions = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to write, and tell this event loop of what was done."""
-        self._loop = loop
+        self.loop = loop
         self._thread.start()
 
     def submit(self, job: Job) -> Promise:
         """Queue a job, on the event loop's thread; the future is for waiting on with a shield."""
-        assert self._loop is not None
-        promise: Promise = self._loop.create_future()
+        assert self.loop is not None
+        promise: Promise = self.loop.create_future()
         self.waiting += job.size
         self._queue.put((job, promise))
         return promise
@@ -99,8 +101,8 @@ class Writer:
             group, going = self._collect()
             if group:
                 self.release([job for job, _ in group])
-                assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._tell, group)
+                assert self.loop is not None
+                self.loop.call_soon_threadsafe(self._tell, group)
 
     def _collect(self) -> tuple[list[tuple[Job, Promise]], bool]:
         """The jobs of the next transaction, and whether there may be more after it."""
@@ -174,7 +176,8 @@ class Service:
         self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
-        self.metrics = Metrics(store, config.metrics_refresh)
+        self.audit = None if config.audit_log is None else AuditLog(config.audit_log, config.audit_users)
+        self.metrics = Metrics(store, config.metrics_refresh, config.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
         self._probed, self._copying = float("-inf"), threading.Lock()
 
@@ -288,3 +291,34 @@ class Service:
         if time.monotonic() - self._probed > PROBE_EVERY:
             await self.write(Job([], [], [], None))
             self._probed = time.monotonic()
+
+    async def ready(self) -> None:
+        """Refuse, in plain words, where requests would be refused: one reason after another, the first by its name."""
+        found: list[tuple[str, str]] = []
+        if self.writer.waiting >= self.config.max_waiting:
+            detail = f"{self.writer.waiting} events wait, of at most {self.config.max_waiting}; send less at a time"
+            found.append(("busy", detail))
+        if self.audit is not None and self.audit.trouble is not None:
+            found.append(("audit", f"{self.audit.trouble}, so requests are refused; make room, or check its folder"))
+        if self.config.state is not None and (trouble := disk_trouble(self.config.state, self.config.min_free)):
+            found.append(("store", trouble))
+        try:
+            await self.probe()
+        except Problem as problem:
+            found.insert(0, (problem.reason, problem.detail))
+        if found:
+            raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
+
+    def reload(self) -> None:
+        """Read the tokens again and go on in a new audit log; what is open and what waits stays."""
+        trouble = None if self.ring is None else self.ring.look(now=True)
+        if self.audit is not None:
+            try:
+                self.audit.reopen()
+                self.audit.write("reload")
+            except NotWritten as error:
+                trouble = str(error)
+        if trouble is None:
+            log.info("reloaded")
+        else:
+            log.error("not all was reloaded", extra={"facts": {"detail": trouble}})
