@@ -90,7 +90,6 @@ class StateFigures(Collector):
             yield GaugeMetricFamily(*free, value=float(free_bytes(self._path)))
 
 
-GAUGES = {"stalled": "Streams that wait for events which did not come."}
 COUNTED = {
     "received": "Messages that were looked at, each time they came.",
     "released": "Events drawn.",
@@ -119,16 +118,16 @@ class CountFigures(Collector):
         """The counts as they are now."""
         for each in fields(self._counts):
             value = getattr(self._counts, each.name)
-            if each.name in GAUGES:
-                yield GaugeMetricFamily(f"seqveil_bridge_{each.name}_streams", GAUGES[each.name], value=float(value))
-            elif isinstance(value, Mapping):
+            if isinstance(value, Mapping):
                 family = CounterMetricFamily("seqveil_bridge_refusals", "Events refused, by reason.", labels=["reason"])
-                for reason, count in value.items():
+                for reason, count in dict(value).items():
                     family.add_metric([reason], float(count))
                 yield family
-            else:
+            elif each.name != "stalled":
                 told = COUNTED.get(each.name, f"Messages {each.name}.")
                 yield CounterMetricFamily(f"seqveil_bridge_{each.name}", told, value=float(value))
+        stalled = "seqveil_bridge_stalled_streams", "Streams that wait for events which did not come."
+        yield GaugeMetricFamily(*stalled, value=float(getattr(self._counts, "stalled", 0)))
         if self._waiting is not None:
             yield GaugeMetricFamily(
                 "seqveil_waiting_events", "Events accepted and not yet on the disk.", value=float(self._waiting())
@@ -211,7 +210,7 @@ def listening(
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or "no such address"
         raise InputError(f"cannot listen for health and metrics on {host}:{port} ({why}); choose another") from None
-    thread = threading.Thread(target=server.serve_forever, name="seqveil-health", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="seqveil-health", daemon=True)
     thread.start()
     try:
         yield int(server.server_address[1])
