@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import FrameType
@@ -34,6 +35,8 @@ from seqveil.release.store.backup import key_for
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams, taken
 
+# seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
+SWITCH = 0.0005
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
@@ -86,6 +89,7 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     with Streams.open(config.state, setting, key=secret, gaps=config.gaps, must_exist=config.must_exist) as store:
         app = create_app(store, setting, config)
         _warm(setting)
+        sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         with listen(config.host, config.port) as listener:
             _announce(config, listener.getsockname()[1])

@@ -15,12 +15,12 @@ from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.interfaces.events import Job, Wording
-from seqveil.interfaces.service import messages
+from seqveil.interfaces.service import answers, messages
 from seqveil.interfaces.service.access import covered, guarded
 from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
 from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Service, damage_told
+from seqveil.interfaces.service.writer import Service
 from seqveil.release.calls import MOST_WATCHED
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import Releases
@@ -45,8 +45,8 @@ def routers(service: Service) -> list[APIRouter]:
     reading = refusals(*ENTRY, "malformed", "not-found", "damaged", "store")
     everyone = APIRouter()
     unwell = refusals("store", "tokens", "busy", "stopping", "timeout", "audit")
-    for path, answer, answers in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
-        everyone.add_api_route(path, answer, response_model=messages.Health, responses=answers)
+    for path, answer, told in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
+        everyone.add_api_route(path, answer, response_model=messages.Health, responses=told)
     return [
         _endpoint(
             "release",
@@ -196,14 +196,14 @@ async def _finish(
     except Problem as problem:
         if problem.made is not None:
             _count(service, facts, problem.made, unknown)
-            problem.members["releases"] = messages.rows_of(users, problem.made, service.wording.shown)
+            problem.members["releases"] = json.loads(answers.rows_of(users, problem.made, service.wording))
         raise
     _count(service, facts, made, unknown)
-    rows = messages.rows_of(users, made, service.wording.shown)
+    rows = answers.rows_of(users, made, service.wording)
     if refusal is not None:
         places = refusal.places
-        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=rows)
-    return Response(json.dumps({"releases": rows}), media_type=JSON)
+        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=json.loads(rows))
+    return Response(f'{{"releases": {rows}}}', media_type=JSON)
 
 
 def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -> None:
@@ -214,24 +214,30 @@ def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -
     service.metrics.released(len(refused) - sum(refused), facts.replayed, facts.unknown)
 
 
-def account(request: Request, user: UserPath) -> Response:
+async def account(request: Request, user: UserPath) -> Response:
     """A user's ledger: releases, leakage so far on both sides, what composition charges, budget left."""
     service = _of(request, user)
-    with damage_told():
-        found = service.store.standing(user)
+    return await service.read(lambda: _account(service, user))
+
+
+def _account(service: Service, user: str) -> Response:
+    found = service.store.standing(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
-    return Response(messages.account_of(found), media_type=JSON)
+    return Response(answers.account_of(found), media_type=JSON)
 
 
-def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
+async def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
     """What was released of a user, for a receiver."""
     service = _of(request, user)
-    with damage_told():
-        stored = service.store.releases(user, since, limit + 1)
-        if not stored and service.store.standing(user) is None:
-            raise Problem("not-found", "nothing was released of this user")
-    content = messages.page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
+    return await service.read(lambda: _page(service, user, since, limit))
+
+
+def _page(service: Service, user: str, since: int, limit: int) -> Response:
+    stored = service.store.releases(user, since, limit + 1)
+    if not stored and service.store.standing(user) is None:
+        raise Problem("not-found", "nothing was released of this user")
+    content = answers.page_of(user, stored, since, limit, service.wording, service.setting.in_batches)
     return Response(content, media_type=JSON)
 
 
@@ -279,11 +285,10 @@ def backup(request: Request, body: messages.CopyWanted) -> Any:
     return service.backup()
 
 
-def metrics(request: Request) -> Response:
+async def metrics(request: Request) -> Response:
     """Figures for Prometheus, over all users together."""
     service: Service = request.app.state.service
-    with damage_told():
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return await service.read(lambda: Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST))
 
 
 async def healthz(request: Request) -> Any:

@@ -12,13 +12,15 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.events import Job, Wording, release_together
@@ -36,6 +38,7 @@ from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
+READERS = 2  # who look something up at the same time
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -180,6 +183,7 @@ class Service:
         self.metrics = Metrics(store, config.metrics_refresh, config.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
         self._probed, self._copying = float("-inf"), threading.Lock()
+        self._readers: CapacityLimiter | None = None  # made on the event loop
 
     @cached_property
     def model_file(self) -> bytes:
@@ -246,6 +250,17 @@ class Service:
         # of what is told here, only that an event came at another hour than is its turn can be news to a sender
         by_hour = self.setting.model.hours is not None
         return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
+
+    async def read(self, look: Callable[[], Response]) -> Response:
+        """Have something looked up off the event loop, a few at a time: each takes the interpreter from those who
+        release, so that many readers wait for one another rather than for nobody."""
+        self._readers = self._readers or CapacityLimiter(READERS)
+
+        def watched() -> Response:
+            with damage_told():
+                return look()
+
+        return await to_thread.run_sync(watched, limiter=self._readers)
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
