@@ -36,7 +36,7 @@ from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams, taken
 
 # seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
-SWITCH = 0.0005
+SWITCH = 0.0002
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 

@@ -38,7 +38,7 @@ from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
-READERS = 2  # who look something up at the same time
+READERS = 1  # who look something up at the same time
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -252,8 +252,11 @@ class Service:
         return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
 
     async def read(self, look: Callable[[], Response]) -> Response:
-        """Have something looked up off the event loop, a few at a time: each takes the interpreter from those who
-        release, so that many readers wait for one another rather than for nobody."""
+        """Have something looked up off the event loop, one after another.
+
+        Whoever reads takes the interpreter, and the writer asks for it back a dozen times in a transaction: many
+        readers wait for each other, so that no event waits for many readers.
+        """
         self._readers = self._readers or CapacityLimiter(READERS)
 
         def watched() -> Response:
