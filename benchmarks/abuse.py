@@ -12,7 +12,6 @@ import asyncio
 import http.client
 import json
 import multiprocessing
-import re
 import socket
 import threading
 import time
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.service import CONNECTIONS, QUANTILES, RATE, TIMES, serving, single_events
+from benchmarks.service import CONNECTIONS, QUANTILES, RATE, TIMES, processor, serving, single_events
 
 SECONDS = 3.0  # of each attack
 SILENT = 1000  # connections that say nothing
@@ -80,16 +79,6 @@ def attacking(port: int, token: str, name: str, count: int, ending: Any) -> None
         ending.wait()
 
 
-def processor(port: int, token: str) -> float:
-    """Seconds of processor time that the service has used."""
-    status, text = answered(port, token, "GET", "/metrics", None)
-    if status != 200:
-        raise RuntimeError(f"the service answered {status}")
-    found = re.search(rb"^process_cpu_seconds_total (.*)$", text, re.MULTILINE)
-    assert found is not None
-    return float(found[1])
-
-
 def fill(port: int, token: str) -> None:
     """Some users, and one of them with a long stream."""
     for begin in range(0, USERS, 5000):
@@ -131,15 +120,12 @@ def get(port: int, token: str, path: str) -> int:
 
 
 def asked(port: int, token: str, method: str, path: str, body: str | None) -> int:
-    return answered(port, token, method, path, body)[0]
-
-
-def answered(port: int, token: str, method: str, path: str, body: str | None) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
         answer = connection.getresponse()
-        return answer.status, answer.read()
+        answer.read()
+        return answer.status
     finally:
         connection.close()
 
