@@ -32,12 +32,13 @@ def service(tmp_path_factory):
 
 
 def all_of(line):
-    """What comes until the other side closes or says nothing for a moment."""
-    line.settimeout(0.3)
+    """What comes until the other side closes or, after the first of it, says nothing for a moment."""
+    line.settimeout(10)
     found = b""
     try:
         while part := line.recv(65536):
             found += part
+            line.settimeout(0.5 if b"close" not in found else 10)
     except (TimeoutError, ConnectionResetError):
         pass
     return found
@@ -94,6 +95,39 @@ def test_whoever_never_ends_a_body_that_was_refused_is_cut_off(tmp_path):
         line.sendall(request(service, b" " * 100_000)[:-50_000])
         assert line.recv(100).startswith(b"HTTP/1.1 413")
         assert is_cut_off(line)
+
+
+@pytest.mark.parametrize("after", [b"X: " + b"y" * 65_536, b"X: y\r\n" * 10_000])
+def test_headers_after_a_body_have_an_end(service, after):
+    head = b"POST /v1/release HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as line:
+        line.sendall(head)
+        assert any(refuses(line, after) for _ in range(50))
+
+
+def refuses(line, content):
+    try:
+        line.sendall(content)
+    except OSError:
+        return True
+    time.sleep(0.02)
+    return False
+
+
+def test_a_body_in_chunks_of_one_byte_is_taken(service):
+    body = json.dumps(event("chunks", 0)).encode()
+    head = f"POST /v1/release HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.secret}\r\nConnection: close\r\n"
+    head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as line:
+        line.sendall(head.encode() + chunks + b"0\r\nX: y\r\n\r\n")
+        assert all_of(line).startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_to_upgrade_is_answered_like_any_other(service):
+    with socket.create_connection(("127.0.0.1", service.port), timeout=5) as line:
+        line.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert all_of(line).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("name", ["a\x85b", "a\x9b31m", "a\u2028b", "a\x7f", "a\x00b"])

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service import audit, tokens
+from seqveil.interfaces.service.config import ServeConfig
 from served import Process, running, words_setting
 
 
@@ -159,6 +160,14 @@ def test_an_audit_log_that_others_may_read_is_refused(tmp_path):
     os.chmod(tmp_path / "audit", 0o644)
     with pytest.raises(InputError, match="chmod 600"):
         audit.AuditLog(tmp_path / "audit")
+    os.chmod(tmp_path / "audit", 0o600)
+    (tmp_path / "audit").write_bytes(b"SQLite format 3")
+    with pytest.raises(InputError, match="is not an audit log"):
+        audit.AuditLog(tmp_path / "audit")
+    for wrong in ({"state": tmp_path / "a"}, {"tokens": tmp_path / "a"}, {"key": tmp_path / "a.key"}):
+        given = {"no_auth": "tokens" not in wrong, "audit_log": tmp_path / ".." / tmp_path.name / "a", **wrong}
+        with pytest.raises(InputError, match="a file of its own"):
+            ServeConfig(**given).check()
     with pytest.raises(InputError, match=r"cannot be (opened|made)"):
         audit.AuditLog(tmp_path / "nowhere" / "audit")
 

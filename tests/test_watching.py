@@ -3,8 +3,10 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -110,6 +112,17 @@ def test_a_port_that_is_taken_or_none_is_refused_in_one_line(watched, tmp_path):
             pass
     with MetricsOptions().serving(Working(), store, tmp_path / "state.db") as none:
         assert none is None
+
+
+def test_silent_connections_do_not_keep_health_from_answering(watched):
+    port = watched[2]
+    crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+    try:
+        assert get(port, "/livez")[0] == 200
+        assert len([thread for thread in threading.enumerate() if "process_request" in thread.name]) <= 40
+    finally:
+        for line in crowd:
+            line.close()
 
 
 # Spark

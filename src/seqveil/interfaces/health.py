@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -177,13 +178,29 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    MOST = 16  # requests at a time; more wait
-    _room = threading.BoundedSemaphore(MOST)
+    """One thread a connection; where there are too many, the oldest makes room."""
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        with self._room:
-            super().process_request_thread(request, client_address)
+    daemon_threads = True
+    MOST = 32
+
+    def __init__(self, *given: Any) -> None:
+        self._open: dict[socket.socket, None] = {}
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin to answer; the oldest connection goes where there are too many."""
+        self._open[request] = None
+        while len(self._open) > self.MOST:
+            oldest = next(iter(self._open))
+            self._open.pop(oldest, None)
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever went away while being answered is not worth a line."""

@@ -25,6 +25,7 @@ from seqveil.core.coins import key_file
 from seqveil.core.errors import InputError, SeqveilError
 
 UsersAs = Literal["pseudonym", "name"]
+BEGIN = b'{"time": "'  # of every audit log
 
 
 class NotWritten(SeqveilError):
@@ -105,7 +106,20 @@ class AuditLog:
         """Close the file."""
         os.close(self._file)
 
+    def _check(self) -> None:
+        """Refuse to append to a file that is something else."""
+        try:
+            if not self._path.is_file() or self._path.stat().st_size == 0:
+                return
+            with open(self._path, "rb") as file:
+                begin = file.read(len(BEGIN))
+        except OSError:
+            return  # opening it says why
+        if begin != BEGIN:
+            raise InputError(f"{self._path.name}: is not an audit log, and lines would spoil it; name another file")
+
     def _opened(self) -> int:
+        self._check()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
             found = os.open(self._path, flags, 0o600)

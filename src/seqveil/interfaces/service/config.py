@@ -88,6 +88,10 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
         """Refuse to serve in a way that lets strangers in or raw symbols out."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
+        others = (self.state, self.key, self.tokens, self.model, self.tls_cert, self.tls_key)
+        named = {os.path.realpath(each) for each in others if each is not None}
+        if self.audit_log is not None and named & {os.path.realpath(f"{self.audit_log}{end}") for end in ("", ".key")}:
+            raise InputError("--audit-log names a file that is something else already; give it a file of its own")
         if self.tokens is not None and self.no_auth:
             raise InputError("pass --tokens or --no-auth, not both")
         if self.tokens is None and not self.no_auth:

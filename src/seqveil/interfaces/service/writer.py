@@ -217,6 +217,8 @@ class Service:
         times = job.times if self.setting.timed else None
         await run_in_threadpool(self.store.check, job.users, job.raw, job.seqs, times)
         for places, part in parts:
+            if self.writer.stopping:
+                raise StoreError("the service is shutting down")
             try:
                 made = await self.writer.submit(part)
             except BudgetSpent as spent:
