@@ -153,9 +153,8 @@ def _calls() -> Row:
         session = Session(model, "optimal", 1.0)
         found[name] = 1e6 * min(_spent(lambda: [session.release(k % 17) for k in range(300)]) for _ in range(5)) / 300  # noqa: B023
     fast._loaded = loaded
-    print(
-        f"`Session.release`, 17 symbols: compiled {found['compiled']:.0f} µs (aim: 66), by numpy {found['numpy']:.0f} µs (aim: 200)"
-    )
+    quick, plain = found["compiled"], found["numpy"]
+    print(f"`Session.release`, 17 symbols: compiled {quick:.0f} µs (aim: 66), by numpy {plain:.0f} µs (aim: 200)")
     walk, distance = _walk(100)
     streams = Streams(Setting.of(walk, "tree", 1.0, distance))
     users = [f"user {k}" for k in range(32)]

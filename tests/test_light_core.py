@@ -85,4 +85,4 @@ def test_the_extras_bring_what_reads_files_where_it_is_needed():
     for extra in ("serve", "attack", "spark"):
         assert "seqveil[files]" in extras[extra]
     demo = (Path(__file__).parents[1] / "Makefile").read_text()
-    assert "-e '.[files,plots,serve]'" in demo
+    assert "-e '.[files,plots,serve" in demo
