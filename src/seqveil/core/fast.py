@@ -155,7 +155,7 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
         return None
     users, law = len(states), _whole(states)
     # where most states are ruled out, as those of other hours are, it is quicker to pass over them
-    sparse = _wide() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
+    sparse = _laws() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
     ahead, marginal = (np.zeros if sparse is None else np.empty)(states.shape), np.empty(users)
     low, high = np.empty(users, np.int64), np.empty(users, np.int64)
 
@@ -172,7 +172,7 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
 
 def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
     """`filtering.pull` over many states, where `jump` (B,) is what the base law expects; None where numpy has to."""
-    sparse = None if _code(len(values)) is None else _wide()
+    sparse = None if _code(len(values)) is None else _laws()
     if sparse is None:
         return None
     laws, out = _whole(values), np.empty(values.shape)
@@ -253,27 +253,28 @@ def _wide() -> Any:
         same = np.equal(codes, wanted[0]) & np.equal(columns, wanted[1]).all(1)
         if not done.any() or not same[done].all():
             return None
-    return compiled_wide if _updates_alike(compiled_wide, generator, beliefs) else None
+    return compiled_wide
 
 
-def _updates_alike(code: Any, generator: np.random.Generator, beliefs: Floats) -> bool:
-    """Whether the compiled update of many symbols gives numpy's very bits, side by side and alone."""
-    users, n = beliefs.shape
-    columns = generator.integers(1, DENOMINATOR >> 8, (users, n))
+@cache
+def _laws() -> Any:
+    """The compiled steps over many states, where they give numpy's very bits on this machine; else None."""
+    from seqveil.core import compiled_laws
+
+    generator, n = np.random.default_rng(64), 140
     for order in (1, 2):
         model = MarkovModel.fit([generator.integers(0, n, 400)], order, n=n, smoothing=0.5)
-        law = np.concatenate([beliefs, generator.dirichlet(np.full(model.size, 0.2), users)[:, n:]], axis=1)
-        law /= law.sum(1, keepdims=True)
-        for some in (9, 6):  # of nine one is left alone
-            ahead, mean = np.empty((some, model.size)), np.empty(some)
-            range_ = np.empty(some, np.int64), np.empty(some, np.int64)
-            code.update_wide(law[:some], columns[:some], *model.inward, ahead, mean, *range_)
-            posterior, marginal = filtering.condition(model, law[:some], columns[:some])
+        laws = generator.dirichlet(np.full(model.size, 0.2), 9)
+        columns = generator.integers(1, DENOMINATOR >> 8, (9, n))
+        for some in (9, 6):  # of nine one is led on alone
+            ahead, mean, range_ = np.empty((some, model.size)), np.empty(some), np.empty((2, some), np.int64)
+            compiled_laws.update_wide(laws[:some], columns[:some], *model.inward, ahead, mean, *range_)
+            posterior, marginal = filtering.condition(model, laws[:some], columns[:some])
             wanted = model.advance(posterior)
             wanted /= wanted.sum(1, keepdims=True)
             if not (np.array_equal(mean, marginal) and np.array_equal(ahead, wanted)):
-                return False
-    return True
+                return None
+    return compiled_laws
 
 
 def _agrees(code: Any) -> bool:

@@ -333,7 +333,7 @@ class MarkovModel:
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`compiled_wide.update_wide`).
+        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`compiled_laws.update_wide`).
 
         Empty arrays stand for what is plain: symbols and base law in the order of the states, no base law.
         """
@@ -346,7 +346,7 @@ class MarkovModel:
 
     @cached_property
     def outward(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled way back needs of a sparse chain (`compiled_wide.pull_wide`)."""
+        """What the compiled way back needs of a sparse chain (`compiled_laws.pull_wide`)."""
         return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:
