@@ -7,7 +7,8 @@ import pytest
 
 from compiling import restored  # noqa: F401 -- it restores after every test
 from seqveil import MarkovModel, Setting, errors, mechanisms
-from seqveil.core import fast, filtering
+from seqveil.core import bulk, fast, filtering
+from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
@@ -124,3 +125,21 @@ def test_laws_are_led_on_and_back_to_the_last_bit_however_many_go_together(users
     weights = columns[:, model.newest]
     assert np.array_equal(quick[2], np.where(laws > 0, weights, DENOMINATOR).min(1))
     assert np.array_equal(quick[3], np.where(laws > 0, weights, 0).max(1))
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    assert fast.load()
+    rng = np.random.default_rng(6)
+    model = MarkovModel.fit([rng.zipf(1.5, 2000) % 1100], n=1100, smoothing=0.5)
+    setting, found = Setting.of(model, epsilon=2.0), []
+    truths = rng.integers(0, model.n, (2, 300))
+    truths[:, 7] = UNKNOWN  # a value outside the alphabet
+    for count in (1, 3):
+        monkeypatch.setattr(bulk, "threads", lambda count=count: count)
+        state, coins, made = State.start(setting, 300), SeededCoins(9), []
+        for codes in truths:
+            released, state = step(setting, state, codes, coins)
+            made.append(released.codes)
+        found.append((np.array(made), state.states, state.account.most))
+    for one, three in zip(*found, strict=True):
+        assert np.array_equal(one, three)

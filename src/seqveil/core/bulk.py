@@ -21,7 +21,6 @@ PART = 8192  # rows that are worth a thread: fewer cost more to hand out than th
 NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
 BLOCK = 64  # compiled code takes rows in blocks of so many
 ANY = 1 << 62  # no limit
-WIDE, WIDE_ROWS = 1024, 48  # numbers of a row that is wide, and how many such rows go through all steps together
 
 Found = TypeVar("Found")
 Ints = NDArray[np.int64]
@@ -85,16 +84,6 @@ def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[
     size = -(-rows // (count * block)) * block
     parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
     return list(_pool().map(work, parts))
-
-
-def in_pieces(rows: Ints, width: int) -> list[Ints]:
-    """Rows of this width in pieces that the processor's own memory holds, where they are wide; else all of them.
-
-    >>> [piece.size for piece in in_pieces(np.arange(50), 100)]
-    [50]
-    """
-    size = WIDE_ROWS * threads() if width > WIDE else ANY
-    return [rows] if rows.size <= size else [rows[at : at + size] for at in range(0, rows.size, size)]
 
 
 @cache

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.bulk import in_pieces
 from seqveil.core.coins import Coins, KeyedCoins, User, rows
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.kernel import Floats, Ints
@@ -201,9 +200,7 @@ class Call:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = coins.of(self.names, self.made.seqs) if isinstance(coins, KeyedCoins) else coins
         failure: Exception | None = self._fails(plan, group, slots, live)
-        turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else [
-            piece for places in plan.rounds for piece in in_pieces(places, self.setting.model.size)
-        ]  # fmt: skip
+        turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else plan.rounds
         refused: set[int] = set()
         for places in turns if failure is None else ():
             left = places if not refused else places[[slot not in refused for slot in slots[places].tolist()]]
