@@ -39,6 +39,8 @@ from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
 READERS = 1  # who look something up at the same time
+RECENT = 0.05  # seconds since something was committed, for which a reader rests
+REST, LONGEST_REST = 3.0, 0.1  # so many times as long as it read, and at most so many seconds
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -257,13 +259,18 @@ class Service:
         """Have something looked up off the event loop, one after another.
 
         Whoever reads takes the interpreter, and the writer asks for it back a dozen times in a transaction: many
-        readers wait for each other, so that no event waits for many readers.
+        readers wait for each other, so that no event waits for many readers. While events come, a reader also rests, so
+        that a quarter of the time is theirs.
         """
         self._readers = self._readers or CapacityLimiter(READERS)
 
         def watched() -> Response:
+            begin = time.perf_counter()
             with damage_told():
-                return look()
+                found = look()
+            if self.writer.waiting or time.time() - (self.store.committed or 0.0) < RECENT:
+                time.sleep(min(REST * (time.perf_counter() - begin), LONGEST_REST))
+            return found
 
         return await to_thread.run_sync(watched, limiter=self._readers)
 
