@@ -18,7 +18,6 @@ import seqveil as sv
 from seqveil import plots
 
 OUT = Path("out/demo")
-SECRET = "--secret ever:health --secret-window 20"
 
 
 def command(line: str) -> None:
@@ -34,7 +33,7 @@ def main() -> None:
     model, released = OUT / "past.model", OUT / "released.csv"
     command(f"inspect {OUT}/past.csv")
     command(f"fit {OUT}/past.csv -o {model} --smoothing 1")
-    command(f"advise --file {model} --seen-by partner {SECRET} --length 20 --out {OUT}/seqveil.toml")
+    command(f"advise --file {model} --seen-by partner --secret ever:health --out {OUT}/seqveil.toml")
     command(f"release {OUT}/today.csv --config {OUT}/seqveil.toml --out {released}")
     command(f"audit {released} --model {model}")
     command(f"attack {released} --truth {OUT}/today.csv --plot {OUT}/attack.png")
