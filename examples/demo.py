@@ -29,7 +29,7 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)  # `release` does not draw again over an earlier release
     OUT.mkdir(parents=True)
     clicks.write(OUT / "past.csv", 2000, seed=1)
-    clicks.write(OUT / "today.csv", 120, seed=2)
+    clicks.write(OUT / "today.csv", 180, seed=2)
     model, released = OUT / "past.model", OUT / "released.csv"
     command(f"inspect {OUT}/past.csv")
     command(f"fit {OUT}/past.csv -o {model} --smoothing 1")
