@@ -38,7 +38,6 @@ class Live:
         self._setting, self._store, self._level = setting, store, level
         width, small = packing.width(setting), packing.small(setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
-        self._bytes = 40 + width if self._kept else 0  # of a packed state, without a window
         self._spare = small  # whether several may be put aside at a time
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
@@ -81,7 +80,7 @@ class Live:
             _check_name(name)
         rows = self._store.find(names)
         new = [name for name, row in zip(names, rows, strict=True) if row is None]
-        ids = iter(self._store.add(new, self._bytes)) if new else iter(())
+        ids = iter(self._store.add(new)) if new else iter(())
         slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
         back: list[tuple[int, Row]] = []

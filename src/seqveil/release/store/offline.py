@@ -10,18 +10,19 @@ from typing import Any
 from seqveil.core.coins import User
 from seqveil.core.leakage import larger_side
 from seqveil.release.store.backup import FilePath, opened
+from seqveil.release.store.book import Book, Log
 from seqveil.release.store.database import CHUNK, Database
 from seqveil.release.store.protocol import Row, Stored, StoreError, codec_of
-from seqveil.release.store.records import Records, table_of, told
-from seqveil.release.store.schema import LEDGER
+from seqveil.release.store.records import Records, damaged_file, load_log, told
+from seqveil.release.store.schema import read_sums
 from seqveil.release.stream import Setting
 
 
 class Offline:
     """A snapshot of a state file for reading; nobody who writes waits for it."""
 
-    def __init__(self, records: Records, name: str) -> None:
-        self._records, self._name = records, name
+    def __init__(self, records: Records, name: str, log: Log) -> None:
+        self._records, self._name, self._log = records, name, log
 
     def users(self) -> Iterator[tuple[str, bool]]:
         """Everybody's name in the order they came, and whether all of the user's own record is whole."""
@@ -30,6 +31,8 @@ class Offline:
             for user, name, _, whole in page:
                 yield (name if isinstance(name, str) else f"user number {user}"), whole
             after = page[-1][0]
+        for new in self._log.new:
+            yield str(new), True
 
     def row(self, user: User) -> Row:
         """Where a user stands."""
@@ -50,19 +53,12 @@ def reading(path: FilePath, setting: Setting | None = None) -> Iterator[Offline]
     codec: Any = None if setting is None else codec_of(setting)
     with closing(opened(path)) as sql, told(name):
         sql.execute("BEGIN")
-        waiting: dict[int, list[int]] = {}
-        records = Records(sql, name, codec, CHUNK, lambda: waiting)
-        for (row,) in sql.execute("SELECT id FROM log ORDER BY id").fetchall():
-            found = records.log_row(row)
-            for user in [] if found is None else users_of(found[0]):
-                waiting.setdefault(user, []).append(row)
-        yield Offline(records, name)
-
-
-def users_of(touched: bytes) -> list[int]:
-    """The users in a row of the log."""
-    numbers: list[int] = table_of(touched, len(LEDGER))[:, 0].tolist()
-    return numbers
+        sums = read_sums(sql)
+        if sums is None:
+            raise damaged_file(name)
+        book = Book(*sums)
+        list(load_log(sql, name, book))
+        yield Offline(Records(sql, name, codec, CHUNK, lambda: book.log), name, book.log)
 
 
 def figures(row: Row) -> dict[str, float | int]:

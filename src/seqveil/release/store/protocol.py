@@ -210,6 +210,16 @@ class Damaged(StoreError):
         self.users = tuple(users)
 
 
+class Compacted(StoreError):
+    """Releases that were asked for were taken out of the state file; `kept` is the number of the first one left."""
+
+    def __init__(self, name: str, kept: int) -> None:
+        super().__init__(
+            f"{name}: releases before number {kept} of this user were compacted away or erased; ask from {kept} on"
+        )
+        self.kept = kept
+
+
 class Row(NamedTuple):
     """Where a user stands, in nats, and the exact state where the store keeps it."""
 
@@ -251,8 +261,8 @@ class StateStore(Protocol):
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand; None for a new one."""
 
-    def add(self, names: Sequence[User], room: int) -> list[int]:
-        """Ids for new users, with room for a state of so many bytes."""
+    def add(self, names: Sequence[User]) -> list[int]:
+        """Ids for new users."""
 
     def append(self, entry: Entry) -> None:
         """Keep what a call left."""
