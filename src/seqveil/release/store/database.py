@@ -350,8 +350,8 @@ class Database:
             return
         rows = [self._records.log_row(row) for row in range(book.first, book.last + 1)]
         waiting = self._added[self._written :]  # who came a moment ago and is not in the log yet
-        new = [(user, name) for name, user in book.log.new.items() if user <= book.users - len(waiting)]
-        settle(self.sql, self._codec, self._chunk, rows, new, self.name)
+        new = list(book.log.new)[: len(book.log.new) - len(waiting)]
+        settle(self.sql, self._codec, self._chunk, rows, new, book.log.first, self.name)
         self.sql.execute("DELETE FROM log")
         log = Log(book.users - len(waiting) + 1)
         log.new = {name: log.first + k for k, name in enumerate(waiting)}
