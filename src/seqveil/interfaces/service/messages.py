@@ -19,7 +19,7 @@ from starlette.requests import Request
 from seqveil.interfaces.events import finite_or_text
 from seqveil.release.releases import SecretStanding
 from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.release.streams import GAP, Releases, Standing, Stored
+from seqveil.release.streams import EARLIER, GAP, Releases, Standing, Stored
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
@@ -110,12 +110,13 @@ Batches = Annotated[
     Discriminator(_form),
 ]
 
-Status = Literal["released", "withheld", "given-up"]
+Status = Literal["released", "withheld", "given-up", "compacted"]
 StatusField = Annotated[
     Status,
     Field(
         description='"withheld": the budget is spent and its policy is to stop, or nothing is said so that a declared '
-        'secret is kept; "given-up": a later event came first and the service skips what is missing.'
+        'secret is kept; "given-up": a later event came first and the service skips what is missing; '
+        '"compacted": it was released before, and is no longer kept.'
     ),
 ]
 
@@ -254,7 +255,7 @@ class ProblemDetails(BaseModel):
     detail: str
 
 
-_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "compacted"}
 
 
 def rows_of(users: Sequence[str], made: Releases, shown: list[Any]) -> list[dict[str, Any]]:
@@ -334,6 +335,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "wrong-type": (415, "The body must be JSON"),
     "too-many": (429, "Too many requests"),
     "internal": (500, "The service failed"),
+    "gone": (410, "It was taken out of the state file"),
     "damaged": (500, "The records of this user are damaged"),
     "busy": (503, "The service is busy"),
     "store": (503, "The state file cannot be written"),

@@ -26,11 +26,13 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
 from seqveil.release.store.backup import Verified, backup, refuse_no_path
 from seqveil.release.store.book import Book, Log
+from seqveil.release.store.highwater import HighWater
 from seqveil.release.store.leakages import Leakages
 from seqveil.release.store.lock import WriterLock, make_private
-from seqveil.release.store.marks import grown_mark, place_mark, user_mark, value_mark
+from seqveil.release.store.marks import grown_mark, name_mark, place_mark, user_mark, value_mark
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Entry, Position, Row, Stored, StoreError
+from seqveil.release.store.pseudonyms import Pseudonyms
 from seqveil.release.store.records import Readers, Records, connect, damaged_file, is_ledger, ldp_of, load_log, told
 from seqveil.release.store.schema import APPLICATION, MIGRATIONS, UNKNOWN, VERSION, packed_names
 from seqveil.release.store.settling import settle
@@ -53,7 +55,7 @@ class Database:
 
     Parameters:
         path: the file.
-        codec: how its releases are written.
+        codec: how its releases are written; None for `use` to say it later, once the file was asked.
         must_exist: refuse a file that is not there, or empty, rather than begin one.
     """
 
@@ -64,7 +66,7 @@ class Database:
         """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
         return packing.SMALL
 
-    def __init__(self, path: str | os.PathLike[str], codec: Codec, must_exist: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], codec: Codec | None, must_exist: bool = False) -> None:
         self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
         refuse_no_path(path)
         self._book = Book()
@@ -75,7 +77,12 @@ class Database:
         self.begun = False  # whether this is the file's first use
         if must_exist and not (os.path.isfile(path) and os.path.getsize(path)):
             raise self._missing()
-        self._chunk = CHUNK
+        self.chunk = CHUNK  # releases of a user in one row of `chunks`
+        self.pseudonyms: Pseudonyms | None = None  # of those who were erased, where anybody was and the key is known
+        self._erased: set[int] = set()  # their numbers
+        self._returning: dict[int, User] = {}  # those of them who were asked for by name
+        self._beside = HighWater(self._path, self.name)
+        self._beside.check_there()
         self._make()
         self._lock = WriterLock(self._path, self.name)
         try:
@@ -89,6 +96,7 @@ class Database:
                 self._place = place_of(self._path)
                 self._prepare()
                 self._load()
+                self._beside.check(self._book.commits)
                 if must_exist and self.begun:
                     raise self._missing()
         except BaseException:
@@ -105,7 +113,7 @@ class Database:
         )
 
     def _records_of(self, sql: sqlite3.Connection) -> Records:
-        return Records(sql, self.name, self._codec, self._chunk, lambda: self._book.log)
+        return Records(sql, self.name, self._codec, self.chunk, lambda: self._book.log, lambda: self.pseudonyms)
 
     def _make(self) -> None:
         try:
@@ -205,6 +213,7 @@ class Database:
                     self.sql.execute("ROLLBACK")
                 self._undo(before)
                 raise
+            self._beside.note(self._book.commits)
 
     def _check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
@@ -227,12 +236,31 @@ class Database:
     def close(self) -> None:
         """Fold the log into the tables and close the file; others may then open it."""
         self._readers.close()
+        done = False
         with suppress(sqlite3.Error, StoreError):
-            with self.transaction():
-                self.settle()
-            self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if self._codec is not None:
+                with self.transaction():
+                    self.settle()
+            done = not self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self.sql.close()
+        self._beside.close(done)
         self._lock.close()
+
+    def use(self, codec: Codec) -> None:
+        """Say how the releases are written, where that was not known when the file was opened."""
+        self._codec = codec
+        self._records = self._records_of(self.sql)
+
+    def shrink(self) -> None:
+        """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
+        with told(self.name):
+            self.sql.execute("VACUUM")
+            busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(
+                f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "
+                "it again when nobody does"
+            )
 
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
@@ -311,13 +339,32 @@ class Database:
         for *_, mark in marked:
             self._book.switches ^= mark
 
+    def drop_switches(self, user: int) -> None:
+        """Forget at which events a user moved to another version."""
+        for (mark,) in self.sql.execute("SELECT mark FROM switches WHERE user = ?", (user,)).fetchall():
+            self._book.switches ^= mark
+        self.sql.execute("DELETE FROM switches WHERE user = ?", (user,))
+
+    def know_erased(self, pseudonyms: Pseudonyms) -> None:
+        """Find those who were erased again when they come back."""
+        self.pseudonyms = pseudonyms
+        self._erased = {row[0] for row in self.sql.execute("SELECT id FROM users WHERE typeof(name) = 'blob'")}
+
     # the log
 
     def append(self, entry: Entry) -> None:
         """Write what a call left at the end of the log; a full log is folded into the tables first."""
         if self.full:
             self.settle()
+        for user in self._erased.intersection(entry.ids.tolist()) if self._erased else ():
+            self._name_again(user)
         self._write(entry)
+
+    def _name_again(self, user: int) -> None:
+        """Someone who was erased has come back: the row gets its name again."""
+        name = self._returning[user]
+        known = "UPDATE users SET name = ?, named = ? WHERE id = ? AND typeof(name) = 'blob'"
+        self.sql.execute(known, (name, name_mark(name), user))
 
     def _write(self, entry: Entry) -> None:
         book, names = self._book, packed_names([str(name) for name in self._added[self._written :]])
@@ -351,7 +398,7 @@ class Database:
         rows = [self._records.log_row(row) for row in range(book.first, book.last + 1)]
         waiting = self._added[self._written :]  # who came a moment ago and is not in the log yet
         new = list(book.log.new)[: len(book.log.new) - len(waiting)]
-        settle(self.sql, self._codec, self._chunk, rows, new, book.log.first, self.name)
+        settle(self.sql, self._records.codec, self.chunk, rows, new, book.log.first, self.name)
         self.sql.execute("DELETE FROM log")
         log = Log(book.users - len(waiting) + 1)
         log.new = {name: log.first + k for k, name in enumerate(waiting)}
@@ -361,7 +408,11 @@ class Database:
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, the log included; None for a new one."""
-        return self._records.find_all(names)
+        found = self._records.find_all(names)
+        if self._erased:
+            back = zip(names, found, strict=True)
+            self._returning |= {row.id: name for name, row in back if row is not None and row.id in self._erased}
+        return found
 
     def add(self, names: Sequence[User]) -> list[int]:
         """Ids for new users, one after another; they get rows of their own when the log is settled."""
@@ -406,7 +457,7 @@ class Database:
             pieces = list(self._records.pieces(user, [row]))
             for begin, count, blob in pieces:
                 if not left.isdisjoint(range(begin, begin + count)):
-                    found |= {(user, each.seq): each for each in self._codec.unpack(blob, begin)}
+                    found |= {(user, each.seq): each for each in self._records.codec.unpack(blob, begin)}
                     left -= set(range(begin, begin + count))
             if not left or (pieces and min(left) >= pieces[0][0]):
                 break
@@ -416,19 +467,23 @@ class Database:
                 found[user, seq] = settled
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Name, counts and figures of every user, in the order they came."""
+        """Name, counts and figures of every user who was not erased, in the order they came."""
         self.settle()
+        erased = 0
         names: list[User] = []
         ledgers: list[list[int]] = []
         after = 0
         while page := self._records.ledgers(after):
             for user, name, ledger, whole in page:
                 if not whole:
-                    raise self._records.damaged(user, [name])
+                    raise self._records.damaged(user, [str(name)])
+                if isinstance(name, bytes):
+                    erased += 1
+                    continue
                 names.append(name)
                 ledgers.append(ledger)
             after = page[-1][0]
-        if len(names) != self._book.users:
+        if len(names) + erased != self._book.users:
             raise damaged_file(self.name)
         table = np.array([ledger[:2] for ledger in ledgers], np.int64).reshape(-1, 2)
         figures = [[*map(nats, ledger[2:5]), ldp_of(ledger[5])] for ledger in ledgers]

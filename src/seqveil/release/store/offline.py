@@ -11,7 +11,7 @@ from seqveil.core.coins import User
 from seqveil.core.leakage import larger_side
 from seqveil.release.store.backup import FilePath, opened
 from seqveil.release.store.book import Book, Log
-from seqveil.release.store.database import CHUNK, Database
+from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Row, Stored, StoreError, codec_of
 from seqveil.release.store.records import Records, damaged_file, load_log, told
 from seqveil.release.store.schema import read_sums
@@ -29,7 +29,8 @@ class Offline:
         after = 0
         while page := self._records.ledgers(after):
             for user, name, _, whole in page:
-                yield (name if isinstance(name, str) else f"user number {user}"), whole
+                if not isinstance(name, bytes):  # else erased
+                    yield (name if isinstance(name, str) else f"user number {user}"), whole
             after = page[-1][0]
         for new in self._log.new:
             yield str(new), True
@@ -41,9 +42,13 @@ class Offline:
             raise StoreError(f"{self._name}: nothing was released of this user; `seqveil state account` lists all")
         return row
 
+    def kept(self, user: User) -> int:
+        """The number of the first release of a user that is still there."""
+        return self._records.settled(self.row(user).id, self._log).kept
+
     def releases(self, user: User) -> Iterator[Stored]:
-        """What was released of a user."""
-        return self._records.releases(self.row(user).id)
+        """What was released of a user and is still there."""
+        return self._records.releases(self.row(user).id, self.kept(user))
 
 
 @contextmanager
@@ -72,14 +77,3 @@ def figures(row: Row) -> dict[str, float | int]:
         "by_composition": row.spent,
         "ldp": row.ldp,
     }
-
-
-def change_fact(path: FilePath, name: str, value: str) -> None:
-    """Have a state file that nobody has open say something else of itself."""
-    codec: Any = None
-    database = Database(path, codec, must_exist=True)
-    try:
-        with database.transaction():
-            database.set_fact(name, value)
-    finally:
-        database.close()

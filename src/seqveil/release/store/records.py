@@ -22,6 +22,7 @@ from seqveil.release.store.book import Book, Log
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Compacted, Damaged, Row, StoreBusy, Stored, StoreError
+from seqveil.release.store.pseudonyms import Pseudonyms
 from seqveil.release.store.schema import FILED, LEDGER, UNKNOWN, log_marks, unpacked_names
 
 PAGE = 16  # chunks that are read at a time
@@ -61,10 +62,27 @@ class Records:
         chunk: how many releases of a user there are in a row of `chunks`.
         log: what the log holds, as the writer knows it. It is asked for before the tables are: what is settled in
             between is then found there.
+        pseudonyms: of those who were erased, if anybody was and the key is known.
     """
 
-    def __init__(self, sql: sqlite3.Connection, name: str, codec: Codec, chunk: int, log: Callable[[], Log]) -> None:
-        self._sql, self._name, self._codec, self._chunk, self._log = sql, name, codec, chunk, log
+    def __init__(
+        self,
+        sql: sqlite3.Connection,
+        name: str,
+        codec: Codec | None,
+        chunk: int,
+        log: Callable[[], Log],
+        pseudonyms: Callable[[], Pseudonyms | None] = lambda: None,
+    ) -> None:
+        self._sql, self._name, self._chunk, self._log, self._pseudonyms = sql, name, chunk, log, pseudonyms
+        self._given = codec
+
+    @property
+    def codec(self) -> Codec:
+        """How releases are written."""
+        if self._given is None:
+            raise StoreError(f"{self._name}: does not say how its releases are written; open it with its setting")
+        return self._given
 
     def damaged(self, user: int | None, names: Sequence[User] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
@@ -84,7 +102,7 @@ class Records:
         if row is not None:
             return row
         found = self._asked("name", name) or self._asked("named", name)
-        return self._never_told(log, name) if found is None else self._standing(log, name, found, self.log_row)
+        return self._otherwise(log, name) if found is None else self._standing(log, name, found, self.log_row)
 
     def find_all(self, names: Sequence[User]) -> list[Row | None]:
         """Where several users stand, each as `find` says it, with a few statements for all of them."""
@@ -105,13 +123,19 @@ class Records:
             return [self.find(name) for name in names]  # which tells whose records are damaged
         for name in asked:
             found = own.get(name_mark(str(name))) if own else None
-            rows[name] = self._never_told(log, name) if found is None else self._standing(log, name, found, log_row)
+            rows[name] = self._otherwise(log, name) if found is None else self._standing(log, name, found, log_row)
         return [rows[name] for name in names]
 
-    def _never_told(self, log: Log, name: User) -> Row | None:
-        """A user who was added and of whom nothing was released yet; None for a new one."""
-        user = log.new.get(name)
-        return None if user is None else Row(user, 0, 0, 0.0, 0.0, 0.0, 0.0, b"")
+    def _otherwise(self, log: Log, name: User) -> Row | None:
+        """A user of whom nothing was released yet, or who was erased; None for a new one."""
+        user, pseudonyms = log.new.get(name), self._pseudonyms()
+        if user is not None:
+            return Row(user, 0, 0, 0.0, 0.0, 0.0, 0.0, b"")
+        if pseudonyms is None:
+            return None
+        pseudonym = pseudonyms.of(str(name))
+        found = self._asked("name", pseudonym) or self._asked("named", pseudonym)
+        return None if found is None else self._standing(log, name, found, self.log_row)
 
     def _asked_together(self, names: Sequence[User]) -> dict[int, tuple[Any, ...]]:
         """Users' own rows by the mark of the name, looked for by both indexes as `_asked` does."""
@@ -153,17 +177,17 @@ class Records:
             return row_of(table[k].tolist(), found.states[k * width : (k + 1) * width])
         return None
 
-    def _asked(self, column: str, name: User) -> tuple[Any, ...] | None:
+    def _asked(self, column: str, name: User | bytes) -> tuple[Any, ...] | None:
         """A user's own row, by one of two indexes: where one is damaged, a known user must not look new, whose ledger
         would begin again."""
-        named = name_mark(str(name))
+        named = name_mark(name if isinstance(name, bytes) else str(name))
         ask = f"{OWN}, named FROM users WHERE {column} = ?"
         try:
             found = self._sql.execute(ask, (name if column == "name" else named,)).fetchone()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
-            raise self.damaged(None, [name]) from None
+            raise self.damaged(None, [] if isinstance(name, bytes) else [name]) from None
         if found is None or found[-1] != named:  # by the name somebody else may be found, if the index is damaged
             return None
         row: tuple[Any, ...] = found[:-1]
@@ -251,8 +275,8 @@ class Records:
         number = seq // self._chunk
         if number < events // self._chunk:
             blob = self.chunk(user, number)
-        begin = self._codec.cut(blob, seq - max(number * self._chunk, kept))
-        return next(self._codec.unpack(blob[begin : begin + self._codec.cut(blob[begin:], 1)], seq))
+        begin = self.codec.cut(blob, seq - max(number * self._chunk, kept))
+        return next(self.codec.unpack(blob[begin : begin + self.codec.cut(blob[begin:], 1)], seq))
 
     def chunk(self, user: int, number: int) -> bytes:
         """One chunk of a user's releases."""
@@ -276,7 +300,7 @@ class Records:
 
     def _unpacked(self, user: int, blob: bytes, first: int, count: int) -> Iterator[Stored]:
         found = 0
-        for stored in self._codec.unpack(blob, first):
+        for stored in self.codec.unpack(blob, first):
             found += 1
             yield stored
         if found != count:
