@@ -91,10 +91,10 @@ class Live:
                 self._return(slot, row)
             elif row is not None and row.events:
                 back.append((slot, row))
-        if self._kept:
-            self._unpack(back)
-        else:
-            for slot, row in back:
+        if self._kept:  # in a file of an earlier version some may not be
+            self._unpack([(slot, row) for slot, row in back if row.state])
+        for slot, row in back:
+            if not (self._kept and row.state):
                 self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
 
     def _return(self, slot: int, row: Row) -> None:

@@ -167,6 +167,7 @@ class Streams:
         described = setting.signature
         chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
         database = Database(path, codec_of(setting), must_exist)
+        database.watched = setting.watches is not None
         try:
             with database.transaction():
                 _agree(database, described, chosen.private, None if key is None else key_mark(key))

@@ -42,6 +42,7 @@ __all__ = ["CHUNK", "MIGRATIONS", "UNKNOWN", "VERSION", "Database"]
 CHUNK = 64  # releases of a user in one row of `chunks`
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
+WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 NOBODY = Entry(
@@ -64,7 +65,7 @@ class Database:
     @property
     def largest(self) -> float:
         """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
-        return packing.SMALL
+        return packing.SMALL * (WATCHED if self.watched else 1)
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec | None, must_exist: bool = False) -> None:
         self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
@@ -74,6 +75,7 @@ class Database:
         self._added: list[User] = []  # users who came in this transaction
         self._written = 0  # how many of them are in the log
         self.leakages = Leakages()
+        self.watched = False  # whether secrets are declared
         self.begun = False  # whether this is the file's first use
         if must_exist and not (os.path.isfile(path) and os.path.getsize(path)):
             raise self._missing()
