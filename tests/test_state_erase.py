@@ -41,18 +41,18 @@ def bytes_of(path):
 def test_nothing_of_a_person_is_left_in_the_file(tmp_path):
     path = tmp_path / "s.db"
     with opened(path) as streams:
-        for k in range(40):  # the log and its free pages have the name too
+        for k in range(20):  # the log and its free pages have the name too
             streams.release(["zq-ann", f"user {k}"], [0, 1])
-    filled(path)
+    filled(path, events=20)
     assert b"zq-ann" in bytes_of(path)
-    assert erase(path, ["zq-ann"], KEY) == 110
+    assert erase(path, ["zq-ann"], KEY) == (40, [])
     assert b"zq-ann" not in bytes_of(path)
     assert not list(tmp_path.glob("s.db-*"))
     found = verify(path)
-    assert (found.sound, found.users) == (True, 42)
+    assert (found.sound, found.users) == (True, 22)
     with opened(path) as streams:
         assert "zq-ann" not in streams.standings().users
-        assert streams.standing("bob").events == 70
+        assert streams.standing("bob").events == 20
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,17 @@ def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
         assert streams.release(["zq-ann"], [0]).seqs.tolist() == [0]
         assert streams.standings().users == ["bob", "zq-ann"]
     assert verify(path).sound
+
+
+def test_positions_that_have_the_name_are_told(tmp_path, capsys):
+    path = tmp_path / "s.db"
+    with opened(path, key=None) as streams:
+        streams.release(
+            ["zé"], [0], positions={"plain": "row of zé", "json": '{"z\\u00e9": 1}', "number": 7, "b": b"x"}
+        )
+    assert main(["state", "erase", str(path), "zé", "--forget-ledger", "--yes"]) == 0
+    told = capsys.readouterr().err
+    assert ("what plain wrote" in told, "what json wrote" in told, told.count("note:")) == (True, True, 2)
 
 
 def test_the_command(tmp_path, capsys):

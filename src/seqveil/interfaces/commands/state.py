@@ -252,9 +252,15 @@ def erase(
         )
         if not typer.confirm("Drop the ledger?", err=True):
             raise InputError("nothing was erased; leave --forget-ledger out to keep the total under a pseudonym")
-    count = take_out(file, user, None if key is None else key_file(key), forget_ledger)
+    count, left = take_out(file, user, None if key is None else key_file(key), forget_ledger)
     ledger = "dropped too" if forget_ledger else "kept under a pseudonym"
     print(f"erased  {len(set(user))} users and {count} releases from {file}; the total of the ledger is {ledger}")
+    for source in left:
+        print(
+            f"note: what {source} wrote down of how far it was read still has the name in it; let it read on, and run "
+            "`seqveil state compact` afterwards",
+            file=sys.stderr,
+        )
 
 
 @contextmanager

@@ -93,8 +93,11 @@ def _drop(database: Database, before: float) -> tuple[int, int, int]:
     return releases, users, kept
 
 
-def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> int:
-    """Take users out of a state file: their releases, states and names; how many releases that were.
+def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
+    """Take users out of a state file: their releases, states and names.
+
+    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
+    source wrote down to know how far it was read is its own.
 
     The total of each ledger stays under a pseudonym, so that who comes back is charged what was spent before.
 
@@ -115,8 +118,17 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
                     "`seqveil state account` lists all"
                 )
             count = sum(_erase(database, row.id, known and known.of(name), layout) for name, row in rows if row)
+            left = [
+                source for source, value, _ in database.sql.execute("SELECT * FROM positions") if _names(value, names)
+            ]
         database.shrink()
-    return count
+    return count, left
+
+
+def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
+    content = value if isinstance(value, bytes) else str(value).encode()
+    # in JSON a name may be written with its letters escaped
+    return any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names)
 
 
 def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
