@@ -8,6 +8,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.interfaces.cli import main
+from seqveil.receive.upgrade import upgrade
 from seqveil.release.accounting import Budget
 from seqveil.release.store.backup import verify
 from seqveil.release.store.protocol import Compacted, Damaged, Erased, StoreBusy, StoreError
@@ -229,6 +230,18 @@ def test_the_command(tmp_path, capsys):
         assert capsys.readouterr().err.count("\n") == 1
     with opened(path), pytest.raises(StoreBusy):
         erase(path, ["bob"], KEY)
+
+
+def test_all_others_move_to_another_model(tmp_path):
+    path, old = tmp_path / "s.db", Setting.of(CHAIN, "balanced", 0.8)
+    before, _ = filled(path, old, events=4)
+    erase(path, ["zq-ann"], KEY)
+    new = Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
+    assert upgrade(path, [old], new).users == 1
+    with opened(path, new) as streams:
+        assert streams.standing("zq-ann").leakage == before.leakage
+        streams.release(["zq-ann", "bob"], [0, 0])
+        assert streams.standing("zq-ann").by_composition > before.by_composition
 
 
 def test_a_name_that_looks_like_a_pseudonym_is_a_name(tmp_path):

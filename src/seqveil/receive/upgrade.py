@@ -25,6 +25,8 @@ from seqveil.release.store.protocol import codec_of
 from seqveil.release.stream import Setting, State
 
 GROUP = 4096  # users weighed together
+# whoever was erased keeps the ledger as it is: there is nothing left to weigh anew
+EVERYONE = "SELECT id, events FROM users WHERE events > 0 AND typeof(name) = 'text' ORDER BY id"
 VERSIONS = "versions"  # the fact that lists the settings so far
 
 
@@ -120,7 +122,7 @@ def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgr
 
 def _groups(database: Database, settings: Sequence[Setting]) -> Iterator[tuple[VersionedStreams, Ints]]:
     """The users in groups, each replayed through all settings: streams under the last one, and the users' ids."""
-    everyone = database.sql.execute("SELECT id, events FROM users WHERE events > 0 ORDER BY id").fetchall()
+    everyone = database.sql.execute(EVERYONE).fetchall()
     switches = database.switches()
     last = max((version for _, version in switches), default=0)
     for at in range(0, len(everyone), GROUP):
