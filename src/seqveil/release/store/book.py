@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +89,12 @@ class Book:
     events: int = 0
     size: int = 0
     log: Log = field(default_factory=Log)
+
+    @classmethod
+    def of(cls, sums: Sequence[int]) -> Book:
+        """What a row of `sums` says, without its mark; the log is still to be noted."""
+        users, first, last, positions, facts, switches, commits = sums
+        return cls(users, first, last, positions, facts, switches, commits)
 
     @property
     def rows(self) -> int:

@@ -172,7 +172,7 @@ class Database:
         sums = schema.read_sums(self.sql)
         if sums is None:
             raise damaged_file(self.name)
-        book = self._book = Book(*sums)
+        book = self._book = Book.of(sums)
         for table, total in (("facts", book.facts), ("positions", book.positions)):
             for name, value, mark in self.sql.execute(f"SELECT * FROM {table}"):
                 if value_mark(name, value) != mark:

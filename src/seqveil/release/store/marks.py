@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from zlib import crc32
 
+from seqveil.core.coins import User
+
 BROKEN = -1  # the mark of a record that was found damaged: no checksum is negative
 
 NONE = -2  # of what cannot have been written, because damage made another kind of it
@@ -46,13 +48,13 @@ def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
     return blob_mark(place_mark(user, *ledger), state)
 
 
-def name_mark(name: str | bytes) -> int:
+def name_mark(name: User | bytes) -> int:
     """Of a user's name, or of the pseudonym of one who was erased; what a second index finds the user by.
 
     >>> 0 <= name_mark("ann") < 2**63, name_mark("ann") == name_mark(b"ann")
     (True, False)
     """
-    content = b"\xff" + name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass")
+    content = b"\xff" + name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "little") >> 1
 
 

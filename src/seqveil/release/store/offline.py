@@ -61,7 +61,7 @@ def reading(path: FilePath, setting: Setting | None = None) -> Iterator[Offline]
         sums = read_sums(sql)
         if sums is None:
             raise damaged_file(name)
-        book = Book(*sums)
+        book = Book.of(sums)
         list(load_log(sql, name, book))
         yield Offline(Records(sql, name, codec, CHUNK, lambda: book.log), name, book.log)
 

@@ -122,7 +122,7 @@ class Records:
                 raise
             return [self.find(name) for name in names]  # which tells whose records are damaged
         for name in asked:
-            found = own.get(name_mark(str(name))) if own else None
+            found = own.get(name_mark(name)) if own else None
             rows[name] = self._otherwise(log, name) if found is None else self._standing(log, name, found, log_row)
         return [rows[name] for name in names]
 
@@ -139,7 +139,7 @@ class Records:
 
     def _asked_together(self, names: Sequence[User]) -> dict[int, tuple[Any, ...]]:
         """Users' own rows by the mark of the name, looked for by both indexes as `_asked` does."""
-        marks = [name_mark(str(name)) for name in names]
+        marks = [name_mark(name) for name in names]
         missing, rows = set(marks), dict[int, tuple[Any, ...]]()
         for column in ("name", "named"):
             wanted: Sequence[Any] = names if column == "name" else [mark for mark in marks if mark in missing]
@@ -180,7 +180,7 @@ class Records:
     def _asked(self, column: str, name: User | bytes) -> tuple[Any, ...] | None:
         """A user's own row, by one of two indexes: where one is damaged, a known user must not look new, whose ledger
         would begin again."""
-        named = name_mark(name if isinstance(name, bytes) else str(name))
+        named = name_mark(name)
         ask = f"{OWN}, named FROM users WHERE {column} = ?"
         try:
             found = self._sql.execute(ask, (name if column == "name" else named,)).fetchone()
@@ -199,11 +199,11 @@ class Records:
         found = self._sql.execute(ask, (row,)).fetchone()
         if found is None:
             return None
-        who, what, *parts = found
-        marks = log_marks(row, *parts)
+        who, what, names, touched, events, states, releases = found
+        marks = log_marks(row, names, touched, events, states, releases)
         if marks[0] != who:
             raise damaged_file(self._name)
-        return LogRow(*parts, marks[1] == what)
+        return LogRow(names, touched, events, states, releases, marks[1] == what)
 
     def ledgers(self, after: int, most: int = USERS) -> list[tuple[int, User | bytes, list[int], bool]]:
         """Users in the order they came, from behind this number on: number, name, ledger, whether all is whole.

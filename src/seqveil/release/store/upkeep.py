@@ -111,13 +111,15 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
         with database.transaction():
             database.settle()
             known = None if forget else _pseudonyms(database, key)
-            rows = [(name, database.find([name])[0]) for name in dict.fromkeys(names)]
-            if any(row is None for _, row in rows):
-                raise StoreError(
-                    f"{database.name}: nothing was released of such a user, so nobody was erased; "
-                    "`seqveil state account` lists all"
-                )
-            count = sum(_erase(database, row.id, known and known.of(name), layout) for name, row in rows if row)
+            count = 0
+            for name in dict.fromkeys(names):
+                row = database.find([name])[0]
+                if row is None:
+                    raise StoreError(
+                        f"{database.name}: nothing was released of such a user, so nobody was erased; "
+                        "`seqveil state account` lists all"
+                    )
+                count += _erase(database, row.id, None if known is None else known.of(name), layout)
             left = [
                 source for source, value, _ in database.sql.execute("SELECT * FROM positions") if _names(value, names)
             ]
