@@ -227,39 +227,54 @@ def test_the_service_says_what_is_gone(tmp_path):
         assert service.ask("GET", "/v1/users/ann/releases?since=3").json["releases"][0]["seq"] == 3
 
 
+def counting(monkeypatch, at=None):
+    """Count the steps of SQLite in stores that are opened from now on; die for real at the one that is named."""
+    steps, real = [0], database.Database._load
+
+    def step():
+        steps[0] += 1
+        if steps[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def load(self):
+        real(self)
+        self.sql.set_progress_handler(step, 100)
+
+    monkeypatch.setattr(database.Database, "_load", load)
+    return steps
+
+
 @pytest.mark.slow
-def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path):
+def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path, monkeypatch):
     """Killed at moments all over a run: the file is sound, ledgers are as before, and it goes on as its twin."""
-    path, setting, names = tmp_path / "s.db", SETTINGS["symbols"], [f"user {k}" for k in range(300)]
+    path, setting, names = tmp_path / "s.db", SETTINGS["symbols"], [f"user {k}" for k in range(200)]
     with Streams.open(path, setting, key=KEY) as streams:
         for k in range(80):
-            streams.release(names, np.full(300, k % 3))
+            streams.release(names, np.full(200, k % 3))
         before = streams.standings()
-    whole, killed = path.read_bytes(), 0
-    begin = time.perf_counter()
-    compact(path, time.time() + 10)
-    took, rng = time.perf_counter() - begin, np.random.default_rng(1)
+    whole, after = path.read_bytes(), time.time() + 10
+    with monkeypatch.context() as patch:
+        steps = counting(patch)
+        compact(path, after)
     with Streams.open(path, setting, key=KEY) as streams:
-        expected = streams.release(names, np.ones(300, np.int64)).codes.tolist()
-    for delay in rng.uniform(0, 1.2 * took, 15):
+        expected = streams.release(names, np.ones(200, np.int64)).codes.tolist()
+    for at in np.linspace(1, steps[0], 12).astype(int).tolist():
         for each_file in tmp_path.glob("s.db*"):
             each_file.unlink()
         path.write_bytes(whole)
         child = os.fork()
         if child == 0:
             try:
-                compact(path, time.time() + 10)
+                counting(monkeypatch, at)
+                compact(path, after)
             finally:
                 os._exit(0)
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
         assert verify(path).sound
-        compact(path, time.time() + 10)
+        compact(path, after)
         assert path.stat().st_size < len(whole) / 2
         with Streams.open(path, setting, key=KEY) as streams:
-            after = streams.standings()
-            assert after.events.tolist() == before.events.tolist()
-            assert after.leakage.tolist() == before.leakage.tolist()
-            assert streams.release(names, np.ones(300, np.int64)).codes.tolist() == expected
-    assert killed > 5
+            standings = streams.standings()
+            assert standings.events.tolist() == before.events.tolist()
+            assert standings.leakage.tolist() == before.leakage.tolist()
+            assert streams.release(names, np.ones(200, np.int64)).codes.tolist() == expected
