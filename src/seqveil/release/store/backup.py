@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError
 from seqveil.release.store import schema
+from seqveil.release.store.connections import connect, damaged_file, is_damage, told, translated
 from seqveil.release.store.lock import make_private
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark, value_mark
 from seqveil.release.store.protocol import StoreError
-from seqveil.release.store.records import OWN, connect, damaged_file, is_damage, is_ledger, table_of, told, translated
+from seqveil.release.store.records import OWN, is_ledger, table_of
 from seqveil.release.store.schema import APPLICATION, LEDGER, VERSION
 
 FilePath = str | os.PathLike[str]

@@ -11,9 +11,10 @@ from seqveil.core.coins import User
 from seqveil.core.leakage import larger_side
 from seqveil.release.store.backup import FilePath, opened
 from seqveil.release.store.book import Book, Log
+from seqveil.release.store.connections import damaged_file, told
 from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Row, Stored, StoreError, codec_of
-from seqveil.release.store.records import Records, damaged_file, load_log, told
+from seqveil.release.store.records import Records, load_log
 from seqveil.release.store.schema import read_sums
 from seqveil.release.stream import Setting
 
