@@ -488,7 +488,8 @@ class Streams:
         """The events, checked before anything of them is drawn."""
         count = len(raw)
         names: list[User] = [
-            user if type(user) is str else self._named(user, f"event {k}: ") for k, user in enumerate(users)
+            user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
+            for k, user in enumerate(users)
         ]
         numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
         if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
