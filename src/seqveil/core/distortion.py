@@ -30,8 +30,8 @@ class Distortion:
     """D(x, y): the cost of releasing y when the truth is x, for codes x and y.
 
     `points` holds a position per symbol (none for Hamming), `table` a full matrix; exactly one rule applies by `name`.
-    For metres on the map `places` are the latitudes and longitudes that distances are computed from, and `points` a flat
-    map of them, which searches may use.
+    For metres on the map `places` are the latitudes and longitudes that distances are computed from, and `points` a
+    flat map of them, which searches may use.
 
     >>> hamming().between([0, 1], [0, 2]).tolist()
     [0.0, 1.0]
@@ -118,8 +118,9 @@ class Distortion:
     def best_guess(self, beliefs: NDArray[np.float64]) -> NDArray[np.int64]:
         """The constant release of least expected cost under each belief (ties: the lowest code).
 
-        For Euclidean costs, and metres where the places lie together, over more than 256 symbols: the best of the few symbols nearest to the weighted geometric
-        median, found by Weiszfeld's steps. Nothing but the quality of an estimate depends on it.
+        For Euclidean costs over more than 256 symbols, and metres where the places lie together: the best of the few
+        symbols nearest to the weighted geometric median, found by Weiszfeld's steps. Nothing but the quality of an
+        estimate depends on it.
 
         >>> line = euclidean(np.stack((np.arange(300.0), np.zeros(300)), axis=1))
         >>> law = np.zeros(300)

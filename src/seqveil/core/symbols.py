@@ -83,8 +83,10 @@ class Symbols(ABC):
 
     def with_slots(self, slots: Slots | None) -> Self:
         """The same alphabet with how times become slots, for whoever reads a file with it."""
-        if slots is not None and self.named and self._code_of(NOTHING) is None:
+        if slots is not None and self.named and slots.empty != "hold" and self._code_of(NOTHING) is None:
             raise InputError(f"slots need a symbol {NOTHING!r} among names, or numbers that are cut; add it")
+        if slots is not None and not self.named and slots.empty == "nothing":
+            raise InputError("numbers and places have no symbol for nothing; an empty slot holds the last value")
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, slots=slots)
         return copy

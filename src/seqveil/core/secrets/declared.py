@@ -251,8 +251,8 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
          window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all whose centre lies in a circle.
 
-    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On the
-    map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
+    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
+    the map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
     """
     if (cells is None) == (centre is None) or (centre is None) != (radius is None):
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")

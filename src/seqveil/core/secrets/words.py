@@ -233,10 +233,8 @@ def about(secret: Secret) -> str:
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
     what, where = _list(secret.values), _window(secret)
     if secret.circle:
-        *centre, radius = secret.circle
-        return (
-            f"whether the zone of radius {radius:g} around ({', '.join(f'{c:.10g}' for c in centre)}) is entered {where}"
-        )
+        *centre, radius = (f"{number:.10g}" for number in secret.circle)
+        return f"whether the zone of radius {radius} around ({', '.join(centre)}) is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
         "each": f"whether every event is {what} {where}",
