@@ -271,6 +271,24 @@ def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: 
     return found
 
 
+def error_name(distortion: str) -> str:
+    """What an error under a distortion of this name is called.
+
+    >>> error_name("hamming"), error_name("metres")
+    ('hamming error', 'error in metres')
+    """
+    return "error in metres" if distortion == "metres" else f"{distortion} error"
+
+
+def error_size(error: float, distortion: str) -> str:
+    """An error in words.
+
+    >>> error_size(0.52, "absolute"), error_size(1520.0, "metres")
+    ('0.52', '1.52 km')
+    """
+    return geography.size_of(error) if distortion == "metres" else f"{error:.4g}"
+
+
 def _by_name(name: str, alphabet: Symbols) -> Distortion:
     points = alphabet.points
     if name == "hamming":

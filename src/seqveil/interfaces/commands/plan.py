@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
 from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
@@ -243,8 +244,8 @@ def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, se
         ],
     )
     print(
-        f"expected {settings[0].distortion.name} error over {length} releases of people who follow the model; decoded: "
-        "after the receiver's online filter; told: the most that a simulated stream told about a secret (log odds)"
+        f"expected {error_name(settings[0].distortion.name)} over {length} releases of people who follow the model; "
+        "decoded: after the receiver's online filter; told: the most that a simulated stream told about a secret (log odds)"
     )
     for sentence in sentences:
         print(sentence)
@@ -438,8 +439,8 @@ def _say(made: Plan, sentences: list[str], plot: Path | None, about: str) -> Non
             cells[6:6] = [f"{row.realised_decoded:.4g}"]
     table(headings, rows)
     print(
-        f"expected {made.distortion} error over {made.length} releases of people who follow the model; decoded: after "
-        "the receiver's online filter"
+        f"expected {error_name(made.distortion)} over {made.length} releases of people who follow the model; decoded: "
+        "after the receiver's online filter"
     )
     if batches:
         print(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import geography
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files.columns import TIMES, Columns, Taken, order_in
+from seqveil.core.places import LEAST, count_cells
+from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
+from seqveil.interfaces.files.guessing import Role, guessed
 from seqveil.interfaces.files.kinds import as_polars
-from seqveil.interfaces.files.ordering import iso_times, order_key, seconds
-from seqveil.interfaces.files.reading import DECIMAL, FRAME, Chunk, FilePath, first_rows, format_of
+from seqveil.interfaces.files.ordering import order_key, seconds
+from seqveil.interfaces.files.placing import round_up
+from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files.scanning import around
 from seqveil.receive.contexts import held_out
 from seqveil.receive.follow import numbered
 
@@ -36,32 +41,7 @@ MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
 FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
 LEVELS = 20  # bins that are proposed
-PEOPLE = ("user", "person", "participant", "subject", "customer", "client", "patient", "member", "device", "account")
-STREAMS = ("session", "trip", "visit", "trial", "recording", "run", "tour", "episode")
-VALUES = (
-    "value",
-    "category",
-    "symbol",
-    "page",
-    "event",
-    "state",
-    "label",
-    "place",
-    "venue",
-    "activity",
-    "item",
-    "action",
-)
-PAIRS = (("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("x", "y"))
-
-
-@dataclass(frozen=True)
-class Role:
-    """What a column is taken for, and why."""
-
-    column: str
-    role: str
-    why: str
+CELLS = 1_000  # of the map that are proposed, at most
 
 
 @dataclass(frozen=True)
@@ -146,6 +126,7 @@ def inspect(
     columns: Columns | None = None,
     *,
     format: str | None = None,
+    on_map: bool = False,
     progress: Progress | None = None,
 ) -> Inspection:
     """Look at a file or a frame (polars, pandas, Arrow) and say what is in it and what to type next.
@@ -154,6 +135,7 @@ def inspect(
         data: the file, or the frame.
         columns: names of columns where they are known; the others are guessed from names and values.
         format: of a file whose name does not tell.
+        on_map: whether two columns of the value are latitude and longitude, whatever they are called.
         progress: called with the number of rows done.
 
     >>> import polars as pl
@@ -166,7 +148,8 @@ def inspect(
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     head = first_rows(source, format)
-    roles, names = _guessed(head, columns)
+    roles, names = guessed(head, columns)
+    on_map = on_map or coordinates_in(names.value_columns) == names.value_columns
     rows = Source(source, names, format, missing="drop")
     sort = False
     try:
@@ -176,7 +159,7 @@ def inspect(
             raise
         sort, rows = True, Source(source, names, format, True, missing="drop")
         parts = list(rows.chunks(progress=progress))
-    return _found(parts, rows, roles, sort, _title(source, format))
+    return _found(parts, rows, roles, sort, _title(source, format), on_map)
 
 
 def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:
@@ -188,117 +171,9 @@ def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]
     return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
 
 
-def _guessed(head: pl.DataFrame, columns: Columns | None) -> tuple[list[Role], Columns]:
-    """What each column is taken for: what was named, else by names, else by what it holds."""
-    given = columns or Columns()
-    found = head.columns
-    roles: dict[str, Role] = {}
-
-    def take(names: Sequence[str], role: str, why: str) -> str:
-        roles.update({name: Role(name, role, why) for name in names})
-        return ",".join(names)
-
-    def free() -> list[str]:
-        return [name for name in found if name not in roles]
-
-    named = Columns()
-    for role, names, asked in (
-        ("user", given.user_columns, given.user != named.user),
-        ("value", given.value_columns, given.value != named.value),
-        ("stream", given.stream_columns, given.stream is not None),
-        ("order", given.time_columns, given.time is not None),
-    ):
-        if asked:
-            take([name for name in names if name not in roles], role, "as named")
-    stream = given.stream
-    user = given.user if given.user != named.user else None
-    if user is None:
-        person = _by_name(free(), PEOPLE) or _by_name(free(), ("uid", "id", "name"))
-        why = "by its name" if person else "its values come again"
-        person = person or _repeating(head.select(free()))
-        user = take([person], "user", why) if person else "user"
-    order = given.time
-    if order is None:
-        names, why = order_in(free(), Columns(user=user, value="\x00"))
-        if names and names[0] != "seq" and not _timely(head[names[0]]):
-            names = ()
-        if not names:
-            names, why = tuple(name for name in free() if _dated(head[name]))[:1], "it holds times"
-        order = take(names, "order", why) if names else None
-        if order is not None and order.strip().lower() in ("seq", *TIMES):
-            order = None  # `fit` takes it by itself
-    value = given.value if given.value != named.value else None
-    if value is None:
-        pair = next(([a, b] for one in PAIRS for a, b in [_pair(free(), one)] if a and b), None)
-        single = _by_name(free(), VALUES)
-        if single is None and pair is not None:
-            value = take(pair, "value, a place", "by their names")
-        else:
-            why = "by its name" if single else "its values repeat among people"
-            single = single or _alike(head.select(free()))
-            value = take([single], "value", why) if single else "value"
-    if stream is None:
-        session = _by_name(free(), STREAMS)
-        stream = take([session], "stream", "by its name") if session else None
-    told = [roles[name] if name in roles else Role(name, "not used", "nothing else is needed") for name in found]
-    return told, Columns(user, value, order, stream=stream)
-
-
-def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """The column that is called so, or so with a suffix such as _id."""
-    plain = {name: name.strip().lower().replace(" ", "_").replace("-", "_") for name in names}
-    for word in known:
-        for name, text in plain.items():
-            if text in (word, f"{word}_id", f"{word}id", f"{word}_name", f"{word}_category", f"{word}s"):
-                return name
-    return None
-
-
-def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
-    plain = {name.strip().lower(): name for name in names}
-    return plain.get(pair[0]), plain.get(pair[1])
-
-
-def _repeating(head: pl.DataFrame) -> str | None:
-    """The column with the most different values that come several times each."""
-    counts = {name: head[name].n_unique() for name in head.columns if not _timely(head[name])}
-    fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
-    return max(fit, key=lambda name: fit[name]) if fit else None
-
-
-def _alike(head: pl.DataFrame) -> str | None:
-    """The column with the fewest values, more than one: what people have in common."""
-    counts = {name: head[name].n_unique() for name in head.columns if not _dated(head[name])}
-    fit = {name: n for name, n in counts.items() if n > 1}
-    return min(fit, key=lambda name: fit[name]) if fit else None
-
-
-def _timely(column: pl.Series) -> bool:
-    """Whether a column can be read as times or numbers of an order."""
-    import polars as pl
-
-    if column.dtype != pl.String:
-        return column.dtype.is_numeric() or column.dtype.is_temporal()
-    text = column.drop_nulls()
-    return bool(text.len() and (text.str.contains(DECIMAL).all() or iso_times(text).is_not_null().all()))
-
-
-def _dated(column: pl.Series) -> bool:
-    """Whether a column holds calendar times, whatever it is called: ISO 8601, or numbers since 1970 in some unit."""
-    import polars as pl
-
-    if column.dtype.is_temporal():
-        return True
-    if not _timely(column):
-        return False
-    numbers = column.cast(pl.Float64, strict=False).drop_nulls()
-    if not numbers.len():
-        return column.dtype == pl.String
-    low, high = float(numbers.min() or 0), float(numbers.max() or 0)  # type: ignore[arg-type]
-    return any(1e9 * 10.0 ** (3 * k) <= low and high < 3e9 * 10.0 ** (3 * k) for k in range(4))
-
-
-def _found(parts: list[Chunk], source: Source, roles: list[Role], sort: bool, title: tuple[str, str]) -> Inspection:
+def _found(
+    parts: list[Chunk], source: Source, roles: list[Role], sort: bool, title: tuple[str, str], on_map: bool
+) -> Inspection:
     taken, names = source.taken, source.columns
     people, streams = dict[Hashable, int](), dict[Hashable, int]()
     who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
@@ -330,8 +205,8 @@ def _found(parts: list[Chunk], source: Source, roles: list[Role], sort: bool, ti
         shared=values.shared,
         log_likelihood={} if zero is None or one is None else {"order 0": zero, "order 1": one},
         held_out_people=held,
-        questions=_questions(values, names, len(people)),
-        command=_command(values, names, taken, sort, len(people), title),
+        questions=_questions(values, names, len(people), on_map, _beside(roles)),
+        command=_command(values, names, taken, sort, len(people), title, on_map),
         **facts,
     )
 
@@ -442,10 +317,22 @@ def _foretold(
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
-def _questions(values: _Values, names: Columns, people: int) -> list[str]:
+def _beside(roles: list[Role]) -> tuple[str, str] | None:
+    """Coordinates that stand beside the value and are not used."""
+    return coordinates_in([role.column for role in roles if role.role == "not used"])
+
+
+def _questions(values: _Values, names: Columns, people: int, on_map: bool, beside: tuple[str, str] | None) -> list[str]:
     asked = []
-    if len(names.value_columns) == 2:
-        asked.append("places need a grid: how fine shall it be? 10x10 cells are proposed")
+    if beside is not None:
+        asked.append(
+            f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
+            "--cell-metres, or list the places in a file (name, lat, lon) and pass --points"
+        )
+    if on_map:
+        asked.append("how large shall the cells of the map be? With --points FILE they are the places of a list")
+    elif len(names.value_columns) == 2:
+        asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
     elif values.asks:
         asked.append(
             f"the values are {values.count:,} different numbers: as symbols hardly two rows would be alike. How finely "
@@ -458,13 +345,16 @@ def _questions(values: _Values, names: Columns, people: int) -> list[str]:
     return asked
 
 
-def _command(values: _Values, names: Columns, taken: Taken, sort: bool, people: int, title: tuple[str, str]) -> str:
+def _command(
+    values: _Values, names: Columns, taken: Taken, sort: bool, people: int, title: tuple[str, str], on_map: bool
+) -> str:
     """What to type next."""
     words = ["seqveil fit", title[0], "-o", title[1]]
     usual = Columns()
     for option, given, default in (
         ("--user-column", names.user, usual.user),
-        ("--value-column", names.value, usual.value),
+        ("--value-column", None if on_map else names.value, usual.value),
+        *zip(("--latitude", "--longitude"), names.value_columns if on_map else (), (None, None), strict=False),
         ("--time-column", names.time, None),
         ("--stream-column", names.stream, None),
     ):
@@ -473,14 +363,27 @@ def _command(values: _Values, names: Columns, taken: Taken, sort: bool, people: 
     cut = len(names.value_columns) == 2 or values.asks
     if taken.missing:
         words += ["--missing", "hold" if cut else "symbol"]
-    if len(names.value_columns) == 2:
-        words += ["--grid", "10x10"]
+    if on_map:
+        words += ["--cell-metres", f"{_cell(values.series):g}"]
+    elif len(names.value_columns) == 2:
+        words += ["--grid", "auto"]
     elif values.asks and (values.outliers or not _width(values.series)):
         words += ["--levels", str(LEVELS)]
     elif values.asks:
         words += ["--bins", f"{_width(values.series):g}"]
     words += ["--other", str(SHARED)] if values.pools(people) and not cut else []
     return " ".join([*words, "--smoothing 1"])
+
+
+def _cell(points: NDArray[np.float64]) -> float:
+    """A round size of cells of which about `CELLS` cover the bulk of the places."""
+    good = points[geography.possible(points)]
+    if not len(good):
+        return 500.0
+    bounds, size = around(good), LEAST
+    while count_cells(size, bounds) > CELLS:
+        size = round_up(size * 1.01)
+    return size
 
 
 def _width(series: Any) -> float:

@@ -251,7 +251,7 @@ def around(points: Floats) -> tuple[float, float, float, float]:
     middle = math.degrees(math.atan2(np.sin(turn).mean(), np.cos(turn).mean()))
     middle = round(middle, 3) % 360.0 if abs(middle) > 90.0 else round(middle, 3)
     south, north = bulk(points[:, 0])
-    west, east = bulk(middle + geography.wrapped(points[:, 1] - middle))
+    west, east = bulk((middle + geography.wrapped(points[:, 1] - middle)).round(7))
     return south, north, west, east
 
 
