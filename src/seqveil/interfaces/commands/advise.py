@@ -197,7 +197,7 @@ def _model(
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
-        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **asdict(cuts)}
+        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **cuts.given}
         fitted = fit_file(source, **shared)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
             fitted = fit_file(source, context="order:1", **shared)

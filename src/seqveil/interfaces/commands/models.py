@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +69,7 @@ class PrivateFitOptions:
 
         if self.private is None and self.alphabet is None and self.span is None:
             return None  # a list of places is read there, too
-        return public_alphabet(self.alphabet, span=self.span, on_unknown=on_unknown, **asdict(cuts))  # type: ignore[arg-type]
+        return public_alphabet(self.alphabet, span=self.span, on_unknown=on_unknown, **cuts.given)  # type: ignore[arg-type]
 
 
 @o.option_groups
@@ -143,7 +143,7 @@ def fit(
         else:
             law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
             law |= {"context": context, "working": done, "other": other}
-            fitted = fit_file(data, alphabet=alphabet, **law, **asdict(cuts), **read)
+            fitted = fit_file(data, alphabet=alphabet, **law, **cuts.given, **read)
     fitted.model.save(out)
     say_fitted(out, fitted, json)
 

@@ -529,6 +529,11 @@ class CutOptions:
         str | None, option("NAME,LAT,LON", "Columns of --points  [default: as they are usually called]")
     ] = None
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options as the functions take them that fit; a list of places as it is, whatever kind it has."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def __post_init__(self) -> None:
         if self.points_columns is not None and self.points is None:
             raise InputError("--points-columns says what the columns of a list of places are; pass --points FILE")

@@ -158,7 +158,7 @@ class Source:
         wanted = "two columns, as in --value-column x,y" if 2 in alphabet.widths else "one column"
         if alphabet.on_map:
             wanted = "two columns, named with --latitude and --longitude"
-        raise InputError(f"the symbols are for values in {wanted}; name the right ones")
+        raise InputError(f"the model is for values in {wanted}; name the right ones")
 
 
 class StreamCheck:
@@ -447,8 +447,7 @@ def symbol_columns(alphabet: Symbols, names: tuple[str, ...]) -> list[pl.Series]
     """The alphabet's values as columns, one entry a code: two columns for points of a grid or the map."""
     import polars as pl
 
-    if len(names) == 2:
-        assert alphabet.points is not None
+    if len(names) == 2 and 2 in alphabet.widths and alphabet.points is not None:
         return [pl.Series(name, alphabet.points[:, axis]) for axis, name in enumerate(names)]
     values = alphabet.points if isinstance(alphabet, Bins) else alphabet.decode(np.arange(alphabet.n))
     return [pl.Series(names[0], values, strict=False)]
