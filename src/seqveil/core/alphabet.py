@@ -206,7 +206,7 @@ class Alphabet(Symbols):
         return {"kind": "alphabet", "values": [_to_json_value(value) for value in self.values]}
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Alphabet):
+        if type(other) is not type(self) or not isinstance(other, Alphabet):
             return NotImplemented
         same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.slots == other.slots
         return (

@@ -266,6 +266,10 @@ class Places(Alphabet):
             codes[good] = np.where(near, self._tree[1][found], -1)
         return codes
 
+    def _nearest(self, numbers: Floats) -> Codes:
+        """None: a name that is not in the list, or a bare number, is near to no place."""
+        return np.full(len(numbers), -1, np.int64)
+
     @cached_property
     def _tree(self) -> tuple[Any, Codes]:
         """A tree of the different coordinates, and the first place at each of them."""
