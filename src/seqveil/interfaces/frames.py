@@ -28,6 +28,7 @@ from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, su
 from seqveil.interfaces.files.fit import fit_file, fit_private_file
 from seqveil.interfaces.files.in_memory import HeldRelease, goes_back, in_order, release_rows
 from seqveil.interfaces.files.kinds import as_polars, like
+from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
@@ -299,6 +300,8 @@ def fit(
         named = _values(alphabet, cuts, range, private, on_unknown)
     else:
         named = None
+    if cell_metres is not None or points is not None or (named is not None and named.on_map):
+        names = located(table, names, format)
     arrange = goes_back(table, names, format) if sort is None else sort
     read: dict[str, Any] = {"columns": names, "format": format, "sort": arrange, "missing": missing}
     if private is not None:

@@ -13,7 +13,7 @@ from seqveil.core import geography
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.places import MOST_CELLS, Cells, Places, count_cells
+from seqveil.core.places import LEAST, MOST_CELLS, Cells, Places, count_cells
 from seqveil.interfaces.files.columns import Columns, coordinates_in
 from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.reading import FilePath, file_name, first_rows
@@ -50,7 +50,7 @@ def round_up(size: float) -> float:
 
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
     """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
-    if isinstance(metres, int | float) and math.isfinite(metres) and metres > 0:
+    if isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST:
         found = count_cells(metres, bounds)
         if found > MOST_CELLS:
             size = round_up(metres * math.sqrt(found / MOST_CELLS))

@@ -154,7 +154,12 @@ def first_rows(path: FilePath | pl.DataFrame, format: str | None = None, whole: 
     kind = "frame" if frame is not None else format_of(named, format)
     reader = _Reader(named, kind, Columns(), "auto", False, frame=frame, everything=True)
     reader.check_there()
-    parts = list(reader.frames()) if whole else [next(iter(reader.frames()), pl.DataFrame())]
+    parts = []
+    for part in reader.frames():
+        parts.append(part)
+        reader.row += part.height
+        if not whole:
+            break
     found = pl.concat(parts, how="vertical_relaxed") if parts else pl.DataFrame()
     if not found.height:
         reader.refuse("holds no rows of data; pass a file with at least one")
