@@ -323,7 +323,7 @@ def _values(
 
     if alphabet is None or isinstance(alphabet, str | os.PathLike):
         return public_alphabet(alphabet, span=span, on_unknown=on_unknown, **cuts.given)
-    if cuts != CutOptions() or span is not None:
+    if any(option is not None for option in cuts.given.values()) or span is not None:
         raise InputError("alphabet= names the values, so bins, levels, grid, points and range do not go with it")
     named = alphabet if isinstance(alphabet, Symbols) else Alphabet(list(alphabet))
     return named.with_policy(on_unknown or named.on_unknown)

@@ -103,12 +103,13 @@ def order_in(found: Sequence[str], columns: Columns) -> tuple[tuple[str, ...], s
 
 
 def coordinates_in(found: Sequence[str]) -> tuple[str, str] | None:
-    """The columns that are called as latitude and longitude are, whatever the case of their letters.
+    """The columns that are called as latitude and longitude are, whatever the case, or so after a word such as gps_.
 
     >>> coordinates_in(["user", "Lng", "Lat"])
     ('Lat', 'Lng')
     """
-    plain = {name.strip().lower(): name for name in reversed(found)}
+    plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in reversed(found)}
+    plain |= {name.strip().lower(): name for name in reversed(found)}
     lat, lon = (next((plain[name] for name in names if name in plain), None) for names in (LATITUDES, LONGITUDES))
     return None if lat is None or lon is None else (lat, lon)
 

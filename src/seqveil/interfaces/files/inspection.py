@@ -22,11 +22,11 @@ from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.places import LEAST, count_cells
 from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
-from seqveil.interfaces.files.guessing import Role, guessed
+from seqveil.interfaces.files.guessing import Guess, Role, guessed
 from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.ordering import order_key, seconds
 from seqveil.interfaces.files.placing import round_up
-from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, first_rows, format_of
+from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
 from seqveil.receive.contexts import held_out
@@ -79,7 +79,12 @@ class Inspection:
 
     def lines(self) -> list[tuple[str, str]]:
         """What was found, a line for each part."""
-        said = [("column", f"{role.column!r}: {role.role} ({role.why})") for role in self.roles]
+        said = [
+            ("column", f"{role.column!r}: {role.role} ({role.why})") for role in self.roles if role.role != "not used"
+        ]
+        unused = [repr(role.column) for role in self.roles if role.role == "not used"]
+        more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
+        said += [("column", f"not used: {', '.join(unused[:SHOWN])}{more}")] if unused else []
         said.append(("read", self.read))
         length = f"{self.shortest} to {self.longest} events each, {self.typical} in the middle"
         streams = f", {self.streams:,} streams" if self.streams != self.users else ""
@@ -98,9 +103,8 @@ class Inspection:
         if self.numbers and self.outliers:
             said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
         if not self.numbers:
-            said.append(
-                ("rare", f"{self.rare:,} values that fewer than {SHARED} people have, in {self.rare_events:,} events")
-            )
+            few = f"{self.rare:,} value{'s' * (self.rare != 1)} that fewer than {SHARED} people have"
+            said.append(("rare", f"{few}, in {self.rare_events:,} events"))
             shown = ", ".join(f"{value!r} {count:,}" for value, count in self.shared)
             said += [("shared", shown)] if shown else []
         if self.log_likelihood:
@@ -148,7 +152,8 @@ def inspect(
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     head = first_rows(source, format)
-    roles, names = guessed(head, columns)
+    guess = guessed(head, columns, file_name(source))
+    names = guess.columns
     on_map = on_map or coordinates_in(names.value_columns) == names.value_columns
     rows = Source(source, names, format, missing="drop")
     sort = False
@@ -159,7 +164,7 @@ def inspect(
             raise
         sort, rows = True, Source(source, names, format, True, missing="drop")
         parts = list(rows.chunks(progress=progress))
-    return _found(parts, rows, roles, sort, _title(source, format), on_map)
+    return _found(parts, rows, guess, sort, _title(source, format), on_map)
 
 
 def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:
@@ -172,7 +177,7 @@ def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]
 
 
 def _found(
-    parts: list[Chunk], source: Source, roles: list[Role], sort: bool, title: tuple[str, str], on_map: bool
+    parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: tuple[str, str], on_map: bool
 ) -> Inspection:
     taken, names = source.taken, source.columns
     people, streams = dict[Hashable, int](), dict[Hashable, int]()
@@ -188,7 +193,7 @@ def _found(
     facts |= {"gap_longest": None if gaps is None else float(gaps.max(initial=0.0))}
     read = taken.sentence
     return Inspection(
-        roles=roles,
+        roles=guess.roles,
         reading=taken.to_dict(),
         read=read,
         users=len(people),
@@ -205,7 +210,11 @@ def _found(
         shared=values.shared,
         log_likelihood={} if zero is None or one is None else {"order 0": zero, "order 1": one},
         held_out_people=held,
-        questions=_questions(values, names, len(people), on_map, _beside(roles)),
+        questions=[
+            *guess.questions,
+            *_about_places(guess.roles, names, on_map),
+            *_questions(values, names, len(people), int(lengths.max())),
+        ],
         command=_command(values, names, taken, sort, len(people), title, on_map),
         **facts,
     )
@@ -317,23 +326,24 @@ def _foretold(
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
-def _beside(roles: list[Role]) -> tuple[str, str] | None:
-    """Coordinates that stand beside the value and are not used."""
-    return coordinates_in([role.column for role in roles if role.role == "not used"])
-
-
-def _questions(values: _Values, names: Columns, people: int, on_map: bool, beside: tuple[str, str] | None) -> list[str]:
-    asked = []
-    if beside is not None:
-        asked.append(
-            f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-            "--cell-metres, or list the places in a file (name, lat, lon) and pass --points"
-        )
+def _about_places(roles: list[Role], names: Columns, on_map: bool) -> list[str]:
+    """What is to be asked where values, or columns beside them, are places or points."""
+    beside = coordinates_in([role.column for role in roles if role.role == "not used"])
     if on_map:
-        asked.append("how large shall the cells of the map be? With --points FILE they are the places of a list")
-    elif len(names.value_columns) == 2:
-        asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
-    elif values.asks:
+        return ["how large shall the cells of the map be? With --points FILE they are the places of a list"]
+    if len(names.value_columns) == 2:
+        return ["points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk"]
+    if beside is None:
+        return []
+    return [
+        f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
+        "--cell-metres, or list the places in a file (name, lat, lon) and pass --points"
+    ]
+
+
+def _questions(values: _Values, names: Columns, people: int, longest: int) -> list[str]:
+    asked = []
+    if values.asks and len(names.value_columns) == 1:
         asked.append(
             f"the values are {values.count:,} different numbers: as symbols hardly two rows would be alike. How finely "
             "shall they be cut? --bins WIDTH cuts evenly, --levels N into bins of about equal count"
@@ -342,6 +352,8 @@ def _questions(values: _Values, names: Columns, people: int, on_map: bool, besid
         asked.append(f"{values.count:,} different values are many: is this the value column?")
     if people < SHARED:
         asked.append(f"{people} people are few: a model of them shows how they behave. Is the user column right?")
+    elif longest == 1:
+        asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
     return asked
 
 
@@ -376,7 +388,7 @@ def _command(
 
 
 def _cell(points: NDArray[np.float64]) -> float:
-    """A round size of cells of which about `CELLS` cover the bulk of the places."""
+    """A round size of cells of which at most `CELLS` cover the bulk of the places."""
     good = points[geography.possible(points)]
     if not len(good):
         return 500.0
