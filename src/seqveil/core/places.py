@@ -124,8 +124,9 @@ class Cells(Symbols):
         around, first, _ = self._rows[row].T
         column = (first + np.arange(self.n) - self._offsets[row]) % around
         high, wide = 180.0 / self._around, 360.0 / around
-        south, west = (self._south + row) * high - 90.0, column * wide - 180.0
-        return south, south + high, west, west + wide
+        south: Floats = (self._south + row) * high - 90.0
+        west: Floats = column * wide - 180.0
+        return south, np.asarray(south + high, np.float64), west, np.asarray(west + wide, np.float64)
 
     def within(self, centre: tuple[float, float], metres: float) -> Codes:
         """The cells of which some part lies within so many metres of a point."""
@@ -257,7 +258,7 @@ class Places(Alphabet):
 
     def _near(self, pairs: Floats) -> Codes:
         """The nearest place of each pair; -1 where the policy has none."""
-        good = np.isfinite(pairs).all(1)
+        good = np.asarray(np.isfinite(pairs).all(1))
         good &= geography.possible(np.where(good[:, None], pairs, 0.0))
         codes = np.full(len(pairs), -1, np.int64)
         if good.any():
@@ -295,7 +296,7 @@ class Places(Alphabet):
         return np.flatnonzero(geography.haversine(self.points, centre) <= metres * (1 + 1e-12)).astype(np.int64)
 
     @property
-    def _exact(self) -> bool:  # type: ignore[override]
+    def _exact(self) -> bool:
         """Names are no numbers."""
         return False
 

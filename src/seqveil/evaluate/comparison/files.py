@@ -183,8 +183,8 @@ def read_arena(
         named = located(data, named, format)
     source = Source(data, named, format, sort, chunk, missing)
     if points is not None:
-        cut = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}
-        alphabet: Symbols = listed_places(points, points_columns, **cut)
+        ways = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}
+        alphabet: Symbols = listed_places(points, points_columns, **ways)
         alphabet = alphabet.with_policy("nearest") if len(named.value_columns) == 2 else alphabet
         source.check_width(alphabet)
         parts = list(source.chunks(value_type_of(alphabet), progress))

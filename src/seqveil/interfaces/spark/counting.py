@@ -16,7 +16,7 @@ from seqveil.core.fitting import RunCounts
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import _COMPARED, Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
-from seqveil.interfaces.files.fit import MOST_SYMBOLS
+from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 from seqveil.receive.contexts import LONGEST, SMOOTHING, Choice, Context, choose_among
