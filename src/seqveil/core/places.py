@@ -124,8 +124,8 @@ class Cells(Symbols):
         around, first, _ = self._rows[row].T
         column = (first + np.arange(self.n) - self._offsets[row]) % around
         high, wide = 180.0 / self._around, 360.0 / around
-        south: Floats = (self._south + row) * high - 90.0
-        west: Floats = column * wide - 180.0
+        south = np.asarray((self._south + row) * high - 90.0, np.float64)
+        west = np.asarray(column * wide - 180.0, np.float64)
         return south, np.asarray(south + high, np.float64), west, np.asarray(west + wide, np.float64)
 
     def within(self, centre: tuple[float, float], metres: float) -> Codes:
