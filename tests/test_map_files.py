@@ -77,6 +77,8 @@ def test_columns_are_known_by_their_names(tmp_path):
         frame.rename(dict(zip(("lat", "lon"), names, strict=True))).write_csv(tmp_path / "w.csv")
         fitted = fit_file(tmp_path / "w.csv", cell_metres=2000)
         assert fitted.reading.value == ",".join(names)
+    frame.with_columns(value=pl.lit("x")).write_csv(tmp_path / "w.csv")
+    assert fit_file(tmp_path / "w.csv", cell_metres=2000).reading.value == "lat,lon"  # cells need two columns
     odd = frame.rename({"lat": "y", "lon": "x"})
     odd.write_csv(tmp_path / "w.csv")
     assert fit_file(tmp_path / "w.csv", cell_metres=2000, columns=Columns(value="y,x")).model.n > 3
@@ -306,6 +308,23 @@ def test_live_interfaces_use_the_same_places():
         payloads = Payloads(Setting.of(model, "balanced", 1.0, "metres"), form=Form.parse("owntracks"))
         event = payloads.read("ann", location)
         assert event.codes == (model.alphabet.encode_one((52.52, 13.4)),)
+
+
+def test_the_page_and_the_learner_know_places():
+    from seqveil.interfaces.studio.sources import sampled
+    from seqveil.receive.learn.learner import near
+
+    model = fit_file(visits().rename({"venue": "value"}), points=shops(), smoothing=1).model
+    shown = sampled(model).describe()
+    assert shown["distortions"] == ["metres", "hamming"]
+    assert not shown["ordered"]
+    assert shown["labels"][:2] == ["shop 0", "shop 1"]
+    cells = fit_file(walks(), cell_metres=2000, smoothing=1).model
+    assert sampled(cells).describe()["labels"][0] == ", ".join(map(str, cells.alphabet.decode_one(0)))
+    [steps] = near(model.alphabet)
+    assert np.allclose(steps.sum(1), 1.0)
+    apart = sv.distortion.metres(model.alphabet.points).matrix(30) + np.diag(np.full(30, np.inf))
+    assert (steps.argmax(1) == apart.argmin(1)).mean() > 0.9  # a step goes to the nearest other place
 
 
 def test_decimals_as_symbols_get_a_question(tmp_path, seqveil):

@@ -301,7 +301,8 @@ def fit(
     else:
         named = None
     if cell_metres is not None or points is not None or (named is not None and named.on_map):
-        names = located(table, names, format)
+        widths = (2,) if cell_metres is not None else (1, 2) if named is None else named.widths
+        names = located(table, names, format, widths)
     arrange = goes_back(table, names, format) if sort is None else sort
     read: dict[str, Any] = {"columns": names, "format": format, "sort": arrange, "missing": missing}
     if private is not None:

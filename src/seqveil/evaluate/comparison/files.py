@@ -180,7 +180,7 @@ def read_arena(
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
     named = columns or Columns()
     if cell_metres is not None or points is not None:
-        named = located(data, named, format)
+        named = located(data, named, format, (2,) if points is None else (1, 2))
     source = Source(data, named, format, sort, chunk, missing)
     if points is not None:
         ways = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from seqveil.release.stream import Setting
 
 
+MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
+
+
 @dataclass(frozen=True)
 class PrivateFitOptions:
     """A fit with differential privacy, and an alphabet that does not come from the data."""
@@ -187,7 +190,9 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     if fitted.pooled:
         said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))
     if fitted.clamped:
-        said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge"))
+        many = fitted.clamped > MANY_CLAMPED * fitted.events
+        more = ", which are many: name the part that counts with --range" if many else ""
+        said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge{more}"))
     said += _said_of_values(fitted)
     plain = "the fit is not private: the model shows how the raw data behave"
     if choice is not None:
@@ -205,7 +210,7 @@ def _said_of_values(fitted: Fitted) -> list[tuple[str, str]]:
 
     alphabet, said = fitted.model.alphabet, list[tuple[str, str]]()
     if isinstance(alphabet, Cells):
-        said.append(("places", f"cells of {alphabet.metres:g} m, named by their centres; --distortion metres"))
+        said.append(("places", f"cells of {alphabet.metres:.10g} m, named by their centres; --distortion metres"))
     if fitted.spread is not None:
         away = fitted.spread.sentence
         said.append(("places", f"{alphabet.n:,} with coordinates{'; ' + away if away else ''}; --distortion metres"))

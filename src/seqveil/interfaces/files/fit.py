@@ -113,7 +113,8 @@ def fit_file(
     """
     named = columns or Columns()
     if cell_metres is not None or points is not None or (alphabet is not None and alphabet.on_map):
-        named = located(data, named, format)
+        widths = (2,) if cell_metres is not None else (1, 2) if alphabet is None else alphabet.widths
+        named = located(data, named, format, widths)
     if context is not None and _by_hour(context):
         named = replace(named, clock=True)
     if points is not None and alphabet is None:
@@ -136,7 +137,7 @@ def fit_file(
         pooled = scan.pooled if isinstance(scan, Distinct) else 0
     else:
         if other is not None:
-            raise InputError("--other pools values that occur, and --alphabet names those there are; leave one out")
+            raise InputError("--other pools values that occur, and the alphabet or --points names all; leave one out")
         alphabet = in_slots(alphabet, slots)
         source.check_width(alphabet)
         second = source.chunks(value_type_of(alphabet), progress)
@@ -302,7 +303,10 @@ def fit_private_file(
         raise InputError("padding shows when others begin and end, which noise does not hide; leave --pad out")
     named = columns or Columns()
     if alphabet.on_map:
-        named, slots = located(data, named, format), None if slots is None else replace(slots, empty="hold")
+        named, slots = (
+            located(data, named, format, alphabet.widths),
+            None if slots is None else replace(slots, empty="hold"),
+        )
     source = Source(data, named, format, sort, chunk, missing, slots)
     if source.columns.stream_columns:
         raise InputError("a private fit bounds one stream of each user; leave --stream-column out")

@@ -71,7 +71,7 @@ def release_rows(
     check_together(setting, setting, None, None, False)
     names = names_for(setting, setting, columns)
     alphabet = setting.model.alphabet
-    names = located(data, names, format) if alphabet.on_map else names
+    names = located(data, names, format, alphabet.widths) if alphabet.on_map else names
     told = alphabet.missing if missing is None else missing
     if told == "symbol":
         alphabet.with_missing(told)  # refuses it where there is no such symbol

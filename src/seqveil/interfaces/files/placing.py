@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 NAMES = ("name", "place", "venue", "poi", "station", "location", "id")  # what a column of names may be called
 
 
-def located(data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None) -> Columns:
-    """The columns, with those of latitude and longitude for the value where none was named and none is called so.
+def located(
+    data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None, widths: tuple[int, ...] = (1, 2)
+) -> Columns:
+    """The columns, with those of latitude and longitude for the value where none was named.
 
-    Standard input is read once only, so there they must be named.
+    A column that is called `value` goes first, unless a value must have two columns (`widths`). Standard input is read
+    once only, so there they must be named.
     """
     if columns.value != Columns().value or (isinstance(data, str) and data == "-"):
         return columns
     found = first_rows(data, format).columns
     pair = coordinates_in(found)
-    if columns.value in found or pair is None:
+    if pair is None or (columns.value in found and 1 in widths):
         return columns
     return replace(columns, value=",".join(pair))
 

@@ -187,7 +187,7 @@ def release_file(
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
     names = names_for(setting, how, columns)
     if how.model.alphabet.on_map:
-        names = located(data, names, format)
+        names = located(data, names, format, how.model.alphabet.widths)
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol

@@ -204,7 +204,8 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VAL
         return alphabet.encode(chunk.values)
     except UnknownSymbol as error:
         row = chunk.row(int(vars(error)["position"]))
-        choice = "hide" if alphabet.points is None else "hide or nearest"
+        near = alphabet.points is not None and (isinstance(chunk.values, np.ndarray) or not alphabet.on_map)
+        choice = "hide or nearest" if near else "hide"
         raise DataError(
             f"{name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); "
             f"{remedy.format(choice=choice)}"
