@@ -50,6 +50,7 @@ def test_a_known_distance():
 
 
 @given(st.lists(POINT, min_size=2, max_size=8, unique=True))
+@settings(max_examples=40)
 def test_a_flat_map_keeps_distances_from_the_middle(points):
     where = np.array(points)
     flat = geography.plane(where)
@@ -74,7 +75,7 @@ def test_a_flat_map_of_a_town_is_true():
 
 
 @given(POINT, POINT, st.floats(0.001, 40), st.floats(0.001, 80))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_the_way_to_a_box(point, corner, high, wide):
     south, west = min(corner[0], 89.0), corner[1]
     north, east = min(90.0, south + high), west + wide
@@ -97,7 +98,7 @@ def obvious(cells, point):
 
 
 @given(POINT, st.floats(0.01, 3), st.floats(0.01, 3), st.sampled_from([2e4, 7e4, 4e5]), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_cells_against_their_boxes(corner, high, wide, size, data):
     south = min(corner[0], 89.0)
     bounds = (south, min(90.0, south + high), corner[1], corner[1] + wide)
@@ -182,7 +183,7 @@ def test_saved_cells_that_are_damaged():
 
 
 @given(st.lists(POINT, min_size=1, max_size=30, unique=True), st.lists(POINT, min_size=1, max_size=8))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_the_nearest_place_by_enumeration(where, asked):
     places = Places([f"p{k}" for k in range(len(where))], where, "nearest")
     assert from_json(places.to_json()) == places

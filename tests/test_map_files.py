@@ -45,6 +45,7 @@ def visits(people=12, events=10, n=30, seed=3):
     return pl.DataFrame({"user": users, "venue": [f"shop {k}" for k in rng.integers(0, n, people * events)]})
 
 
+@pytest.mark.slow
 def test_from_a_file_of_coordinates_to_a_release(tmp_path, seqveil):
     walks().write_csv(tmp_path / "walks.csv")
     data, model, out = tmp_path / "walks.csv", tmp_path / "m", tmp_path / "out.csv"
@@ -170,6 +171,7 @@ def test_places_of_a_list_by_name(tmp_path, seqveil):
     assert "secret" not in said.err
 
 
+@pytest.mark.slow
 def test_places_of_a_list_by_coordinates(tmp_path, seqveil):
     walks().write_csv(tmp_path / "w.csv")
     points = shops()

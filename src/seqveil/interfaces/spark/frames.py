@@ -35,7 +35,7 @@ _NAMED = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json",
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns: the user, the value (two for a grid or the map), the order of a user's events, and the time.
+    """The names of the columns: the user, the value (two for points and places), the order of events, and the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
     orders them. `time` is needed for a budget in seconds and for a model by the hour of the day: a number of seconds,
