@@ -126,6 +126,7 @@ def test_the_date_line_is_no_border(tmp_path):
         (["--points", "POINTS", "--points-columns", "a,b"], "three columns"),
         (["--points", "POINTS", "--points-columns", "a,lat,lon"], "no column 'a'"),
         ([], "pass --cell-metres 500"),
+        (["--latitude", "lat", "--longitude", "lon"], "pass --cell-metres 500"),
     ],
 )
 def test_what_does_not_go_is_one_line(tmp_path, seqveil, options, line):

@@ -49,6 +49,10 @@ def scanner(
         if not pairs:
             raise InputError("cells on the map need two columns; name them with --latitude and --longitude")
         return _Map(cell_metres, source.name)
+    if pairs and not cut:
+        raise InputError(
+            "two value columns need cells; pass --cell-metres 500 for places on the map, or --grid auto for points"
+        )
     if pairs != (grid is not None):
         raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
     if AUTO in (bins, grid):
