@@ -139,10 +139,7 @@ def _check(job: Job, names: Columns) -> None:
     if isinstance(job.buckets, bool) or not isinstance(job.buckets, int) or job.buckets < 1:
         raise InputError(f"expected buckets to be a whole number ≥ 1, got {job.buckets}")
     if len(names.values) not in job.alphabet.widths:
-        raise InputError(
-            "two value columns go with a model of a grid, of cells of the map or of places that lie apart; name the "
-            "right columns"
-        )
+        raise InputError("two value columns and a model of places or of a grid go together; name the right columns")
     if setting.timed and names.time is None:
         wanted = "a budget per seconds" if setting.model.hours is None else "a model by the hour of the day"
         raise InputError(f"{wanted} needs the time of each event; name its column in columns=Columns(time=…)")
