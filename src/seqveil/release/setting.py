@@ -438,6 +438,6 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
 
 def _digest(distortion: Distortion) -> str:
     costs = hashlib.sha256()
-    for part in (distortion.points, distortion.table):
+    for part in distortion.defining:
         costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
     return costs.hexdigest()

@@ -25,6 +25,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, Symbols, _plain
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.model import MarkovModel
+from seqveil.core.places import Cells, Places
 from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import Automaton
 
@@ -253,7 +254,8 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
          window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all whose centre lies in a circle.
 
-    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`).
+    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
+    the map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
     """
     if (cells is None) == (centre is None) or (centre is None) != (radius is None):
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
@@ -441,10 +443,14 @@ def code_of_text(text: str, alphabet: Symbols) -> int:
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     """Symbols whose points lie within a circle (its centre, then its radius), the border included.
 
+    On the map the circle is a latitude, a longitude and metres, and a cell counts where any part of it lies within.
+
     >>> from seqveil.core.alphabet import Grid
     >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
     [0, 1, 3]
     """
+    if isinstance(alphabet, Cells | Places):
+        return _on_map(circle, alphabet)
     points = alphabet.points
     if points is None:
         raise InputError("a circle needs an alphabet of numbers or points (Bins, Grid); name the values instead")
@@ -456,6 +462,17 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     if not codes.size:
         raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; move its centre or widen it")
     return codes.astype(np.int64)
+
+
+def _on_map(circle: tuple[float, ...], alphabet: Cells | Places) -> Codes:
+    if len(circle) != 3 or not abs(circle[0]) <= 90 or not -180 <= circle[1] <= 360:
+        raise InputError("a zone on the map is written zone:LAT,LON,METRES, as in zone:48.8566,2.3522,300")
+    codes = alphabet.within((circle[0], circle[1]), circle[2])
+    if not codes.size:
+        raise InputError(
+            f"no symbol of the alphabet ({alphabet.n}) lies within the zone; check latitude and longitude, or widen it"
+        )
+    return codes
 
 
 def _known(value: Any, alphabet: Symbols) -> int:

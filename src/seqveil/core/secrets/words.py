@@ -4,6 +4,7 @@ Nothing here runs what it reads.
 
 ever:health        ever:health,travel      each:home           count:health:3
 visit:home>clinic  pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
+zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)
 """
 
 from __future__ import annotations
@@ -235,10 +236,8 @@ def about(secret: Secret) -> str:
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
     what, where = _list(secret.values), _window(secret)
     if secret.circle:
-        *centre, radius = secret.circle
-        return (
-            f"whether the zone of radius {radius:g} around ({', '.join(f'{c:g}' for c in centre)}) is entered {where}"
-        )
+        *centre, radius = (f"{number:.10g}" for number in secret.circle)
+        return f"whether the zone of radius {radius} around ({', '.join(centre)}) is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
         "each": f"whether every event is {what} {where}",
@@ -258,7 +257,7 @@ def name(secret: Secret) -> str:
     if secret.kind == "pattern":
         return f"pattern:{secret.text}"
     if secret.circle:
-        return "zone:" + ",".join(f"{number:g}" for number in secret.circle)
+        return "zone:" + ",".join(f"{number:.10g}" for number in secret.circle)
     values, then = (",".join(_spelled(value) for value in some) for some in (secret.values, secret.then))
     ends = {"count": f":{secret.at_least}", "visit": f">{then}"}
     if secret.hours is not None:

@@ -97,11 +97,13 @@ def compare(
     check_picture(plot)
     divided = Division(order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack)
     if is_set(data):
-        refuse_cuts(**asdict(cuts), user_column=files.user_column, value_column=files.value_column)
+        refuse_cuts(
+            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
+        )
         arena, counts = set_arena(data, sets, divided, distortion=distortion, streams=streams)
     else:
         refuse_unknown_set(data)
-        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **asdict(cuts)}
+        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
         read["missing"] = files.missing
         with progress(data, "reading") as advance:
             arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)

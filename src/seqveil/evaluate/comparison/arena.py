@@ -217,7 +217,7 @@ class Arena:
         """A digest of all that the results depend on besides the contestant and ε."""
         limits = f"{self.model.fingerprint} {self.distortion.name} {self.seed} {self.batched_users}"
         digest = hashlib.sha256(limits.encode())
-        for costs in (self.distortion.points, self.distortion.table):
+        for costs in self.distortion.defining:
             digest.update(b" none " if costs is None else np.ascontiguousarray(costs, "<f8").tobytes())
         for streams in (self.streams, self.fitted):
             digest.update(f" {len(streams)} ".encode())

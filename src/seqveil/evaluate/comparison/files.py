@@ -24,9 +24,11 @@ from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row
 from seqveil.evaluate.comparison.told import check_attack
 from seqveil.interfaces.files import Chunk, Columns
-from seqveil.interfaces.files.fit import Distinct, scanner
+from seqveil.interfaces.files.fit import listed_places
+from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.scanning import Distinct, scanner
 
 LIMITS = (constant, converse)
 
@@ -157,6 +159,9 @@ def read_arena(
     bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
+    cell_metres: float | None = None,
+    points: Any = None,
+    points_columns: str | None = None,
     distortion: str = "hamming",
     format: str | None = None,
     sort: bool = False,
@@ -173,13 +178,23 @@ def read_arena(
     divided = division or Division()
     if divided.seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
-    source = Source(data, columns or Columns(), format, sort, chunk, missing)
-    scan = scanner(source, bins, levels, grid)
-    kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
-    parts = list(source.chunks(kind, progress))
-    for part in parts:
-        scan.add(part)
-    alphabet = scan.alphabet()
+    named = columns or Columns()
+    if cell_metres is not None or points is not None:
+        named = located(data, named, format, (2,) if points is None else (1, 2))
+    source = Source(data, named, format, sort, chunk, missing)
+    if points is not None:
+        ways = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}
+        alphabet: Symbols = listed_places(points, points_columns, **ways)
+        alphabet = alphabet.with_policy("nearest") if len(named.value_columns) == 2 else alphabet
+        source.check_width(alphabet)
+        parts = list(source.chunks(value_type_of(alphabet), progress))
+    else:
+        scan = scanner(source, bins, levels, grid, cell_metres=cell_metres)
+        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
+        parts = list(source.chunks(kind, progress))
+        for part in parts:
+            scan.add(part)
+        alphabet = scan.alphabet()
     names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
     places = divided.order_of(names)
     cut = divided.released(len(names), source.name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.distortion import error_size
 from seqveil.core.errors import InputError
 from seqveil.core.words import percent
 from seqveil.interfaces.commands import options as o
@@ -196,7 +197,7 @@ def _model(
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
-        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **asdict(cuts)}
+        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **cuts.given}
         fitted = fit_file(source, **shared)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
             fitted = fit_file(source, context="order:1", **shared)
@@ -206,7 +207,8 @@ def _model(
 def _said(found: Advice) -> list[str]:
     """What the setting costs and means, a line each."""
     hamming = "distortion" not in found.options
-    cost, guess = (percent(each) if hamming else f"{each:.4g}" for each in (found.error, found.guess))
+    costs = str(found.options.get("distortion", "hamming"))
+    cost, guess = (percent(each) if hamming else error_size(each, costs) for each in (found.error, found.guess))
     what = f"{cost} of the events are released wrong" if hamming else f"expected error {cost} an event"
     error = f"{what}, under the model; the best guess with no release at all: {guess}"
     return [error, *found.risk.sentences, f"grade {found.risk.grade.text}", *found.notes]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqveil.core.errors import DataError
-from seqveil.interfaces.files.columns import TIMES, Columns, order_in
+from seqveil.interfaces.files.columns import TIMES, Columns, coordinates_in, order_in
 from seqveil.interfaces.files.ordering import iso_times
 from seqveil.interfaces.files.reading import DECIMAL
 
@@ -29,7 +29,7 @@ VALUES = (
     *("posture", "mode", "status", "room", "location", "url", "product", "song", "app", "bpm", "heart_rate", "pulse"),
     *("steps", "speed", "temperature", "power", "kwh", "wh", "watts", "load", "consumption", "intensity", "glucose"),
 )
-PAIRS = (("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("x", "y"))
+POINTS = ("x", "y")
 OTHERS = 3  # columns that are named beside one that was guessed
 
 
@@ -123,10 +123,12 @@ class _Guesser:
 
     def _named_value(self) -> str | None:
         free = self._free()
-        pair = next(([a, b] for one in PAIRS for a, b in [_pair(free, one)] if a and b), None)
+        place, (x, y) = coordinates_in(free), _pair(free, POINTS)
         named = _by_name(free, VALUES)
-        if named is None and pair is not None:
-            return self._take(pair, "value, a place", "by their names")
+        if named is None and place is not None:
+            return self._take(place, "value, a place on the map", "by their names")
+        if named is None and x and y:
+            return self._take([x, y], "value, a point", "by their names")
         return None if named is None else self._take([named], "value", "by its name")
 
     def _guessed_value(self) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins, Grid, Symbols
+from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.coins import KEY_BYTES, KeyedCoins, User, key_file
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
@@ -170,7 +170,8 @@ class Job:
     def _values(self) -> list[NDArray[Any]]:
         """What the codes stand for, a column for each value column."""
         alphabet = self.alphabet
-        if isinstance(alphabet, Grid):
+        if len(self.names) == 4:  # user, order and two coordinates
+            assert alphabet.points is not None
             return [alphabet.points[:, 0], alphabet.points[:, 1]]
         if isinstance(alphabet, Bins):
             return [alphabet.points]

@@ -67,12 +67,15 @@ class Source:
         if isinstance(alphabet, Bins):
             edges = alphabet.edges
             return [f"{low:.4g}–{high:.4g}" for low, high in itertools.pairwise(edges)]
-        return [str(value)[:40] for value in alphabet.decode(np.arange(alphabet.n))]
+        shown = alphabet.decode(np.arange(alphabet.n))
+        return [(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))[:40] for value in shown]
 
     @property
     def distortions(self) -> list[str]:
         """Costs of an error that make sense for the alphabet."""
         alphabet = self.model.alphabet
+        if alphabet.on_map:
+            return ["metres", "hamming"]
         if isinstance(alphabet, Grid):
             return ["euclidean", "hamming"]
         return ["hamming"] if alphabet.points is None else ["absolute", "squared", "hamming"]
@@ -81,7 +84,7 @@ class Source:
         """What the page needs to know of it; no event of any stream."""
         alphabet = self.model.alphabet
         grid = [alphabet.x.n, alphabet.y.n] if isinstance(alphabet, Grid) else None
-        ordered = not isinstance(alphabet, Grid) and alphabet.points is not None
+        ordered = alphabet.points is not None and alphabet.points.ndim == 1
         return {
             "name": self.name,
             "title": self.title,
@@ -197,6 +200,8 @@ def sampled(model: MarkovModel, start: Mapping[str, Any] | None = None, seed: in
 
 def costs_of(model: MarkovModel) -> str:
     """The natural cost of an error for a model's alphabet."""
+    if model.alphabet.on_map:
+        return "metres"
     if isinstance(model.alphabet, Grid):
         return "euclidean"
     return "absolute" if isinstance(model.alphabet, Bins) else "hamming"
@@ -204,7 +209,7 @@ def costs_of(model: MarkovModel) -> str:
 
 def unit_of(distortion: str) -> str:
     """What an error is counted in where nothing better is known."""
-    return {"hamming": "wrong", "euclidean": "apart", "absolute": "off"}.get(distortion, "")
+    return {"hamming": "wrong", "euclidean": "apart", "absolute": "off", "metres": "m"}.get(distortion, "")
 
 
 @dataclass(frozen=True)
@@ -358,11 +363,12 @@ def _plain(numbers: Any) -> list[int] | list[float]:
 
 def _encoded(alphabet: Symbols, values: Sequence[Sequence[str]], numbers: Any) -> Ints:
     given: Any = values[0]
-    if isinstance(alphabet, Grid):
-        if numbers is None or len(numbers) != 2:
-            raise DataError("the model is for points; name two columns of numbers, as in x,y")
+    if len(values) not in alphabet.widths or (len(values) == 2 and numbers is None):
+        wanted = "points; name two columns of numbers, as in x,y" if 2 in alphabet.widths else "one column; name it"
+        raise DataError(f"the model is for {wanted}")
+    if len(values) == 2:
         given = np.column_stack(numbers)
-    elif numbers is not None and alphabet.points is not None:
+    elif numbers is not None and alphabet.points is not None and not alphabet.on_map:
         given = np.array(_plain(numbers[0]))
     try:
         return alphabet.encode(given)

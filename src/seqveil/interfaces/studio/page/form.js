@@ -7,7 +7,7 @@ const RATIO = 8 / LEAST;
 const STEPS = 240;
 const EVENTS = [50, 100, 200, 500, 1000];
 const COSTS = {
-  hamming: "1 if wrong", absolute: "its size", squared: "its square", euclidean: "its distance",
+  hamming: "1 if wrong", absolute: "its size", squared: "its square", euclidean: "its distance", metres: "its metres",
 };
 
 const TOTALS = [0.1, 0.25, 0.5, 1, 2, 3];
