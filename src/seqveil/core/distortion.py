@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 FEW = 256  # symbols up to which all are tried as an estimate
 CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
+STEPS = 8  # of the search for a centre, at most
 FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
+Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean")
 
 
@@ -120,20 +122,47 @@ def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArra
 
 def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
+    from seqveil.core import fast
+
     assert distortion.points is not None
     kept = np.flatnonzero(law > FAINT * law.max())
     lines, spacing = _lines(distortion)
-    places, weights = lines[:, kept], law[kept]
-    centre = _weighed(places, weights) / weights.sum()
-    for _ in range(8):
-        near = weights / np.maximum(_apart(centre, places), 1e-6)
-        before, centre = centre, _weighed(places, near) / near.sum()
-        if np.abs(centre - before).max() < CLOSE * spacing:
-            break
+    places, weights = np.take(lines, kept, axis=1), law[kept]
+    code = fast.trees()
+    centre = _centre(places, weights, CLOSE * spacing, code)
     _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = [_weighed(_apart(centre, places), weights) for centre in distortion.points[candidates]]
-    return int(candidates[np.argmin(costs)])
+    return int(candidates[np.argmin(_costs_around(distortion.points[candidates], places, weights, code))])
+
+
+def medians(points: Floats, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
+    """What compiled code and numpy find on the way to the geometric median of a law over points (n, d)."""
+    places = np.ascontiguousarray(points.T)
+    ours, theirs = ((_centre(places, law, 1e-9, each), _costs_around(points, places, law, each)) for each in (code, None))
+    return list(zip(ours, theirs, strict=True))
+
+
+def _costs_around(centres: Floats, places: Floats, weights: Floats, code: Any) -> Floats:
+    """Expected distance (C,) from each of a few centres (C, d), by compiled code where that is given."""
+    if code is None:
+        return np.array([_weighed(_apart(centre, places), weights) for centre in centres])
+    out = np.empty(len(centres))
+    code.costs_around(centres, places, weights, out)
+    return out
+
+
+def _centre(places: Floats, weights: Floats, close: float, code: Any) -> Floats:
+    """The geometric median of places (d, k) by Weiszfeld's steps, until one moves it by less than `close`."""
+    if code is not None:
+        found: Floats = code.median(places, weights, STEPS, close)
+        return found
+    centre = _weighed(places, weights) / weights.sum()
+    for _ in range(STEPS):
+        near = weights / np.maximum(_apart(centre, places), 1e-6)
+        before, centre = centre, _weighed(places, near) / near.sum()
+        if np.abs(centre - before).max() < close:
+            break
+    return centre
 
 
 def _weighed(lines: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ True
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.bulk import in_parts
-from seqveil.core.distortion import Distortion, hamming
+from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
@@ -70,11 +71,17 @@ def _code(users: int) -> Any:
     return _loaded or None
 
 
+def trees(symbols: int = 1) -> Any:
+    """The compiled functions for trees of batches and for best guesses; None where numpy is to do it."""
+    ready = _code(symbols) is not None and (_made >= WORTH_IT or _kept("compiled_trees.costs_around"))
+    return _trees() if ready else None
+
+
 @cache
-def _kept() -> bool:
+def _kept(function: str = "compiled.optimal") -> bool:
     """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
-    source = Path(__file__).with_name("compiled.py")
-    name = "compiled.optimal-*.nbi"
+    source = Path(__file__).with_name(function.split(".")[0] + ".py")
+    name = f"{function}-*.nbi"
     found = list(source.parent.glob(f"__pycache__/{name}"))
     for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
         found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")
@@ -224,6 +231,28 @@ def _wide() -> Any:
         if not done.any() or not same[done].all():
             return None
     return compiled_wide
+
+
+@cache
+def _trees() -> Any:
+    """The compiled functions of `compiled_trees`, where they give numpy's very bits on this machine; else None."""
+    from seqveil.core import compiled_trees as code
+    from seqveil.core.mechanisms import samples
+
+    generator, n = np.random.default_rng(64), 40
+    streams = generator.integers(0, n, (12, 30))
+    model = MarkovModel.fit(list(streams), n=n, smoothing=1.0)
+    states, value, thrown = generator.integers(0, n, 300), generator.random(n), generator.random(300)
+    pairs = [tuple(samples.step(model, states, value, thrown, each) for each in (None, code))]
+    levels = [generator.permutation(n), generator.integers(0, 9, n)]
+    places, law = generator.random((n, 2)), generator.dirichlet(np.full(n, 0.3))
+    for costs, length in itertools.product((hamming(), euclidean(places), squared(places[:, 0])), (1, 5, 11)):
+        codes = generator.integers(0, n, (90, length)) // 3
+        weight = np.round(generator.random((7, 90)) * samples.SCALE) / samples.SCALE
+        ours, theirs = (samples.sample_of(levels, costs, codes, each) for each in (code, None))
+        pairs += [*zip(ours.gains(), theirs.gains(), strict=True), (ours.both(weight), theirs.both(weight))]
+    pairs += medians(places, law, code)
+    return code if all(np.array_equal(ours, theirs) for ours, theirs in pairs) else None
 
 
 def _agrees(code: Any) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.boxes import Node, Split
 from seqveil.core.mechanisms.optimum import top_one
@@ -40,34 +41,50 @@ class Sample(Protocol):
     def both(self, weight: Floats) -> Floats:
         """(C, 2): cost of each side, for weights (C, sample) in [0, 1] of the left one."""
 
-    def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        """Sides (C, sample) of the first questions to rank, and position and order of each; order -1: popularity."""
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        """What each of the first questions gains (C,), its position and its order (-1: popularity); none: nothing is
+        left to gain.
+        """
 
 
 def best_sampled(search: Search, node: Node) -> Split | None:
     """The best split among the most promising positions and orders, or None where nothing is left to gain."""
     sample = node.batches
     if sample is None or len(sample.codes) < ENOUGH:
-        count = DRAWN if node.path else FIRST
-        drawn = _draw(node, np.random.default_rng([SEED, len(node.path), *node.path]), count)
-        sample = _Moments.of(search, drawn) if search.distortion.points is not None else _Counts(search, drawn)
-        node.batches = sample
-    sides, owners = sample.questions()
-    before = float(sample.both(np.ones((1, len(sample.codes)))).sum())
-    if before <= 0.0:
-        return None
-    gain = before - sample.both(sides).sum(1)
-    here = np.array([position == node.asked for position, _ in owners])
-    ranked = np.argsort(-np.where(here, gain / STAY, gain).round(9), kind="stable")
-    for place, index in enumerate(ranked.tolist()):
-        if owners[index] in [owners[earlier] for earlier in ranked[:place]]:
+        sample = node.batches = _sample(search, node)
+    gain, positions, orders = sample.gains()
+    ranked = np.argsort(-np.where(positions == node.asked, gain / STAY, gain).round(9), kind="stable")
+    tried: set[tuple[int, int]] = set()
+    for index in ranked.tolist():
+        owner = int(positions[index]), int(orders[index])
+        if owner in tried:
             continue
-        found = _cuts(search, node, *owners[index])
+        tried.add(owner)
+        found = _cuts(search, node, *owner)
         if len(found.place):
             weight: Floats = np.round(found.shares(sample.codes[:, found.position]) * SCALE) / SCALE
             values = score(sample.both(weight), found.sides, node.mass, search.least)
             return found.split(node, int(values.argmin()))
     return None
+
+
+def _sample(search: Search, node: Node) -> Sample:
+    """Batches drawn from the node, by compiled code where that is there: they are the same."""
+    from seqveil.core import fast
+
+    code = fast.trees(node.window.length)
+    coins = np.random.default_rng([SEED, len(node.path), *node.path])
+    drawn = _draw(node, coins, DRAWN if node.path else FIRST, code)
+    return sample_of(search.levels, search.distortion, drawn, code)
+
+
+def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> Sample:
+    """A sample of batches (sample, w), judged by compiled code (`fast.trees`) where that is given."""
+    if distortion.points is not None:
+        return _Moments.of(levels, distortion, codes, code)
+    if code is not None and distortion.table is None:
+        return _CompiledCounts(levels, codes, code)
+    return _Counts(levels, distortion.table, codes)
 
 
 def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
@@ -86,14 +103,26 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
 
 
-def _halves(keys: Ints) -> tuple[NDArray[np.bool_], list[tuple[int, int]]]:
-    """For levels (orders, sample, w) the lower half of each order and position (C, sample), and whose they are."""
+def _halves(keys: Ints) -> NDArray[np.bool_]:
+    """For levels (orders, sample, w) the lower half of each order and position (C, sample)."""
     orders, count, length = keys.shape
     middle = np.partition(keys, count // 2, axis=1)[:, count // 2, None]
     strict, loose = keys < middle, keys <= middle
     nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
-    sides = np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(-1, count)
-    return sides, [(position, which) for which in range(orders) for position in range(length)]
+    return np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(orders * length, count)
+
+
+def _owners(orders: int, length: int) -> tuple[Ints, Ints]:
+    """Position and order of each of these halves."""
+    return np.tile(np.arange(length), orders), np.repeat(np.arange(orders), length)
+
+
+def _gained(sample: Sample, sides: Floats, positions: Ints, orders: Ints) -> tuple[Floats, Ints, Ints]:
+    """By how much each question lowers the cost of a sample; see `Sample.gains`."""
+    before = float(sample.both(np.ones((1, len(sample.codes)))).sum())
+    if before <= 0.0:
+        return np.zeros(0), positions[:0], orders[:0]
+    return before - sample.both(sides).sum(1), positions, orders
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,28 +134,38 @@ class _Moments:
     places: Floats  # (sample, w·d) coordinates as whole numbers
     squares: Floats  # (sample, w)
     squared: bool
+    code: Any  # the compiled functions, None where numpy is to do it
 
     @classmethod
-    def of(cls, search: Search, codes: Ints) -> _Moments:
-        points = search.distortion.points
+    def of(cls, levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> _Moments:
+        points = distortion.points
         assert points is not None
         flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
         low = flat.min((0, 1))
         span = float((flat - low).max()) or 1.0
         whole = np.rint((flat - low) * (SCALE / span))
-        keys = np.stack([level[codes] for level in search.levels])
+        keys = np.stack([level[codes] for level in levels])
         squares = (whole**2).sum(2)
-        return cls(codes, keys, whole.reshape(len(codes), -1), squares, search.distortion.name == "squared")
+        return cls(codes, keys, whole.reshape(len(codes), -1), squares, distortion.name == "squared", code)
 
     def part(self, kept: Ints) -> _Moments:
         places, squares = self.places[kept], self.squares[kept]
-        return _Moments(self.codes[kept], self.keys[:, kept], places, squares, self.squared)
+        return _Moments(self.codes[kept], self.keys[:, kept], places, squares, self.squared, self.code)
 
-    def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        sides, owners = _halves(self.keys)
-        return sides.astype(np.float64), owners
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        orders, count, length = self.keys.shape
+        if self.code is None:
+            sides = _halves(self.keys).astype(np.float64)
+        else:
+            sides = np.empty((orders * length, count))
+            self.code.moment_halves(np.ascontiguousarray(self.keys), sides)
+        return _gained(self, sides, *_owners(orders, length))
 
     def both(self, weight: Floats) -> Floats:
+        if self.code is not None:
+            out = np.empty((len(weight), 2))
+            self.code.moment_costs(weight, self.places, self.squares, self.squared, out)
+            return out
         mass = weight.sum(1)[:, None]
         first, second = weight @ self.places, weight @ self.squares
         left = self._cost(mass, first, second)
@@ -145,8 +184,8 @@ class _Counts:
     Counts are whole numbers, or whole numbers over `SCALE`, and few: single precision holds them exactly.
     """
 
-    def __init__(self, search: Search, codes: Ints) -> None:
-        self.search, self.codes, self.table = search, codes, search.distortion.table
+    def __init__(self, levels: list[Ints], table: Floats | None, codes: Ints) -> None:
+        self.levels, self.codes, self.table = levels, codes, table
         count, length = codes.shape
         n = int(codes.max(initial=0)) + 1
         symbols, place, counts = np.unique(codes + n * np.arange(length), return_inverse=True, return_counts=True)
@@ -167,16 +206,21 @@ class _Counts:
         self.popular: Ints = symbols[order[rank[order] < POPULAR]] % n
 
     def part(self, kept: Ints) -> _Counts:
-        return _Counts(self.search, self.codes[kept])
+        return _Counts(self.levels, self.table, self.codes[kept])
 
-    def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        halves, owners = _halves(np.stack([level[self.codes] for level in self.search.levels]))
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        halves = _halves(np.stack([level[self.codes] for level in self.levels]))
+        owners = _owners(len(self.levels), self.codes.shape[1])
         asked = [
             (k, many) for k, half in enumerate(self.middle.tolist()) for many in sorted({1, max(1, half - 1), half})
         ]
         positions, most = np.array(asked).T
         popular = (self.ranks[:, positions] < most).T
-        return np.concatenate([halves, popular]).astype(np.float64), owners + [(k, -1) for k, _ in asked]
+        sides = np.concatenate([halves, popular]).astype(np.float64)
+        by_popularity = np.full(len(asked), -1)
+        return _gained(
+            self, sides, np.concatenate([owners[0], positions]), np.concatenate([owners[1], by_popularity])
+        )
 
     def cost(self, counts: NDArray[np.float32], mass: Floats) -> Floats:
         """Cost of parts of the sample with so many of each popular symbol (C, …) and of all (C,)."""
@@ -194,7 +238,35 @@ class _Counts:
         return np.stack((self.cost(left, mass), self.cost(self.everything - left, len(self.codes) - mass)), axis=1)
 
 
-def _draw(node: Node, generator: np.random.Generator, count: int) -> Ints:
+class _CompiledCounts:
+    """`_Counts` by compiled code, where every wrong symbol costs the same."""
+
+    def __init__(self, levels: list[Ints], codes: Ints, code: Any) -> None:
+        self.codes, self._levels, self._code = codes, levels, code
+        length = codes.shape[1]
+        self._ranks = np.empty(codes.shape, np.int64)
+        self._kept, self._middle = np.empty(length, np.int64), np.empty(length, np.int64)
+        self._totals = np.zeros((length, POPULAR), np.int64)
+        code.rank(codes, int(codes.max(initial=0)) + 1, POPULAR, self._ranks, self._kept, self._middle, self._totals)
+
+    def part(self, kept: Ints) -> _CompiledCounts:
+        return _CompiledCounts(self._levels, self.codes[kept], self._code)
+
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        levels, length = np.stack(self._levels), self.codes.shape[1]
+        room = (len(levels) + 3) * length
+        gains, positions, orders = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
+        given = self.codes, levels, self._ranks, self._kept, self._middle, self._totals
+        asked = self._code.count_gains(*given, gains, positions, orders)
+        return gains[:asked], positions[:asked], orders[:asked]
+
+    def both(self, weight: Floats) -> Floats:
+        out = np.empty((len(weight), 2))
+        self._code.count_costs(weight, self._ranks, self._kept, self._totals, out)
+        return out
+
+
+def _draw(node: Node, generator: np.random.Generator, count: int, code: Any) -> Ints:
     """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
     window, model = node.window, node.window.model
     out = np.empty((count, window.length), np.int64)
@@ -204,14 +276,19 @@ def _draw(node: Node, generator: np.random.Generator, count: int) -> Ints:
     out[:, 0] = model.newest[states]
     for position in range(1, window.length):
         value = window.everywhere(position, node.weights[position] * node.backward(position))
-        states = _step(model, states, value, generator.random(count))
+        states = step(model, states, value, generator.random(count), code)
         out[:, position] = model.newest[states]
     return out
 
 
-def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:
+def step(model: MarkovModel, states: Ints, value: Floats, coins: Floats, code: Any) -> Ints:
     """One step of sampled batches, towards states in proportion to (thinned) transition × value."""
     targets, chances = _thinned(model)
+    if code is not None:
+        following = np.empty(len(states), np.int64)
+        *_, backoff, base_state, base = model.compact
+        code.step(states, value, coins, targets, chances, backoff, base, base_state, following)
+        return following
     target = targets[states]
     running = np.cumsum(chances[states] * value[target], axis=1)
     inside, base = running[:, -1], model.base * value[model.base_state]

@@ -1,0 +1,290 @@
+"""What a tree of batches takes the most time for, compiled: its sampled batches, what questions gain, best guesses.
+
+Each function does what one in `mechanisms.samples` or `distortion` does. Sums over a sample are sums of whole numbers,
+or of whole numbers over a power of two, exact in any order; every other operation comes in numpy's order, so that
+trees and estimates are the same to the last bit (`fast.trees` makes sure of it before they are used).
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqveil.core.compiled import compiled, total
+
+
+@compiled
+def step(states, value, coins, targets, chances, backoff, base, base_state, following):
+    """`samples._step`: one step of sampled batches, towards states in proportion to transition × value."""
+    width = targets.shape[1]
+    running, again, everything = np.empty(width), np.empty(base.size), 0.0
+    if backoff.size:
+        for k in range(base.size):
+            again[k] = base[k] * value[base_state[k]]
+        everything = total(again, base.size)
+        for k in range(1, base.size):
+            again[k] += again[k - 1]
+    for i in range(states.size):
+        state, inside = states[i], 0.0
+        for k in range(width):
+            inside += chances[state, k] * value[targets[state, k]]
+            running[k] = inside
+        restart = backoff[state] * everything if backoff.size else 0.0
+        aim, place = coins[i] * (inside + restart), 0
+        if restart > 0.0 and aim >= inside:
+            share = (aim - inside) / restart * again[base.size - 1]
+            place = np.searchsorted(again, share, side="right")
+            following[i] = base_state[min(place, base.size - 1)]
+        else:
+            while place < width - 1 and running[place] <= aim:
+                place += 1
+            following[i] = targets[state, place]
+
+
+@compiled
+def rank(codes, n, most, ranks, kept, middle, totals):
+    """Rank of each symbol among those of its position, the most frequent first, ties by code.
+
+    Fills in the ranks (sample, w); how many symbols of each position count, at most `most`; how many of the first make
+    half of the sample; and how often each of them occurs (w, most).
+    """
+    count, length = codes.shape
+    times, place, keys = np.zeros(n, np.int64), np.empty(n, np.int64), np.empty(count, np.int64)
+    for t in range(length):
+        distinct = 0
+        for i in range(count):
+            code = codes[i, t]
+            if times[code] == 0:
+                place[distinct] = code
+                distinct += 1
+            times[code] += 1
+        for k in range(distinct):
+            keys[k] = (count - times[place[k]]) * n + place[k]
+            times[place[k]] = 0
+        keys[:distinct].sort()
+        kept[t], middle[t], reached = min(distinct, most), 1, 0
+        for k in range(distinct):
+            often = count - keys[k] // n
+            reached += often
+            middle[t] += 2 * reached < count
+            place[keys[k] % n] = k
+            if k < most:
+                totals[t, k] = often
+        for i in range(count):
+            ranks[i, t] = place[codes[i, t]]
+
+
+@compiled
+def _lower_half(keys, ordered, chosen):
+    """`samples._halves` for one order and position: who is in the lower half; says how many."""
+    count = keys.size
+    ordered[:] = keys
+    ordered.sort()
+    middle = ordered[count // 2]
+    strict, loose = 0, 0
+    for i in range(count):
+        strict += keys[i] < middle
+        loose += keys[i] <= middle
+    nearer = abs(2 * strict - count) <= abs(2 * loose - count)
+    for i in range(count):
+        chosen[i] = keys[i] < middle or (keys[i] == middle and not nearer)
+    return strict if nearer else loose
+
+
+@compiled
+def _add_counts(ranks, chosen, most, found):
+    """Count the chosen batches' symbols into `found` (w, most)."""
+    count, length = ranks.shape
+    for i in range(count):
+        if chosen[i]:
+            for t in range(length):
+                if ranks[i, t] < most:
+                    found[t, ranks[i, t]] += 1
+
+
+@compiled
+def _right_guesses(found, totals, kept):
+    """How many symbols on both sides are the most frequent of their side and position."""
+    most = 0
+    for t in range(kept.size):
+        left, right = 0, 0
+        for k in range(kept[t]):
+            left, right = max(left, found[t, k]), max(right, totals[t, k] - found[t, k])
+        most += left + right
+    return most
+
+
+@compiled
+def count_gains(codes, levels, ranks, kept, middle, totals, gains, positions, orders):
+    """What each question of `samples._Counts` gains, and its position and order; says how many there are.
+
+    What a side costs is its size less the right guesses, and both sizes together are the sample's: so a question gains
+    by how much it makes more guesses right.
+    """
+    count, length = codes.shape
+    most = totals.shape[1]
+    found = np.zeros(totals.shape, totals.dtype)
+    keys, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.bool_)
+    before = _right_guesses(found, totals, kept)
+    if before == count * length:
+        return 0
+    asked = 0
+    for which in range(levels.shape[0]):
+        for t in range(length):
+            for i in range(count):
+                keys[i] = levels[which, codes[i, t]]
+            _lower_half(keys, ordered, chosen)
+            found[:] = 0
+            _add_counts(ranks, chosen, most, found)
+            gains[asked] = _right_guesses(found, totals, kept) - before
+            positions[asked], orders[asked] = t, which
+            asked += 1
+    for t in range(length):
+        found[:] = 0
+        known, half = 0, middle[t]
+        for many in (1, max(1, half - 1), half):
+            if many == known:
+                continue
+            for i in range(count):
+                chosen[i] = known <= ranks[i, t] < many
+            known = many
+            _add_counts(ranks, chosen, most, found)
+            gains[asked] = _right_guesses(found, totals, kept) - before
+            positions[asked], orders[asked] = t, -1
+            asked += 1
+    return asked
+
+
+@compiled
+def count_costs(weight, ranks, kept, totals, out):
+    """`samples._Counts.both`: the cost of each side (C, 2), for weights (C, sample) of the left one."""
+    count, length = ranks.shape
+    most = totals.shape[1]
+    found = np.empty(totals.shape)
+    for c in range(weight.shape[0]):
+        found[:] = 0.0
+        mass = 0.0
+        for i in range(count):
+            here = weight[c, i]
+            mass += here
+            if here > 0.0:
+                for t in range(length):
+                    if ranks[i, t] < most:
+                        found[t, ranks[i, t]] += here
+        left, right = mass * length, (count - mass) * length
+        for t in range(length):
+            high, low = 0.0, 0.0
+            for k in range(kept[t]):
+                high, low = max(high, found[t, k]), max(low, totals[t, k] - found[t, k])
+            left -= high
+            right -= low
+        out[c, 0], out[c, 1] = left, right
+
+
+@compiled
+def _spread(mass, first, second, squared, room):
+    """`samples._Moments._cost` of one side."""
+    length = second.size
+    wide = first.size // length
+    for t in range(length):
+        around = 0.0
+        for d in range(t * wide, (t + 1) * wide):
+            around += first[d] * first[d]
+        spread = max(mass * second[t] - around, 0.0)
+        room[t] = spread / max(mass, 1.0) if squared else np.sqrt(spread)
+    return total(room, length)
+
+
+@compiled
+def _add_moments(weight, places, squares, first, second):
+    """Weighted sums of the rows; says the sum of the weights."""
+    first[:], second[:] = 0.0, 0.0
+    mass = 0.0
+    for i in range(weight.size):
+        here = weight[i]
+        mass += here
+        if here > 0.0:
+            for j in range(first.size):
+                first[j] += here * places[i, j]
+            for j in range(second.size):
+                second[j] += here * squares[i, j]
+    return mass
+
+
+@compiled
+def moment_costs(weight, places, squares, squared, out):
+    """`samples._Moments.both`: the cost of each side (C, 2), for weights (C, sample) of the left one."""
+    count, length = squares.shape
+    first, second, room = np.empty(places.shape[1]), np.empty(length), np.empty(length)
+    all_first, all_second = np.empty(places.shape[1]), np.empty(length)
+    _add_moments(np.ones(count), places, squares, all_first, all_second)
+    for c in range(weight.shape[0]):
+        mass = _add_moments(weight[c], places, squares, first, second)
+        out[c, 0] = _spread(mass, first, second, squared, room)
+        for j in range(first.size):
+            first[j] = all_first[j] - first[j]
+        for j in range(length):
+            second[j] = all_second[j] - second[j]
+        out[c, 1] = _spread(count - mass, first, second, squared, room)
+
+
+@compiled
+def moment_halves(keys, sides):
+    """`samples._halves`: the lower half of each order and position (C, sample), for levels (orders, sample, w)."""
+    orders, count, length = keys.shape
+    column, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.bool_)
+    for which in range(orders):
+        for t in range(length):
+            for i in range(count):
+                column[i] = keys[which, i, t]
+            _lower_half(column, ordered, chosen)
+            for i in range(count):
+                sides[which * length + t, i] = 1.0 if chosen[i] else 0.0
+
+
+@compiled
+def _away(centre, places, out):
+    """`distortion._apart`."""
+    out[:] = 0.0
+    for d in range(places.shape[0]):
+        for k in range(out.size):
+            away = places[d, k] - centre[d]
+            out[k] += away * away
+    for k in range(out.size):
+        out[k] = np.sqrt(out[k])
+
+
+@compiled
+def median(places, weights, steps, close):
+    """The centre that `distortion._geometric_median` comes to by Weiszfeld's steps."""
+    wide, count = places.shape
+    near, room, apart = weights.copy(), np.empty(count), np.empty(count)
+    centre, before = np.empty(wide), np.empty(wide)
+    for turn in range(steps + 1):
+        if turn:
+            _away(centre, places, apart)
+            for k in range(count):
+                near[k] = weights[k] / max(apart[k], 1e-6)
+        everything, moved = total(near, count), 0.0
+        for d in range(wide):
+            for k in range(count):
+                room[k] = places[d, k] * near[k]
+            before[d] = centre[d]
+            centre[d] = total(room, count) / everything
+            moved = max(moved, abs(centre[d] - before[d]))
+        if turn and moved < close:
+            break
+    return centre
+
+
+@compiled
+def costs_around(centres, places, weights, out):
+    """Expected distance from each of a few centres (C, d)."""
+    count = weights.size
+    room = np.empty(count)
+    for c in range(len(centres)):
+        _away(centres[c], places, room)
+        for k in range(count):
+            room[k] *= weights[k]
+        out[c] = total(room, count)
