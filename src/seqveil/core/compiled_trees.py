@@ -13,6 +13,8 @@ import numpy as np
 
 from seqveil.core.compiled import compiled, total
 
+FEW_LEVELS = 512  # of an order, up to which a middle is found by counting
+
 
 @compiled
 def step(states, value, coins, targets, chances, backoff, base, base_state, following):
@@ -43,11 +45,12 @@ def step(states, value, coins, targets, chances, backoff, base, base_state, foll
 
 
 @compiled
-def rank(codes, n, most, ranks, kept, middle, totals):
+def rank(codes, n, most, ranks, slots, kept, middle, totals):
     """Rank of each symbol among those of its position, the most frequent first, ties by code.
 
-    Fills in the ranks (sample, w); how many symbols of each position count, at most `most`; how many of the first make
-    half of the sample; and how often each of them occurs (w, most).
+    Fills in the ranks (sample, w); where in `totals` each symbol is counted, those past the first `most` of a position
+    in its last column; how many symbols of each position count; how many of the first make half of the sample; and how
+    often each of them occurs (w, most + 1).
     """
     count, length = codes.shape
     times, place, keys = np.zeros(n, np.int64), np.empty(n, np.int64), np.empty(count, np.int64)
@@ -69,19 +72,35 @@ def rank(codes, n, most, ranks, kept, middle, totals):
             reached += often
             middle[t] += 2 * reached < count
             place[keys[k] % n] = k
-            if k < most:
-                totals[t, k] = often
+            totals[t, min(k, most)] = often
         for i in range(count):
             ranks[i, t] = place[codes[i, t]]
+            slots[i, t] = t * (most + 1) + min(ranks[i, t], most)
 
 
 @compiled
-def _lower_half(keys, ordered, chosen):
-    """`samples._halves` for one order and position: who is in the lower half; says how many."""
+def _middle_key(keys, levels, often, ordered):
+    """The key in the middle, were they in order: by counting where there are few levels."""
     count = keys.size
-    ordered[:] = keys
-    ordered.sort()
-    middle = ordered[count // 2]
+    if levels > often.size:
+        ordered[:] = keys
+        ordered.sort()
+        return ordered[count // 2]
+    often[:levels] = 0
+    for i in range(count):
+        often[keys[i]] += 1
+    level, passed = 0, often[0]
+    while passed <= count // 2:
+        level += 1
+        passed += often[level]
+    return level
+
+
+@compiled
+def _lower_half(keys, levels, often, ordered, chosen):
+    """`samples._halves` for one order and position: who is in the lower half."""
+    count = keys.size
+    middle = _middle_key(keys, levels, often, ordered)
     strict, loose = 0, 0
     for i in range(count):
         strict += keys[i] < middle
@@ -89,18 +108,17 @@ def _lower_half(keys, ordered, chosen):
     nearer = abs(2 * strict - count) <= abs(2 * loose - count)
     for i in range(count):
         chosen[i] = keys[i] < middle or (keys[i] == middle and not nearer)
-    return strict if nearer else loose
 
 
 @compiled
-def _add_counts(ranks, chosen, most, found):
-    """Count the chosen batches' symbols into `found` (w, most)."""
-    count, length = ranks.shape
+def _count_chosen(slots, chosen, found):
+    """Count the chosen batches' symbols."""
+    count, length = slots.shape
+    flat = found.ravel()
     for i in range(count):
         if chosen[i]:
             for t in range(length):
-                if ranks[i, t] < most:
-                    found[t, ranks[i, t]] += 1
+                flat[slots[i, t]] += 1
 
 
 @compiled
@@ -108,35 +126,33 @@ def _right_guesses(found, totals, kept):
     """How many symbols on both sides are the most frequent of their side and position."""
     most = 0
     for t in range(kept.size):
-        left, right = 0, 0
+        left, right = np.int32(0), np.int32(0)
         for k in range(kept[t]):
-            left, right = max(left, found[t, k]), max(right, totals[t, k] - found[t, k])
+            left, right = max(left, found[t, k]), max(right, np.int32(totals[t, k] - found[t, k]))
         most += left + right
     return most
 
 
 @compiled
-def count_gains(codes, levels, ranks, kept, middle, totals, gains, positions, orders):
+def count_gains(codes, levels, ranks, slots, kept, middle, totals, gains, positions, orders):
     """What each question of `samples._Counts` gains, and its position and order; says how many there are.
 
     What a side costs is its size less the right guesses, and both sizes together are the sample's: so a question gains
     by how much it makes more guesses right.
     """
     count, length = codes.shape
-    most = totals.shape[1]
-    found = np.zeros(totals.shape, totals.dtype)
+    found, often = np.zeros(totals.shape, np.int32), np.empty(FEW_LEVELS, np.int64)
     keys, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.bool_)
-    before = _right_guesses(found, totals, kept)
+    before, asked = _right_guesses(found, totals, kept), 0
     if before == count * length:
         return 0
-    asked = 0
     for which in range(levels.shape[0]):
         for t in range(length):
             for i in range(count):
                 keys[i] = levels[which, codes[i, t]]
-            _lower_half(keys, ordered, chosen)
+            _lower_half(keys, levels.shape[1], often, ordered, chosen)
             found[:] = 0
-            _add_counts(ranks, chosen, most, found)
+            _count_chosen(slots, chosen, found)
             gains[asked] = _right_guesses(found, totals, kept) - before
             positions[asked], orders[asked] = t, which
             asked += 1
@@ -149,7 +165,7 @@ def count_gains(codes, levels, ranks, kept, middle, totals, gains, positions, or
             for i in range(count):
                 chosen[i] = known <= ranks[i, t] < many
             known = many
-            _add_counts(ranks, chosen, most, found)
+            _count_chosen(slots, chosen, found)
             gains[asked] = _right_guesses(found, totals, kept) - before
             positions[asked], orders[asked] = t, -1
             asked += 1
@@ -157,11 +173,11 @@ def count_gains(codes, levels, ranks, kept, middle, totals, gains, positions, or
 
 
 @compiled
-def count_costs(weight, ranks, kept, totals, out):
+def count_costs(weight, slots, kept, totals, out):
     """`samples._Counts.both`: the cost of each side (C, 2), for weights (C, sample) of the left one."""
-    count, length = ranks.shape
-    most = totals.shape[1]
+    count, length = slots.shape
     found = np.empty(totals.shape)
+    flat = found.ravel()
     for c in range(weight.shape[0]):
         found[:] = 0.0
         mass = 0.0
@@ -170,8 +186,7 @@ def count_costs(weight, ranks, kept, totals, out):
             mass += here
             if here > 0.0:
                 for t in range(length):
-                    if ranks[i, t] < most:
-                        found[t, ranks[i, t]] += here
+                    flat[slots[i, t]] += here
         left, right = mass * length, (count - mass) * length
         for t in range(length):
             high, low = 0.0, 0.0
@@ -230,15 +245,16 @@ def moment_costs(weight, places, squares, squared, out):
 
 
 @compiled
-def moment_halves(keys, sides):
+def moment_halves(keys, levels, sides):
     """`samples._halves`: the lower half of each order and position (C, sample), for levels (orders, sample, w)."""
     orders, count, length = keys.shape
     column, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.bool_)
+    often = np.empty(FEW_LEVELS, np.int64)
     for which in range(orders):
         for t in range(length):
             for i in range(count):
                 column[i] = keys[which, i, t]
-            _lower_half(column, ordered, chosen)
+            _lower_half(column, levels, often, ordered, chosen)
             for i in range(count):
                 sides[which * length + t, i] = 1.0 if chosen[i] else 0.0
 
@@ -288,3 +304,56 @@ def costs_around(centres, places, weights, out):
         for k in range(count):
             room[k] *= weights[k]
         out[c] = total(room, count)
+
+
+@compiled
+def cut(masses, mass, least, count, aims, everywhere, soft, steps, hair, place, theta, left, right):
+    """`questions.cut`: fills in where to cut, how much of the level at the cut goes left, and the masses of both sides.
+
+    With `everywhere` a cut is tried at every level, else near the aims; `soft` says up to how many cells a cut may be
+    inside a level. Says how many cuts there are.
+    """
+    levels, enough = masses.size, least * (1 - hair)
+    running, beyond = np.empty(levels + 1), np.zeros(levels + 2)
+    running[0] = 0.0
+    for k in range(levels):
+        running[k + 1] = running[k] + masses[k]
+    for k in range(levels - 1, -1, -1):
+        beyond[k] = beyond[k + 1] + masses[k]
+    tried, any_fits = np.zeros(levels + 1, np.bool_), False
+    if everywhere:
+        tried[1:levels] = True
+    else:
+        for aim in aims:
+            near = np.searchsorted(running, aim * mass)
+            tried[min(max(near, 1), max(1, levels - 1))] = True
+            tried[min(max(near - 1, 1), max(1, levels - 1))] = True
+    found = 0
+    for k in range(1, levels + 1):
+        if tried[k]:
+            place[found], theta[found] = k, 0.0
+            found += 1
+            any_fits = any_fits or (running[k] >= enough and beyond[k] >= enough)
+    if count <= soft or not any_fits:
+        whole = np.empty(2 * found + 2)
+        whole[0], whole[1] = count // 2, (count + 1) // 2
+        for k in range(found):
+            where = running[place[k]] * (count / mass)
+            whole[2 * k + 2], whole[2 * k + 3] = np.floor(where), np.ceil(where)
+        whole.sort()
+        for k in range(whole.size):
+            if 1 <= whole[k] <= count - 1 and (k == 0 or whole[k] > whole[k - 1]):
+                target = whole[k] * (mass / count)
+                at = min(max(np.searchsorted(running, target, side="right") - 1, 0), levels - 1)
+                inside = (target - running[at]) / max(masses[at], 1e-300) if masses[at] > 0 else 0.0
+                place[found], theta[found] = at, min(max(inside, 0.0), 1.0)
+                found += 1
+    kept = 0
+    for k in range(found):
+        share = np.rint(theta[k] * steps) / steps
+        inside = masses[place[k]] if place[k] < levels else 0.0
+        one, other = running[place[k]] + share * inside, beyond[place[k] + 1] + (1.0 - share) * inside
+        if one >= enough and other >= enough:
+            place[kept], theta[kept], left[kept], right[kept] = place[k], share, one, other
+            kept += 1
+    return kept

@@ -172,7 +172,7 @@ def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
 
 def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArray[np.bool_]:
     """Which rows, led from `states` to `ahead` by a batch, have a state that the model allows and no float can hold."""
-    if model.full_support:
+    if model.full_support or (ahead > 0).all():
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):

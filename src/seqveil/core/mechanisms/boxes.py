@@ -110,7 +110,10 @@ class Window:
     def flows(self) -> list[Any]:
         """The steps transposed; they share their arrays."""
         known: dict[int, Any] = {}
-        return [known.setdefault(id(step), step.T) for step in self.steps]
+        for step in self.steps:
+            if id(step) not in known:
+                known[id(step)] = step.T
+        return [known[id(step)] for step in self.steps]
 
     def everywhere(self, position: int, values: Floats) -> Floats:
         """Values of the kept states at `position` among all states, zero elsewhere: (S,)."""
@@ -160,9 +163,11 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
     small = model.size + model.chain.nnz <= WHOLE
     kept = np.arange(model.size) if small else _carriers(states, spare / length)
     laws, all_kept, steps = [states[kept]], [kept], []
+    flow = model.chain.T
     for _ in range(length - 1):
-        rows = model.chain if len(kept) == model.size else model.chain[kept]
-        arrived = np.asarray(rows.T @ laws[-1]) + float((laws[-1] * model.backoff[kept]).sum()) * base
+        all_of_it = len(kept) == model.size
+        rows = model.chain if all_of_it else model.chain[kept]
+        arrived = np.asarray((flow if all_of_it else rows.T) @ laws[-1]) + float((laws[-1] * model.backoff[kept]).sum()) * base
         kept = all_kept[0] if small else _carriers(arrived, spare / length)
         steps.append(rows if len(kept) == model.size else rows[:, kept])
         laws.append(arrived[kept])

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ LOOSE = 0.05  # the same where splits are judged exactly
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
 SEED = 20260101  # public, and part of the format: another seed is another tree
 ROUNDS = 60  # of the search for symbols that follow one another
+NOWHERE: Floats = np.empty(0)
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
 
@@ -57,6 +59,13 @@ class Search:
     least: float  # mass of the smallest cell
     told: float  # λ
     sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
+
+    @cached_property
+    def code(self) -> Any:
+        """The compiled functions that judge samples, None where numpy does it."""
+        from seqveil.core import fast
+
+        return fast.trees(self.root.window.length)
 
     @cached_property
     def before(self) -> Floats:
@@ -179,10 +188,10 @@ class Cuts:
         """(C, 2) masses of both sides."""
         return np.stack((self.mass, self.rest), axis=1)
 
-    def shares(self, codes: Ints) -> Floats:
-        """(C, k) probability of each of k symbols to go left."""
-        level = self.level[codes][None]
-        return (level < self.place[:, None]) + (level == self.place[:, None]) * self.theta[:, None]
+    def shares(self, codes: Ints, scale: float) -> Floats:
+        """(C, k) probability of each of k symbols to go left, as a whole number over `scale`."""
+        level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * scale) / scale
+        return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
     def split(self, node: Node, index: int) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
@@ -196,11 +205,26 @@ class Cuts:
         return Split(self.position, left, mass, rest, share)
 
 
-def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
+def cut(
+    position: int,
+    level: Ints,
+    masses: Floats,
+    mass: float,
+    least: float,
+    aims: Floats | None = None,
+    code: Any = None,
+) -> Cuts:
     """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
 
-    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
+    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None). `code` are
+    compiled functions that do the same (`fast.trees`).
     """
+    if code is not None:
+        near = NOWHERE if aims is None else aims
+        room = np.empty((3, 3 * (len(masses) if aims is None else 2 * len(aims)) + 4))
+        place, numbers = np.empty(room.shape[1], np.int64), (SOFT, float(STEPS), HAIR)
+        found = code.cut(masses, mass, least, cells(mass, least), near, aims is None, *numbers, place, *room)
+        return Cuts(position, level, len(masses), place[:found], *room[:, :found])
     running = np.concatenate(([0.0], np.cumsum(masses)))
     beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits
     count, enough = cells(mass, least), least * (1 - HAIR)

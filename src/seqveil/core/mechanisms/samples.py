@@ -25,7 +25,7 @@ STAY = 0.7  # share of the best gain that is enough to ask about the same positi
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
 THIN, TAIL = 32, 8  # entries of a chain's row that sampling looks at, and how many of them stand for all the others
-AIMS = np.array([0.35, 0.5, 0.65])
+AIMS, MANY_AIMS = np.array([0.35, 0.5, 0.65]), np.linspace(0.1, 0.9, 9)
 
 
 class Sample(Protocol):
@@ -62,20 +62,16 @@ def best_sampled(search: Search, node: Node) -> Split | None:
         tried.add(owner)
         found = _cuts(search, node, *owner)
         if len(found.place):
-            weight: Floats = np.round(found.shares(sample.codes[:, found.position]) * SCALE) / SCALE
+            weight = found.shares(sample.codes[:, found.position], SCALE)
             values = score(sample.both(weight), found.sides, node.mass, search.least)
             return found.split(node, int(values.argmin()))
     return None
 
 
 def _sample(search: Search, node: Node) -> Sample:
-    """Batches drawn from the node, by compiled code where that is there: they are the same."""
-    from seqveil.core import fast
-
-    code = fast.trees(node.window.length)
     coins = np.random.default_rng([SEED, len(node.path), *node.path])
-    drawn = _draw(node, coins, DRAWN if node.path else FIRST, code)
-    return sample_of(search.levels, search.distortion, drawn, code)
+    drawn = _draw(node, coins, DRAWN if node.path else FIRST, search.code)
+    return sample_of(search.levels, search.distortion, drawn, search.code)
 
 
 def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> Sample:
@@ -93,14 +89,14 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     if which >= 0:
         level = search.levels[which]
         masses = np.bincount(level, law, int(level.max()) + 1).astype(np.float64, copy=False)
-        aims = AIMS if cells(node.mass, search.least) > 8 else np.linspace(0.1, 0.9, 9)
-        return cut(position, level, masses, node.mass, search.least, aims)
+        aims = AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
+        return cut(position, level, masses, node.mass, search.least, aims, search.code)
     # symbols past the likely ones share one level: they are never told apart here
     order = top_one(law, 4 * POPULAR)
     level = np.full(len(law), len(order))
     level[order] = np.arange(len(order))
     masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
-    return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
+    return cut(position, level, masses, node.mass, search.least, MANY_AIMS, search.code)
 
 
 def _halves(keys: Ints) -> NDArray[np.bool_]:
@@ -131,6 +127,7 @@ class _Moments:
 
     codes: Ints
     keys: Ints  # (orders, sample, w) levels
+    most: int  # levels that an order has at most
     places: Floats  # (sample, w·d) coordinates as whole numbers
     squares: Floats  # (sample, w)
     squared: bool
@@ -146,11 +143,12 @@ class _Moments:
         whole = np.rint((flat - low) * (SCALE / span))
         keys = np.stack([level[codes] for level in levels])
         squares = (whole**2).sum(2)
-        return cls(codes, keys, whole.reshape(len(codes), -1), squares, distortion.name == "squared", code)
+        most = max(int(level.max()) for level in levels) + 1
+        return cls(codes, keys, most, whole.reshape(len(codes), -1), squares, distortion.name == "squared", code)
 
     def part(self, kept: Ints) -> _Moments:
         places, squares = self.places[kept], self.squares[kept]
-        return _Moments(self.codes[kept], self.keys[:, kept], places, squares, self.squared, self.code)
+        return _Moments(self.codes[kept], self.keys[:, kept], self.most, places, squares, self.squared, self.code)
 
     def gains(self) -> tuple[Floats, Ints, Ints]:
         orders, count, length = self.keys.shape
@@ -158,7 +156,7 @@ class _Moments:
             sides = _halves(self.keys).astype(np.float64)
         else:
             sides = np.empty((orders * length, count))
-            self.code.moment_halves(np.ascontiguousarray(self.keys), sides)
+            self.code.moment_halves(np.ascontiguousarray(self.keys), self.most, sides)
         return _gained(self, sides, *_owners(orders, length))
 
     def both(self, weight: Floats) -> Floats:
@@ -244,10 +242,11 @@ class _CompiledCounts:
     def __init__(self, levels: list[Ints], codes: Ints, code: Any) -> None:
         self.codes, self._levels, self._code = codes, levels, code
         length = codes.shape[1]
-        self._ranks = np.empty(codes.shape, np.int64)
+        self._ranks, self._slots = np.empty(codes.shape, np.int64), np.empty(codes.shape, np.int64)
         self._kept, self._middle = np.empty(length, np.int64), np.empty(length, np.int64)
-        self._totals = np.zeros((length, POPULAR), np.int64)
-        code.rank(codes, int(codes.max(initial=0)) + 1, POPULAR, self._ranks, self._kept, self._middle, self._totals)
+        self._totals = np.zeros((length, POPULAR + 1), np.int32)
+        filled = self._ranks, self._slots, self._kept, self._middle, self._totals
+        code.rank(codes, int(codes.max(initial=0)) + 1, POPULAR, *filled)
 
     def part(self, kept: Ints) -> _CompiledCounts:
         return _CompiledCounts(self._levels, self.codes[kept], self._code)
@@ -256,13 +255,13 @@ class _CompiledCounts:
         levels, length = np.stack(self._levels), self.codes.shape[1]
         room = (len(levels) + 3) * length
         gains, positions, orders = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
-        given = self.codes, levels, self._ranks, self._kept, self._middle, self._totals
+        given = self.codes, levels, self._ranks, self._slots, self._kept, self._middle, self._totals
         asked = self._code.count_gains(*given, gains, positions, orders)
         return gains[:asked], positions[:asked], orders[:asked]
 
     def both(self, weight: Floats) -> Floats:
         out = np.empty((len(weight), 2))
-        self._code.count_costs(weight, self._ranks, self._kept, self._totals, out)
+        self._code.count_costs(weight, self._slots, self._kept, self._totals, out)
         return out
 
 
