@@ -17,31 +17,58 @@ FEW_LEVELS = 512  # of an order, up to which a middle is found by counting
 
 
 @compiled
-def step(states, value, coins, targets, chances, backoff, base, base_state, following):
-    """`samples._step`: one step of sampled batches, towards states in proportion to transition × value."""
-    width = targets.shape[1]
-    running, again, everything = np.empty(width), np.empty(base.size), 0.0
-    if backoff.size:
-        for k in range(base.size):
-            again[k] = base[k] * value[base_state[k]]
-        everything = total(again, base.size)
-        for k in range(1, base.size):
-            again[k] += again[k - 1]
-    for i in range(states.size):
-        state, inside = states[i], 0.0
-        for k in range(width):
-            inside += chances[state, k] * value[targets[state, k]]
-            running[k] = inside
-        restart = backoff[state] * everything if backoff.size else 0.0
-        aim, place = coins[i] * (inside + restart), 0
-        if restart > 0.0 and aim >= inside:
-            share = (aim - inside) / restart * again[base.size - 1]
-            place = np.searchsorted(again, share, side="right")
-            following[i] = base_state[min(place, base.size - 1)]
-        else:
-            while place < width - 1 and running[place] <= aim:
-                place += 1
-            following[i] = targets[state, place]
+def scatter(law, pointers, targets, chances, out):
+    """law · P for rows of a sparse P: as scipy adds it up, and states without weight add nothing."""
+    for s in range(law.size):
+        here = law[s]
+        if here != 0.0:
+            for k in range(pointers[s], pointers[s + 1]):
+                out[targets[k]] += chances[k] * here
+
+
+@compiled
+def gather(value, pointers, targets, chances, out):
+    """P · value for rows of a sparse P, as scipy adds it up."""
+    for s in range(out.size):
+        seen = 0.0
+        for k in range(pointers[s], pointers[s + 1]):
+            seen += chances[k] * value[targets[k]]
+        out[s] = seen
+
+
+@compiled
+def walk(states, values, coins, targets, chances, backoff, base, base_state, found):
+    """`samples._step` from position to position: the states (w, sample) of sampled batches, the first ones given."""
+    running, again = np.empty(targets.shape[1]), np.empty(base.size)
+    found[0] = states
+    for t in range(1, len(values)):
+        everything = 0.0
+        if backoff.size:
+            for k in range(base.size):
+                again[k] = base[k] * values[t, base_state[k]]
+            everything = total(again, base.size)
+            for k in range(1, base.size):
+                again[k] += again[k - 1]
+        for i in range(states.size):
+            chain = (targets[found[t - 1, i]], chances[found[t - 1, i]])
+            restart = backoff[found[t - 1, i]] * everything if backoff.size else 0.0
+            found[t, i] = _next(values[t], coins[t - 1, i], *chain, restart, again, base_state, running)
+
+
+@compiled
+def _next(value, coin, targets, chances, restart, again, base_state, running):
+    """One step of one batch, towards states in proportion to transition × value."""
+    width, inside, place = targets.size, 0.0, 0
+    for k in range(width):
+        inside += chances[k] * value[targets[k]]
+        running[k] = inside
+    aim = coin * (inside + restart)
+    if restart > 0.0 and aim >= inside:
+        share = (aim - inside) / restart * again[again.size - 1]
+        return base_state[min(np.searchsorted(again, share, side="right"), again.size - 1)]
+    while place < width - 1 and running[place] <= aim:
+        place += 1
+    return targets[place]
 
 
 @compiled
@@ -357,3 +384,17 @@ def cut(masses, mass, least, count, aims, everywhere, soft, steps, hair, place, 
             place[kept], theta[kept], left[kept], right[kept] = place[k], share, one, other
             kept += 1
     return kept
+
+
+@compiled
+def split(law, by_level, level, whole, left, share):
+    """`questions.Cuts.split`: each symbol's integer weight and share for the left side, and the masses of both sides."""
+    room = np.empty(law.size)
+    for x in range(law.size):
+        left[x] = by_level[level[x]]
+        share[x] = left[x] / whole
+        room[x] = law[x] * share[x]
+    mass = total(room, law.size)
+    for x in range(law.size):
+        room[x] = law[x] * (1.0 - share[x])
+    return mass, total(room, law.size)

@@ -233,6 +233,15 @@ def _wide() -> Any:
     return compiled_wide
 
 
+def _products(model: MarkovModel, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
+    """A law led on and a value led back by the chain, each by compiled code and by scipy."""
+    chain = model.chain
+    parts, on, back = (chain.indptr, chain.indices, chain.data), np.zeros(model.size), np.zeros(model.size)
+    code.scatter(law, *parts, on)
+    code.gather(law, *parts, back)
+    return [(on, chain.T @ law), (back, chain @ law)]
+
+
 @cache
 def _trees() -> Any:
     """The compiled functions of `compiled_trees`, where they give numpy's very bits on this machine; else None."""
@@ -242,8 +251,9 @@ def _trees() -> Any:
     generator, n = np.random.default_rng(64), 40
     streams = generator.integers(0, n, (12, 30))
     model = MarkovModel.fit(list(streams), n=n, smoothing=1.0)
-    states, value, thrown = generator.integers(0, n, 300), generator.random(n), generator.random(300)
-    pairs = [tuple(samples.step(model, states, value, thrown, each) for each in (None, code))]
+    walks = model, generator.integers(0, n, 300), generator.random((4, n)), generator.random((3, 300))
+    pairs = [tuple(samples.walk(*walks, each) for each in (None, code))]
+    pairs += _products(model, generator.random(n), code)
     levels = [generator.permutation(n), generator.integers(0, 9, n)]
     places, law = generator.random((n, 2)), generator.dirichlet(np.full(n, 0.3))
     for costs, length in itertools.product((hamming(), euclidean(places), squared(places[:, 0])), (1, 5, 11)):

@@ -30,6 +30,7 @@ from seqveil.core.mechanisms.boxes import Node, Split
 from seqveil.core.model import MarkovModel
 
 HAIR = 1e-10
+ONE = float(DENOMINATOR)
 STEPS = 1 << 50  # of a soft cut: θ and 1-θ are both exact in float64
 RHO = 0.1  # how much is hoped for from cells still to come
 EXACT = 100_000  # w²·S² up to which the joint laws of all pairs are written out
@@ -60,12 +61,10 @@ class Search:
     told: float  # λ
     sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
 
-    @cached_property
+    @property
     def code(self) -> Any:
         """The compiled functions that judge samples, None where numpy does it."""
-        from seqveil.core import fast
-
-        return fast.trees(self.root.window.length)
+        return self.root.window.code
 
     @cached_property
     def before(self) -> Floats:
@@ -193,14 +192,17 @@ class Cuts:
         level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * scale) / scale
         return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
-    def split(self, node: Node, index: int) -> Split:
+    def split(self, node: Node, index: int, code: Any = None) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
         by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
         by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
-        left = by_level[self.level]
         law = node.symbol_law(self.position)
-        share = left / float(DENOMINATOR)
+        if code is not None:
+            left, share = np.empty(law.size, np.int64), np.empty(law.size)
+            return Split(self.position, left, *code.split(law, by_level, self.level, ONE, left, share), share)
+        left = by_level[self.level]
+        share = left / ONE
         mass, rest = float((law * share).sum()), float((law * (1.0 - share)).sum())
         return Split(self.position, left, mass, rest, share)
 

@@ -64,7 +64,7 @@ def best_sampled(search: Search, node: Node) -> Split | None:
         if len(found.place):
             weight = found.shares(sample.codes[:, found.position], SCALE)
             values = score(sample.both(weight), found.sides, node.mass, search.least)
-            return found.split(node, int(values.argmin()))
+            return found.split(node, int(values.argmin()), search.code)
     return None
 
 
@@ -108,6 +108,7 @@ def _halves(keys: Ints) -> NDArray[np.bool_]:
     return np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(orders * length, count)
 
 
+@lru_cache(maxsize=64)
 def _owners(orders: int, length: int) -> tuple[Ints, Ints]:
     """Position and order of each of these halves."""
     return np.tile(np.arange(length), orders), np.repeat(np.arange(orders), length)
@@ -268,26 +269,40 @@ class _CompiledCounts:
 def _draw(node: Node, generator: np.random.Generator, count: int, code: Any) -> Ints:
     """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
     window, model = node.window, node.window.model
-    out = np.empty((count, window.length), np.int64)
     running = np.cumsum(node.law(0))
     aim = (np.arange(count) + generator.random(count)) / count * running[-1]
     states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
-    out[:, 0] = model.newest[states]
+    if window.length == 1:
+        return model.newest[states][:, None]
+    values = np.zeros((window.length, model.size))
     for position in range(1, window.length):
-        value = window.everywhere(position, node.weights[position] * node.backward(position))
-        states = step(model, states, value, generator.random(count), code)
-        out[:, position] = model.newest[states]
-    return out
+        values[position, window.kept[position]] = node.weights[position] * node.backward(position)
+    found = walk(model, states, values, generator.random((window.length - 1, count)), code)
+    return np.ascontiguousarray(model.newest[found].T)
 
 
-def step(model: MarkovModel, states: Ints, value: Floats, coins: Floats, code: Any) -> Ints:
+def walk(model: MarkovModel, states: Ints, values: Floats, coins: Floats, code: Any) -> Ints:
+    """States (w, sample) of batches that begin with these: each step goes in proportion to transition × value.
+
+    values: (w, S) of every state at each position.
+    coins: (w - 1, sample) for the steps.
+    code: compiled functions that do the same (`fast.trees`).
+    """
+    targets, chances = _thinned(model)
+    found = np.empty((len(values), len(states)), np.int64)
+    if code is not None:
+        *_, backoff, base_state, base = model.compact
+        code.walk(states, values, coins, targets, chances, backoff, base, base_state, found)
+        return found
+    found[0] = states
+    for position in range(1, len(values)):
+        found[position] = _step(model, found[position - 1], values[position], coins[position - 1])
+    return found
+
+
+def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:
     """One step of sampled batches, towards states in proportion to (thinned) transition × value."""
     targets, chances = _thinned(model)
-    if code is not None:
-        following = np.empty(len(states), np.int64)
-        *_, backoff, base_state, base = model.compact
-        code.step(states, value, coins, targets, chances, backoff, base, base_state, following)
-        return following
     target = targets[states]
     running = np.cumsum(chances[states] * value[target], axis=1)
     inside, base = running[:, -1], model.base * value[model.base_state]
