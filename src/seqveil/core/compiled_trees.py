@@ -13,6 +13,7 @@ import numpy as np
 
 from seqveil.core.compiled import compiled, total
 
+LANES = 8  # batches that are led on side by side
 FEW_LEVELS = 512  # of an order, up to which a middle is found by counting
 
 
@@ -39,8 +40,8 @@ def gather(value, pointers, targets, chances, out):
 @compiled
 def walk(states, values, coins, targets, chances, backoff, base, base_state, found):
     """`samples._step` from position to position: the states (w, sample) of sampled batches, the first ones given."""
-    running, again = np.empty(targets.shape[1]), np.empty(base.size)
-    found[0] = states
+    running, again = np.empty((targets.shape[1], LANES)), np.empty(base.size)
+    found[0], chain = states, (targets, chances, backoff, base_state)
     for t in range(1, len(values)):
         everything = 0.0
         if backoff.size:
@@ -49,26 +50,30 @@ def walk(states, values, coins, targets, chances, backoff, base, base_state, fou
             everything = total(again, base.size)
             for k in range(1, base.size):
                 again[k] += again[k - 1]
-        for i in range(states.size):
-            chain = (targets[found[t - 1, i]], chances[found[t - 1, i]])
-            restart = backoff[found[t - 1, i]] * everything if backoff.size else 0.0
-            found[t, i] = _next(values[t], coins[t - 1, i], *chain, restart, again, base_state, running)
+        for begin in range(0, states.size, LANES):
+            some = slice(begin, min(begin + LANES, states.size))
+            _next(found[t - 1, some], values[t], coins[t - 1, some], chain, everything, again, running, found[t, some])
 
 
 @compiled
-def _next(value, coin, targets, chances, restart, again, base_state, running):
-    """One step of one batch, towards states in proportion to transition × value."""
-    width, inside, place = targets.size, 0.0, 0
+def _next(before, value, coins, chain, everything, again, running, after):
+    """One step of a few batches, towards states in proportion to transition × value."""
+    targets, chances, backoff, base_state = chain
+    width, inside = targets.shape[1], np.zeros(LANES)
     for k in range(width):
-        inside += chances[k] * value[targets[k]]
-        running[k] = inside
-    aim = coin * (inside + restart)
-    if restart > 0.0 and aim >= inside:
-        share = (aim - inside) / restart * again[again.size - 1]
-        return base_state[min(np.searchsorted(again, share, side="right"), again.size - 1)]
-    while place < width - 1 and running[place] <= aim:
-        place += 1
-    return targets[place]
+        for u in range(before.size):  # side by side, as each sum waits for its own last term
+            inside[u] += chances[before[u], k] * value[targets[before[u], k]]
+            running[k, u] = inside[u]
+    for u in range(before.size):
+        restart, place = backoff[before[u]] * everything if backoff.size else 0.0, 0
+        aim = coins[u] * (inside[u] + restart)
+        if restart > 0.0 and aim >= inside[u]:
+            share = (aim - inside[u]) / restart * again[again.size - 1]
+            after[u] = base_state[min(np.searchsorted(again, share, side="right"), again.size - 1)]
+            continue
+        while place < width - 1 and running[place, u] <= aim:
+            place += 1
+        after[u] = targets[before[u], place]
 
 
 @compiled
@@ -272,18 +277,46 @@ def moment_costs(weight, places, squares, squared, out):
 
 
 @compiled
-def moment_halves(keys, levels, sides):
-    """`samples._halves`: the lower half of each order and position (C, sample), for levels (orders, sample, w)."""
+def moment_gains(keys, levels, places, squares, squared, gains):
+    """What each half of an order and position gains; says whether there is anything to gain."""
     orders, count, length = keys.shape
     column, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.bool_)
-    often = np.empty(FEW_LEVELS, np.int64)
+    often, sides, costs = np.empty(FEW_LEVELS, np.int64), np.ones((1 + gains.size, count)), np.empty((1 + gains.size, 2))
     for which in range(orders):
         for t in range(length):
             for i in range(count):
                 column[i] = keys[which, i, t]
             _lower_half(column, levels, often, ordered, chosen)
             for i in range(count):
-                sides[which * length + t, i] = 1.0 if chosen[i] else 0.0
+                sides[1 + which * length + t, i] = 1.0 if chosen[i] else 0.0
+    moment_costs(sides, places, squares, squared, costs)
+    for k in range(gains.size):
+        gains[k] = (costs[0, 0] + costs[0, 1]) - (costs[k + 1, 0] + costs[k + 1, 1])
+    return costs[0, 0] + costs[0, 1] > 0.0
+
+
+@compiled
+def places_of(codes, points, scale, places, squares):
+    """Coordinates of a sample as whole numbers up to `scale`, (sample, w·d), and their squares' sums (sample, w)."""
+    count, length = codes.shape
+    wide = points.shape[1]
+    low, high = points[codes[0, 0]].copy(), points[codes[0, 0]].copy()
+    for i in range(count):
+        for t in range(length):
+            for d in range(wide):
+                here = points[codes[i, t], d]
+                low[d], high[d] = min(low[d], here), max(high[d], here)
+    span = 0.0
+    for d in range(wide):
+        span = max(span, high[d] - low[d])
+    factor = scale / (span if span != 0.0 else 1.0)
+    for i in range(count):
+        for t in range(length):
+            squares[i, t] = 0.0
+            for d in range(wide):
+                here = np.rint((points[codes[i, t], d] - low[d]) * factor)
+                places[i, t * wide + d] = here
+                squares[i, t] += here * here
 
 
 @compiled
@@ -389,10 +422,10 @@ def cut(masses, mass, least, count, aims, everywhere, soft, steps, hair, place, 
 @compiled
 def split(law, by_level, level, whole, left, share):
     """`questions.Cuts.split`: each symbol's integer weight and share for the left side, and the masses of both sides."""
-    room = np.empty(law.size)
+    room, shares = np.empty(law.size), by_level / whole
     for x in range(law.size):
-        left[x] = by_level[level[x]]
-        share[x] = left[x] / whole
+        left[x], share[x] = by_level[level[x]], shares[level[x]]
+    for x in range(law.size):
         room[x] = law[x] * share[x]
     mass = total(room, law.size)
     for x in range(law.size):

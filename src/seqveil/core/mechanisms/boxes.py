@@ -148,14 +148,14 @@ class Window:
         """Values at `position` + 1, seen from `position`."""
         restart = float((self.bases[position] * value).sum()) if self.model.restarts else 0.0
         step, way = self.steps[position], self.inflow
-        present = np.flatnonzero(value) if way is not None else None
-        sparse = present is not None and len(present) < SPARSE * len(value)
         if self.code is not None:
-            seen, rows = np.zeros(step.shape[0]), way if sparse else step
-            lead = self.code.scatter if sparse else self.code.gather
+            seen, rows = np.zeros(step.shape[0]), step if way is None else way
+            lead = self.code.gather if way is None else self.code.scatter
             lead(value, rows.indptr, rows.indices, rows.data, seen)
+        elif way is not None and len(present := np.flatnonzero(value)) < SPARSE * len(value):
+            seen = np.asarray(way[present].T @ value[present])
         else:
-            seen = np.asarray(way[present].T @ value[present] if sparse else step @ value)
+            seen = np.asarray(step @ value)
         return seen + restart * self.restarts[position] if restart else seen
 
     def totals(self, position: int, values: Floats) -> Floats:
@@ -169,11 +169,10 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
     """The window that leaves out at most `spare` of the belief; small chains are kept whole."""
     from seqveil.core import fast
 
-    base, everything = _base(model)
+    base, everything, flow = _base(model)
     small = model.size + model.chain.nnz <= WHOLE
     kept = everything if small else _carriers(states, spare / length, everything)
     laws, all_kept, steps = [states[kept]], [kept], []
-    flow = model.chain.T
     for _ in range(length - 1):
         all_of_it = len(kept) == model.size
         rows = model.chain if all_of_it else model.chain[kept]
@@ -182,7 +181,7 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
         steps.append(rows if len(kept) == model.size else rows[:, kept])
         laws.append(arrived[kept])
         all_kept.append(kept)
-    whole = all(len(states) == model.size for states in all_kept)
+    whole, code = all(len(states) == model.size for states in all_kept), fast.trees(length)
     return Window(
         model,
         laws,
@@ -192,15 +191,16 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
         [model.backoff[k] for k in all_kept[:-1]],
         [base[k] for k in all_kept[1:]],
         whole,
-        _by_target(model) if whole and not small else None,
-        fast.trees(length),
+        _by_target(model) if whole and (code is not None or not small) else None,
+        code,
     )
 
 
 @lru_cache(maxsize=4)
-def _base(model: MarkovModel) -> tuple[Floats, Ints]:
-    """The law that back-off draws from, over states, and all states."""
-    return np.bincount(model.base_state, model.base, model.size).astype(np.float64), np.arange(model.size)
+def _base(model: MarkovModel) -> tuple[Floats, Ints, Any]:
+    """The law that back-off draws from, over states; all states; and the chain transposed."""
+    base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
+    return base, np.arange(model.size), model.chain.T
 
 
 @lru_cache(maxsize=4)

@@ -69,9 +69,15 @@ def best_sampled(search: Search, node: Node) -> Split | None:
 
 
 def _sample(search: Search, node: Node) -> Sample:
-    coins = np.random.default_rng([SEED, len(node.path), *node.path])
-    drawn = _draw(node, coins, DRAWN if node.path else FIRST, search.code)
+    drawn = _draw(node, _coins(node.path, node.window.length), search.code)
     return sample_of(search.levels, search.distortion, drawn, search.code)
+
+
+@lru_cache(maxsize=32)
+def _coins(path: tuple[int, ...], length: int) -> Floats:
+    """(w, sample) public coins for the batches drawn at a node."""
+    generator = np.random.default_rng([SEED, len(path), *path])
+    return generator.random((length, DRAWN if path else FIRST))
 
 
 def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> Sample:
@@ -88,7 +94,7 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     law = node.symbol_law(position)
     if which >= 0:
         level = search.levels[which]
-        masses = np.bincount(level, law, int(level.max()) + 1).astype(np.float64, copy=False)
+        masses = np.bincount(level, law).astype(np.float64, copy=False)
         aims = AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
         return cut(position, level, masses, node.mass, search.least, aims, search.code)
     # symbols past the likely ones share one level: they are never told apart here
@@ -128,7 +134,7 @@ class _Moments:
 
     codes: Ints
     keys: Ints  # (orders, sample, w) levels
-    most: int  # levels that an order has at most
+    most: int  # levels that an order has in the sample, at most
     places: Floats  # (sample, w·d) coordinates as whole numbers
     squares: Floats  # (sample, w)
     squared: bool
@@ -138,27 +144,31 @@ class _Moments:
     def of(cls, levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> _Moments:
         points = distortion.points
         assert points is not None
-        flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
+        keys, squared = np.stack([level[codes] for level in levels]), distortion.name == "squared"
+        most, by_symbol = int(keys.max(initial=0)) + 1, points.reshape(len(points), -1)
+        if code is not None:
+            places, squares = np.empty((len(codes), codes.shape[1] * by_symbol.shape[1])), np.empty(codes.shape)
+            code.places_of(codes, by_symbol, SCALE, places, squares)
+            return cls(codes, keys, most, places, squares, squared, code)
+        flat = by_symbol[codes]  # (sample, w, d)
         low = flat.min((0, 1))
         span = float((flat - low).max()) or 1.0
         whole = np.rint((flat - low) * (SCALE / span))
-        keys = np.stack([level[codes] for level in levels])
         squares = (whole**2).sum(2)
-        most = max(int(level.max()) for level in levels) + 1
-        return cls(codes, keys, most, whole.reshape(len(codes), -1), squares, distortion.name == "squared", code)
+        return cls(codes, keys, most, whole.reshape(len(codes), -1), squares, squared, code)
 
     def part(self, kept: Ints) -> _Moments:
         places, squares = self.places[kept], self.squares[kept]
         return _Moments(self.codes[kept], self.keys[:, kept], self.most, places, squares, self.squared, self.code)
 
     def gains(self) -> tuple[Floats, Ints, Ints]:
-        orders, count, length = self.keys.shape
+        orders, _, length = self.keys.shape
+        owners = _owners(orders, length)
         if self.code is None:
-            sides = _halves(self.keys).astype(np.float64)
-        else:
-            sides = np.empty((orders * length, count))
-            self.code.moment_halves(np.ascontiguousarray(self.keys), self.most, sides)
-        return _gained(self, sides, *_owners(orders, length))
+            return _gained(self, _halves(self.keys).astype(np.float64), *owners)
+        gains, what = np.empty(orders * length), (self.places, self.squares, self.squared)
+        some = self.code.moment_gains(np.ascontiguousarray(self.keys), self.most, *what, gains)
+        return (gains, *owners) if some else (gains[:0], owners[0][:0], owners[1][:0])
 
     def both(self, weight: Floats) -> Floats:
         if self.code is not None:
@@ -266,18 +276,18 @@ class _CompiledCounts:
         return out
 
 
-def _draw(node: Node, generator: np.random.Generator, count: int, code: Any) -> Ints:
-    """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
-    window, model = node.window, node.window.model
+def _draw(node: Node, coins: Floats, code: Any) -> Ints:
+    """Batches drawn from the node, nearly by its law: codes (sample, w). For utility only; nothing rests on it."""
+    window, model, count = node.window, node.window.model, coins.shape[1]
     running = np.cumsum(node.law(0))
-    aim = (np.arange(count) + generator.random(count)) / count * running[-1]
+    aim = (np.arange(count) + coins[0]) / count * running[-1]
     states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
     if window.length == 1:
         return model.newest[states][:, None]
     values = np.zeros((window.length, model.size))
     for position in range(1, window.length):
         values[position, window.kept[position]] = node.weights[position] * node.backward(position)
-    found = walk(model, states, values, generator.random((window.length - 1, count)), code)
+    found = walk(model, states, values, coins[1:], code)
     return np.ascontiguousarray(model.newest[found].T)
 
 
