@@ -56,6 +56,28 @@ def walk(states, values, coins, targets, chances, backoff, base, base_state, fou
 
 
 @compiled
+def begin(law, coins, found):
+    """Where a sample begins: places in a law, one for each of as many equal parts of it, by a coin each."""
+    everything, count = 0.0, coins.size
+    for s in range(law.size):
+        everything += law[s]
+    place, running = 0, law[0]
+    for i in range(count):
+        aim = (i + coins[i]) / count * everything
+        while running <= aim and place < law.size - 1:
+            place += 1
+            running += law[place]
+        found[i] = place
+
+
+@compiled
+def sums(level, law, out):
+    """`np.bincount` by weight."""
+    for x in range(law.size):
+        out[level[x]] += law[x]
+
+
+@compiled
 def _next(before, value, coins, chain, everything, again, running, after):
     """One step of a few batches, towards states in proportion to transition × value."""
     targets, chances, backoff, base_state = chain
@@ -332,16 +354,15 @@ def _away(centre, places, out):
 
 
 @compiled
-def median(places, weights, steps, close):
-    """The centre that `distortion._geometric_median` comes to by Weiszfeld's steps."""
+def median(start, places, weights, steps, close):
+    """`distortion._centre`: a centre led towards the geometric median by Weiszfeld's steps."""
     wide, count = places.shape
-    near, room, apart = weights.copy(), np.empty(count), np.empty(count)
-    centre, before = np.empty(wide), np.empty(wide)
-    for turn in range(steps + 1):
-        if turn:
-            _away(centre, places, apart)
-            for k in range(count):
-                near[k] = weights[k] / max(apart[k], 1e-6)
+    near, room, apart = np.empty(count), np.empty(count), np.empty(count)
+    centre, before = start.copy(), np.empty(wide)
+    for _ in range(steps):
+        _away(centre, places, apart)
+        for k in range(count):
+            near[k] = weights[k] / max(apart[k], 1e-6)
         everything, moved = total(near, count), 0.0
         for d in range(wide):
             for k in range(count):
@@ -349,7 +370,7 @@ def median(places, weights, steps, close):
             before[d] = centre[d]
             centre[d] = total(room, count) / everything
             moved = max(moved, abs(centre[d] - before[d]))
-        if turn and moved < close:
+        if moved < close:
             break
     return centre
 

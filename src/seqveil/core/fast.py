@@ -253,6 +253,7 @@ def _trees() -> Any:
     model = MarkovModel.fit(list(streams), n=n, smoothing=1.0)
     walks = model, generator.integers(0, n, 300), generator.random((4, n)), generator.random((3, 300))
     pairs = [tuple(samples.walk(*walks, each) for each in (None, code))]
+    pairs += [tuple(samples.begin(walks[2][0], walks[3][0], each) for each in (None, code))]
     pairs += _products(model, generator.random(n), code)
     levels = [generator.permutation(n), generator.integers(0, 9, n)]
     places, law = generator.random((n, 2)), generator.dirichlet(np.full(n, 0.3))

@@ -98,6 +98,12 @@ class Search:
             return _similar(self.model)
         return _levels(self.distortion, self.model.n)
 
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """How many levels each of these orders has."""
+        by_chain = self.distortion.is_hamming and not self.exact
+        return (self.model.n,) * 2 if by_chain else _tops(self.distortion, self.model.n)
+
     def orders(self, law: Floats) -> Iterator[Ints]:
         """Levels of the symbols to cut a position by, given the symbols' law there."""
         yield from self.levels
@@ -128,6 +134,11 @@ def _levels(distortion: Distortion, n: int) -> list[Ints]:
     if flat.shape[1] == 2:
         keys += [flat[:, 0] + flat[:, 1], flat[:, 0] - flat[:, 1]]
     return [np.unique(key, return_inverse=True)[1].reshape(-1) for key in keys]
+
+
+@lru_cache(maxsize=8)
+def _tops(distortion: Distortion, n: int) -> tuple[int, ...]:
+    return tuple(int(level.max()) + 1 for level in _levels(distortion, n))
 
 
 @lru_cache(maxsize=4)

@@ -85,7 +85,7 @@ def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints, code: Any
     if distortion.points is not None:
         return _Moments.of(levels, distortion, codes, code)
     if code is not None and distortion.table is None:
-        return _CompiledCounts(levels, codes, code)
+        return _CompiledCounts(np.stack(levels), codes, code)
     return _Counts(levels, distortion.table, codes)
 
 
@@ -94,14 +94,14 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     law = node.symbol_law(position)
     if which >= 0:
         level = search.levels[which]
-        masses = np.bincount(level, law).astype(np.float64, copy=False)
+        masses = _sums(level, law, search.tops[which], search.code)
         aims = AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
         return cut(position, level, masses, node.mass, search.least, aims, search.code)
     # symbols past the likely ones share one level: they are never told apart here
     order = top_one(law, 4 * POPULAR)
     level = np.full(len(law), len(order))
     level[order] = np.arange(len(order))
-    masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
+    masses = _sums(level, law, len(order) + 1, search.code)
     return cut(position, level, masses, node.mass, search.least, MANY_AIMS, search.code)
 
 
@@ -112,6 +112,15 @@ def _halves(keys: Ints) -> NDArray[np.bool_]:
     strict, loose = keys < middle, keys <= middle
     nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
     return np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(orders * length, count)
+
+
+def _sums(level: Ints, law: Floats, levels: int, code: Any) -> Floats:
+    """What a law gives each level; `code` are compiled functions that do the same (`fast.trees`)."""
+    if code is None:
+        return np.bincount(level, law, levels).astype(np.float64, copy=False)
+    out = np.zeros(levels)
+    code.sums(level, law, out)
+    return out
 
 
 @lru_cache(maxsize=64)
@@ -250,7 +259,7 @@ class _Counts:
 class _CompiledCounts:
     """`_Counts` by compiled code, where every wrong symbol costs the same."""
 
-    def __init__(self, levels: list[Ints], codes: Ints, code: Any) -> None:
+    def __init__(self, levels: Ints, codes: Ints, code: Any) -> None:
         self.codes, self._levels, self._code = codes, levels, code
         length = codes.shape[1]
         self._ranks, self._slots = np.empty(codes.shape, np.int64), np.empty(codes.shape, np.int64)
@@ -263,10 +272,9 @@ class _CompiledCounts:
         return _CompiledCounts(self._levels, self.codes[kept], self._code)
 
     def gains(self) -> tuple[Floats, Ints, Ints]:
-        levels, length = np.stack(self._levels), self.codes.shape[1]
-        room = (len(levels) + 3) * length
+        room = (len(self._levels) + 3) * self.codes.shape[1]
         gains, positions, orders = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
-        given = self.codes, levels, self._ranks, self._slots, self._kept, self._middle, self._totals
+        given = self.codes, self._levels, self._ranks, self._slots, self._kept, self._middle, self._totals
         asked = self._code.count_gains(*given, gains, positions, orders)
         return gains[:asked], positions[:asked], orders[:asked]
 
@@ -278,10 +286,8 @@ class _CompiledCounts:
 
 def _draw(node: Node, coins: Floats, code: Any) -> Ints:
     """Batches drawn from the node, nearly by its law: codes (sample, w). For utility only; nothing rests on it."""
-    window, model, count = node.window, node.window.model, coins.shape[1]
-    running = np.cumsum(node.law(0))
-    aim = (np.arange(count) + coins[0]) / count * running[-1]
-    states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
+    window, model = node.window, node.window.model
+    states = window.kept[0][begin(node.law(0), coins[0], code)]
     if window.length == 1:
         return model.newest[states][:, None]
     values = np.zeros((window.length, model.size))
@@ -289,6 +295,17 @@ def _draw(node: Node, coins: Floats, code: Any) -> Ints:
         values[position, window.kept[position]] = node.weights[position] * node.backward(position)
     found = walk(model, states, values, coins[1:], code)
     return np.ascontiguousarray(model.newest[found].T)
+
+
+def begin(law: Floats, coins: Floats, code: Any) -> Ints:
+    """Places in a law, one for each of as many equal parts of it, by a coin each; `code` as for `walk`."""
+    found = np.empty(len(coins), np.int64)
+    if code is not None:
+        code.begin(law, coins, found)
+        return found
+    running = np.cumsum(law)
+    aim = (np.arange(len(coins)) + coins) / len(coins) * running[-1]
+    return np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
 
 
 def walk(model: MarkovModel, states: Ints, values: Floats, coins: Floats, code: Any) -> Ints:
