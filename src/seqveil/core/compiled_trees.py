@@ -183,7 +183,7 @@ def _right_guesses(found, totals, kept):
         left, right = np.int32(0), np.int32(0)
         for k in range(kept[t]):
             left, right = max(left, found[t, k]), max(right, np.int32(totals[t, k] - found[t, k]))
-        most += left + right
+        most += int(left) + int(right)
     return most
 
 
@@ -303,7 +303,11 @@ def moment_gains(keys, levels, places, squares, squared, gains):
     """What each half of an order and position gains; says whether there is anything to gain."""
     orders, count, length = keys.shape
     column, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.bool_)
-    often, sides, costs = np.empty(FEW_LEVELS, np.int64), np.ones((1 + gains.size, count)), np.empty((1 + gains.size, 2))
+    often, sides, costs = (
+        np.empty(FEW_LEVELS, np.int64),
+        np.ones((1 + gains.size, count)),
+        np.empty((1 + gains.size, 2)),
+    )
     for which in range(orders):
         for t in range(length):
             for i in range(count):
@@ -442,7 +446,7 @@ def cut(masses, mass, least, count, aims, everywhere, soft, steps, hair, place, 
 
 @compiled
 def split(law, by_level, level, whole, left, share):
-    """`questions.Cuts.split`: each symbol's integer weight and share for the left side, and the masses of both sides."""
+    """`questions.Cuts.split`: each symbol's integer weight and share for the left side, and both sides' masses."""
     room, shares = np.empty(law.size), by_level / whole
     for x in range(law.size):
         left[x], share[x] = by_level[level[x]], shares[level[x]]

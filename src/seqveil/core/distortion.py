@@ -134,7 +134,9 @@ def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     start = _weighed(places, weights) / weights.sum()
     if kept.size > MANY:  # steps over a few hundred parts of the map come close first, for a fraction of the time
         parts, middles = _parts(distortion)
-        start = _centre(start, middles, np.bincount(parts, law, middles.shape[1]), CLOSE * spacing, code)
+        start = _centre(
+            start, middles, np.bincount(parts, law, middles.shape[1]).astype(np.float64), CLOSE * spacing, code
+        )
     centre = _centre(start, places, weights, CLOSE * spacing, code)
     _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))

@@ -41,6 +41,7 @@ MARGIN = 1e-12  # what a check in floats keeps away from a bound; solvers keep t
 NOBODY: Ints = np.empty(0, np.int64)
 _loaded: Any = None  # False: it cannot be used here
 _made = 0
+_batched = 0  # symbols of batches, and best guesses on a map
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +54,13 @@ class Made:
     impossible: bool  # some release given cannot have been made
 
 
-def load() -> bool:
-    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here."""
-    return _code(WORTH_IT) is not None
+def load(batches: bool = False) -> bool:
+    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here.
+
+    With `batches` also what trees of batches take, which is another ten seconds where it has to be compiled.
+    """
+    loaded = _code(WORTH_IT) is not None
+    return loaded and (not batches or trees(WORTH_IT) is not None)
 
 
 def _code(users: int) -> Any:
@@ -73,8 +78,10 @@ def _code(users: int) -> Any:
 
 def trees(symbols: int = 1) -> Any:
     """The compiled functions for trees of batches and for best guesses; None where numpy is to do it."""
-    ready = _code(symbols) is not None and (_made >= WORTH_IT or _kept("compiled_trees.costs_around"))
-    return _trees() if ready else None
+    global _batched
+    _batched += symbols
+    ready = _batched >= WORTH_IT or _kept("compiled_trees.costs_around")
+    return _trees() if ready and _code(symbols) is not None else None
 
 
 @cache
@@ -252,7 +259,7 @@ def _trees() -> Any:
     streams = generator.integers(0, n, (12, 30))
     model = MarkovModel.fit(list(streams), n=n, smoothing=1.0)
     walks = model, generator.integers(0, n, 300), generator.random((4, n)), generator.random((3, 300))
-    pairs = [tuple(samples.walk(*walks, each) for each in (None, code))]
+    pairs: list[Any] = [tuple(samples.walk(*walks, each) for each in (None, code))]
     pairs += [tuple(samples.begin(walks[2][0], walks[3][0], each) for each in (None, code))]
     pairs += _products(model, generator.random(n), code)
     levels = [generator.permutation(n), generator.integers(0, 9, n)]

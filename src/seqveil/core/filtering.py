@@ -75,7 +75,7 @@ def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Flo
 
 def predict(model: MarkovModel, posterior: Floats) -> Floats:
     """Law of the next state: posterior · transitions, one row a user."""
-    ones = np.ones((len(posterior), model.n))
+    ones = np.broadcast_to(1.0, (len(posterior), model.n))
     return _onward(model, posterior, clear(posterior), ones, ones[:, 0])
 
 

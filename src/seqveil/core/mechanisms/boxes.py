@@ -176,7 +176,10 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
     for _ in range(length - 1):
         all_of_it = len(kept) == model.size
         rows = model.chain if all_of_it else model.chain[kept]
-        arrived = np.asarray((flow if all_of_it else rows.T) @ laws[-1]) + float((laws[-1] * model.backoff[kept]).sum()) * base
+        arrived = (
+            np.asarray((flow if all_of_it else rows.T) @ laws[-1])
+            + float((laws[-1] * model.backoff[kept]).sum()) * base
+        )
         kept = all_kept[0] if small else _carriers(arrived, spare / length, everything)
         steps.append(rows if len(kept) == model.size else rows[:, kept])
         laws.append(arrived[kept])

@@ -211,7 +211,8 @@ class Cuts:
         law = node.symbol_law(self.position)
         if code is not None:
             left, share = np.empty(law.size, np.int64), np.empty(law.size)
-            return Split(self.position, left, *code.split(law, by_level, self.level, ONE, left, share), share)
+            mass, rest = code.split(law, by_level, self.level, ONE, left, share)
+            return Split(self.position, left, mass, rest, share)
         left = by_level[self.level]
         share = left / ONE
         mass, rest = float((law * share).sum()), float((law * (1.0 - share)).sum())
@@ -233,10 +234,10 @@ def cut(
     compiled functions that do the same (`fast.trees`).
     """
     if code is not None:
-        near = NOWHERE if aims is None else aims
+        shares = NOWHERE if aims is None else aims
         room = np.empty((3, 3 * (len(masses) if aims is None else 2 * len(aims)) + 4))
         place, numbers = np.empty(room.shape[1], np.int64), (SOFT, float(STEPS), HAIR)
-        found = code.cut(masses, mass, least, cells(mass, least), near, aims is None, *numbers, place, *room)
+        found = code.cut(masses, mass, least, cells(mass, least), shares, aims is None, *numbers, place, *room)
         return Cuts(position, level, len(masses), place[:found], *room[:, :found])
     running = np.concatenate(([0.0], np.cumsum(masses)))
     beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits

@@ -236,9 +236,7 @@ class _Counts:
         popular = (self.ranks[:, positions] < most).T
         sides = np.concatenate([halves, popular]).astype(np.float64)
         by_popularity = np.full(len(asked), -1)
-        return _gained(
-            self, sides, np.concatenate([owners[0], positions]), np.concatenate([owners[1], by_popularity])
-        )
+        return _gained(self, sides, np.concatenate([owners[0], positions]), np.concatenate([owners[1], by_popularity]))
 
     def cost(self, counts: NDArray[np.float32], mass: Floats) -> Floats:
         """Cost of parts of the sample with so many of each popular symbol (C, …) and of all (C,)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -220,19 +220,9 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
 
 
 def _make(todo: Sequence[Job], book: RowBook) -> None:
-    with steps(len(todo)) as show:
-        for number, job in enumerate(todo):
-            show(job.label, number)
-            book.keep(job, job.make(_released(job, number, show)))
+    """Make the rows on as many cores as --jobs says; a row that is kept is whole."""
+    from seqveil.core.bulk import threads
+    from seqveil.evaluate.comparison.workers import Rows
 
-
-def _released(job: Job, number: int, show: Callable[[str, float], None]) -> Callable[[int], None]:
-    """Shows how far a row is by the events that were released for it."""
-    released = 0
-
-    def advance(events: int) -> None:
-        nonlocal released
-        released += events
-        show(job.label, number + released / job.events)
-
-    return advance
+    with steps(len(todo), "rows") as show, Rows(todo, threads(), book.keep, show) as rows:
+        rows.make()

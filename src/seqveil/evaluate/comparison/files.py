@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -236,12 +237,16 @@ def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant)
         epsilon,
         _key(arena, epsilon, asdict(contestant)),
         _events(arena.of_contestant(contestant)),
-        lambda progress: race(arena, contestant, epsilon, progress),
+        partial(race, arena, contestant, epsilon),  # and no lambda: it may be made in another process
     )
 
 
 def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row]) -> Job:
-    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, lambda progress: limit(arena, epsilon))
+    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, partial(_limit, arena, epsilon, limit))
+
+
+def _limit(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row], progress: Progress) -> Row:
+    return limit(arena, epsilon)
 
 
 def _key(arena: Arena, epsilon: float | None, what: Any) -> str:
