@@ -37,6 +37,7 @@ NAMES = (
     "wrong_model",
     "intervals",
     "secrets",
+    "secrets_saving",
     "contexts",
     "attack",
     "files",

@@ -271,7 +271,9 @@ class KeepingOptions:
     ] = None
     secret_opening: Annotated[
         str | None,
-        typer.Option(metavar="linear|constant", help="How the bound of a window opens with time  [default: linear]"),
+        typer.Option(
+            metavar="saving|linear|constant", help="How the bound of a window opens with time  [default: saving]"
+        ),
     ] = None
     observer: Annotated[
         list[Path] | None,
@@ -299,7 +301,7 @@ class KeepingOptions:
             "floor": self.secret_floor,
             "withhold": bool(self.secret_withhold),
             "blank": self.secret_blank,
-            "opening": self.secret_opening or "linear",
+            "opening": self.secret_opening or "saving",
         }
 
     def refuse_idle(self) -> None:
