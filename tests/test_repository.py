@@ -42,6 +42,7 @@ def test_references_are_read_in_every_form():
     assert cited('reference="docs/theory.md, sections 13 to 16"') == {13, 14, 15, 16}
 
 
+@pytest.mark.slow
 def test_every_section_that_code_refers_to_exists():
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
     used = {path: cited(path.read_text(encoding="utf-8")) for path in files if path != Path(__file__)}
@@ -129,3 +130,12 @@ def test_nothing_tells_users_to_install_from_an_index():
     advice = re.compile(r"pip install\s+(?:-U\s+)?['\"]?seqveil")
     told = [path.name for path in pages if path != Path(__file__) and advice.search(path.read_text(encoding="utf-8"))]
     assert told == []
+
+
+def test_every_fact_about_secrets_has_its_proof():
+    section = THEORY.partition("\n## 18. ")[2]
+    facts = re.split(r"\n\d\. \*", section.partition("**Facts.**")[2].partition("Fact 4, by counting")[0])[1:]
+    assert len(facts) == 7
+    for fact in facts:
+        assert "*Proof.*" in fact
+        assert "∎" in fact
