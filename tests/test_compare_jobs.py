@@ -105,3 +105,27 @@ def ended(group: int) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def test_secrets_are_kept_from_observers_with_a_floor_and_for_longer_streams(seqveil, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    letters = np.array(list("abc"))[MODEL.sample(8, 8, seed=2).ravel()]
+    pl.DataFrame({"user": np.repeat(np.arange(8), 8), "value": letters}).write_csv("raw.csv")
+    other = MarkovModel([0.4, 0.3, 0.3], np.full((3, 3), 1 / 3), alphabet=["a", "b", "c"])
+    other.save("other.model")
+    args = ("compare", "raw.csv", "--epsilon", 1, "--mechanisms", "guarded", "--json")
+    asked = ("--secret", "ever:c", "--secret-epsilon", 0.5)
+    kept = ("--secret-floor", 1, "--observer", "other.model", "--secret-longest", 20)
+    made = seqveil(*args, *asked, *kept)
+    assert made.code == 0, made.err
+    assert (made.json["floor"], made.json["observers"]) == (1.0, [other.fingerprint])
+    assert made.json["rows"][-1]["secrets"][0]["log_odds_worst"] <= 0.5
+    plain = seqveil(*args, *asked).json
+    assert "floor" not in plain
+    assert plain["rows"][-1]["error"] <= made.json["rows"][-1]["error"]
+    short = seqveil(*args, *asked, "--secret-longest", 5)
+    assert short.code == 2
+    assert "at most 5 events" in short.err
+    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--secret-floor", 1)
+    assert idle.code == 2
+    assert "--secret-floor says how a secret is kept, and there is none" in idle.err
