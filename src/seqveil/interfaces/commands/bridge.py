@@ -334,7 +334,7 @@ def _opened(state: Path, setting: Setting, key: Path | None, policies: PolicyOpt
     from seqveil.release.streams import Streams
 
     refuse_dead_end(setting, "the bridge")
-    fast.load()  # now rather than while somebody waits
+    fast.load(setting.in_batches)  # now rather than while somebody waits
     secret, gaps = key_for(state, key), cast(Any, policies.gaps)
     return Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist)
 
