@@ -66,7 +66,6 @@ def setting_of(path):
 def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how, kind):
     out = files / f"r.{'csv' if kind == 'state' else kind}"
     kept = ("--state", files / "s.db") if kind == "state" else ()
-    kept = (*kept, "--secret-opening", "linear")  # a stream is one window, so nothing need be kept for after it
     args = ("release", files / "d.csv", "-m", files / "m.model", *how, *kept, "--out", out)
     code, printed, err = seqveil(*args, "--json")
     assert code == 0, err

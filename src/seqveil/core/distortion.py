@@ -23,14 +23,10 @@ MANY = 1024  # symbols from which the search for a centre begins with parts of t
 PARTS = 400  # so many, about
 STEPS = 8  # of the search for a centre, at most
 FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
-<<<<<<< HEAD
+Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
 WHOLE = 2048  # symbols up to which all distances are held: 32 MB
 TOGETHER = 2_000_000.0  # metres around their middle within which a flat map of places is true enough to search on
-=======
-Floats = NDArray[np.float64]
-NAMES = ("hamming", "absolute", "squared", "euclidean")
->>>>>>> step-batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,25 +99,10 @@ def compare(
     who = line_up_for_secrets if secrets else line_up
     bounds, contestants = parse_epsilons(epsilon), who(parse_names(mechanisms, bool(secrets)), parse_batches(batch))
     check_picture(plot)
-<<<<<<< HEAD
-    divided = Division(order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack)
-    if is_set(data):
-        refuse_cuts(
-            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
-        )
-        arena, counts = set_arena(data, sets, divided, distortion=distortion, streams=streams)
-    else:
-        refuse_unknown_set(data)
-        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
-        read["missing"] = files.missing
-        with progress(data, "reading") as advance:
-            arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
-=======
     divided = Division(
         order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack, **guards
     )
     arena, counts = _arena(data, sets, streams, divided, distortion, cuts, files)
->>>>>>> step-batch
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
         plots.comparison(rows, arena.distortion.name, plot)
@@ -152,10 +137,12 @@ def _arena(
     from seqveil.evaluate.comparison.files import read_arena, set_arena
 
     if is_set(data):
-        refuse_cuts(**asdict(cuts), user_column=files.user_column, value_column=files.value_column)
+        refuse_cuts(
+            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
+        )
         return set_arena(data, sets, divided, distortion=distortion, streams=streams)
     refuse_unknown_set(data)
-    read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **asdict(cuts)}
+    read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
     read["missing"] = files.missing
     with progress(data, "reading") as advance:
         return read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
