@@ -208,7 +208,8 @@ def studio(
 
 
 def _sources(data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None) -> list[Source]:
-    from seqveil.interfaces.studio.sources import Cut, loaded, rows_of_file, sampled
+    from seqveil.interfaces.studio.sources import loaded, sampled
+    from seqveil.interfaces.studio.uploads import Cut, rows_of_file
 
     if data is None:
         return [] if model is None else [sampled(model)]
@@ -219,7 +220,7 @@ def _sources(data: str | None, model: MarkovModel | None, user: str, value: str,
 
 
 def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | None) -> None:
-    from seqveil.interfaces.studio.ask import configuration, source_of, unpack
+    from seqveil.interfaces.studio.exports import configuration, source_of, unpack
 
     given = configuration(config)
     ask = unpack(given, source_of(given, data, model), folder)

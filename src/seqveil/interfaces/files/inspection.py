@@ -52,6 +52,7 @@ VALUES = (
     "item",
     "action",
 )
+CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # parts of a time, coarsest first
 PAIRS = (("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("x", "y"))
 
 
@@ -166,7 +167,7 @@ def inspect(
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     head = first_rows(source, format)
-    roles, names = _guessed(head, columns)
+    roles, names = guessed(head, columns)
     rows = Source(source, names, format, missing="drop")
     sort = False
     try:
@@ -188,7 +189,7 @@ def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]
     return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
 
 
-def _guessed(head: pl.DataFrame, columns: Columns | None) -> tuple[list[Role], Columns]:
+def guessed(head: pl.DataFrame, columns: Columns | None) -> tuple[list[Role], Columns]:
     """What each column is taken for: what was named, else by names, else by what it holds."""
     given = columns or Columns()
     found = head.columns
@@ -224,6 +225,8 @@ def _guessed(head: pl.DataFrame, columns: Columns | None) -> tuple[list[Role], C
             names = ()
         if not names:
             names, why = tuple(name for name in free() if _dated(head[name]))[:1], "it holds times"
+        if not names:
+            names, why = _calendar_parts(head.select(free())), "parts of a time, by their names"
         order = take(names, "order", why) if names else None
         if order is not None and order.strip().lower() in ("seq", *TIMES):
             order = None  # `fit` takes it by itself
@@ -259,6 +262,18 @@ def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str 
     return plain.get(pair[0]), plain.get(pair[1])
 
 
+def _is_calendar_part(name: str) -> bool:
+    """Whether a column is called as a part of a time is: never what people have in common."""
+    return name.strip().lower().rstrip("s") in CALENDAR
+
+
+def _calendar_parts(head: pl.DataFrame) -> tuple[str, ...]:
+    """The columns that are parts of a time, the coarsest first; a day of the week without its week orders nothing."""
+    named = {name.strip().lower().rstrip("s"): name for name in head.columns if _is_calendar_part(name)}
+    found = tuple(named[part] for part in CALENDAR if part in named and _timely(head[named[part]]))
+    return () if [name.strip().lower() for name in found] == ["weekday"] else found
+
+
 def _repeating(head: pl.DataFrame) -> str | None:
     """The column with the most different values that come several times each."""
     counts = {name: head[name].n_unique() for name in head.columns if not _timely(head[name])}
@@ -268,8 +283,8 @@ def _repeating(head: pl.DataFrame) -> str | None:
 
 def _alike(head: pl.DataFrame) -> str | None:
     """The column with the fewest values, more than one: what people have in common."""
-    counts = {name: head[name].n_unique() for name in head.columns if not _dated(head[name])}
-    fit = {name: n for name, n in counts.items() if n > 1}
+    named = [name for name in head.columns if not _is_calendar_part(name) and not _dated(head[name])]
+    fit = {name: n for name, n in ((name, head[name].n_unique()) for name in named) if n > 1}
     return min(fit, key=lambda name: fit[name]) if fit else None
 
 
@@ -501,4 +516,4 @@ def _span(time: float) -> str:
     return f"{time:.3g} seconds"
 
 
-__all__ = ["FRAME", "Inspection", "Role", "inspect"]
+__all__ = ["FRAME", "Inspection", "Role", "guessed", "inspect"]

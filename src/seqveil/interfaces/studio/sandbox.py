@@ -24,17 +24,16 @@ from seqveil.core import mechanisms
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers
+from seqveil.interfaces.studio.comparing import Comparison
 from seqveil.interfaces.studio.picture import Run, picture_of, slow
 from seqveil.interfaces.studio.sources import (
     BUILTIN,
     MOST_EVENTS,
-    MOST_ROWS,
-    Cut,
     Source,
     builtin,
     loaded,
-    rows_of_text,
 )
+from seqveil.interfaces.studio.uploads import MOST_ROWS, Cut, looked_at, rows_of_text
 
 Kept = TypeVar("Kept")
 
@@ -166,6 +165,7 @@ class Sandbox:
         self._loaded: Recent[tuple[Source, float]] = Recent(LOADED)
         self._runs: Recent[Run] = Recent(RUNS)
         self._curves: Recent[Curve] = Recent(CURVES)
+        self._comparisons: Recent[Comparison] = Recent(RUNS)
         self._lock, self._turn, self._clock = threading.Lock(), threading.Lock(), clock
         self._service, self._waiting = service, 0
 
@@ -186,16 +186,20 @@ class Sandbox:
             raise InputError("source: expected the name of a stream; check the request")
         return self._find(given["source"]).describe()
 
+    def inspect(self, given: Any) -> dict[str, Any]:
+        """What `seqveil inspect` says about data, which are not kept: {"csv": text, "file": its name, "columns": {…}}.
+
+        Without columns they are guessed.
+        """
+        text, file = _text_of(given)
+        return looked_at(text, file, None if given.get("columns") is None else Cut.of(given["columns"]))
+
     def load(self, given: Any) -> dict[str, Any]:
         """Take in data: {"csv": text, "columns": {…}, "file": its name}; returns the source it makes."""
-        if not isinstance(given, Mapping) or not given.keys() <= {"csv", "columns", "file"}:
-            raise InputError("expected csv, columns and file; check the request")
-        file = given.get("file", "DATA.csv")
-        if not isinstance(given.get("csv"), str) or not isinstance(file, str) or len(file) > 200:
-            raise InputError("csv, file: expected the text of a file and its name; check the request")
+        text, file = _text_of(given)
         cut = Cut.of(given.get("columns", {}))
         name = f"own-{secrets.token_urlsafe(16)}"
-        source = replace(loaded(rows_of_text(given["csv"], cut), cut, name), data_file=file)
+        source = replace(loaded(rows_of_text(text, cut, file), cut, name), data_file=file)
         with self._lock:
             self._forget()
             self._loaded.get_or_make(name, lambda: (source, self._clock()))
@@ -225,6 +229,17 @@ class Sandbox:
             if not curve.complete:
                 curve.go(SLICE, self._stopper())
             return curve.to_json()
+
+    def compare(self, given: Any) -> dict[str, Any]:
+        """A few ways to release at the promise that is asked for, as far as they are worked out."""
+        ask = replace(Ask.of(given), stream=0, seed=1)
+        source = self._find(ask.source)
+        with self._lock:
+            found = self._comparisons.get_or_make((ask, id(source)), lambda: Comparison(source, ask))
+        with self._my_turn(), found.lock:
+            if not found.complete:
+                found.go(SLICE, self._stopper())
+            return found.to_json()
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
@@ -262,9 +277,19 @@ class Sandbox:
         for name in [name for name, (_, seen) in self._loaded.items() if now - seen > KEPT]:
             del self._loaded[name]
         here = {id(source) for source, _ in self._loaded.values()} | {id(source) for source in self._own.values()}
-        for made in (self._runs, self._curves):
+        for made in (self._runs, self._curves, self._comparisons):
             for key in [key for key, kept in made.items() if _is_loaded(kept.source) and id(kept.source) not in here]:
                 del made[key]
+
+
+def _text_of(given: Any) -> tuple[str, str]:
+    """The text of a file that a request brings, and its name."""
+    if not isinstance(given, Mapping) or not given.keys() <= {"csv", "columns", "file"}:
+        raise InputError("expected csv, columns and file; check the request")
+    file = given.get("file", "DATA.csv")
+    if not isinstance(given.get("csv"), str) or not isinstance(file, str) or len(file) > 200:
+        raise InputError("csv, file: expected the text of a file and its name; check the request")
+    return given["csv"], file
 
 
 class Gone(InputError):
