@@ -1,4 +1,7 @@
-"""A few mechanisms side by side at the same promise: what each is expected to err over several streams of a source."""
+"""A few mechanisms side by side at the same promise: what each is expected to err over several streams of a source.
+
+And the other way round: the promise that a tolerated error leaves, as `seqveil advise --wrong` finds it.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,33 @@ from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import Ask, offers
 from seqveil.interfaces.studio.picture import Run, slow
 from seqveil.interfaces.studio.sources import Source
+from seqveil.receive.advising import SEEN_BY, Wishes, advise
 
 STREAMS, FEW = 8, 2  # that an error is the mean over; where each release takes a program or a tree of its own
 EVENTS = 100  # of each, at most
 PULSE, BATCH = 4, 5  # of the pulsed and the batched way
+
+
+def from_accuracy(source: Source, ask: Ask, wrong: float) -> dict[str, Any]:
+    """The smallest ε whose expected error stays under what is tolerated, and the pulses that it goes with.
+
+    With a secret it is the secret's total. Without one `epsilon` is for an event and `total` for all events together.
+
+    >>> from seqveil.interfaces.studio.sources import builtin
+    >>> found = from_accuracy(builtin("clicks"), Ask("clicks", events=20), 0.3)
+    >>> found["every"], 0.5 < found["epsilon"] < 2, round(found["total"] / found["epsilon"])
+    (3, True, 21)
+    """
+    secrets = tuple(ask.declared(source.model))
+    if slow("optimal", ask.distortion):
+        raise InputError("with this cost of an error it takes too long to watch; `seqveil advise --wrong` finds it")
+    suspicion, limit = SEEN_BY["partner"]
+    wishes = Wishes(ask.events, suspicion, limit, wrong, 0, secrets, ask.distortion)
+    found = advise(source.model, wishes, from_accuracy=True)
+    if secrets:
+        return {"secret_epsilon": found.options["secret_epsilon"], "error": found.error}
+    facts = {"epsilon": found.options["epsilon"], "total": found.options["budget"], "error": found.error}
+    return facts | {"every": found.options.get("every", 1)}
 
 
 @dataclass

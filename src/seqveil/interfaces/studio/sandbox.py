@@ -24,7 +24,7 @@ from seqveil.core import mechanisms
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers
-from seqveil.interfaces.studio.comparing import Comparison
+from seqveil.interfaces.studio.comparing import Comparison, from_accuracy
 from seqveil.interfaces.studio.picture import Run, picture_of, slow
 from seqveil.interfaces.studio.sources import (
     BUILTIN,
@@ -34,6 +34,7 @@ from seqveil.interfaces.studio.sources import (
     loaded,
 )
 from seqveil.interfaces.studio.uploads import MOST_ROWS, Cut, looked_at, rows_of_text
+from seqveil.receive.advising import SEEN_BY
 
 Kept = TypeVar("Kept")
 
@@ -167,7 +168,7 @@ class Sandbox:
         self._curves: Recent[Curve] = Recent(CURVES)
         self._comparisons: Recent[Comparison] = Recent(RUNS)
         self._lock, self._turn, self._clock = threading.Lock(), threading.Lock(), clock
-        self._service, self._waiting = service, 0
+        self._service, self._waiting, self._advising = service, 0, threading.Lock()
 
     def begin(self) -> dict[str, Any]:
         """What there is to look at; sources are described when they are first asked for."""
@@ -177,6 +178,7 @@ class Sandbox:
             "sources": own + [{"name": name, "title": title} for name, (title, *_) in BUILTIN.items()],
             "first": next(iter(self._own), "clicks"),
             "most": {"events": MOST_EVENTS, "batch": MOST_BATCH, "rows": MOST_ROWS},
+            "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
             "service": self._service,
         }
 
@@ -240,6 +242,16 @@ class Sandbox:
             if not found.complete:
                 found.go(SLICE, self._stopper())
             return found.to_json()
+
+    def advise(self, given: Any) -> dict[str, Any]:
+        """The promise that an error of at most `wrong` leaves, for what is asked for: {"ask": {…}, "wrong": 0.2}."""
+        if not isinstance(given, Mapping) or not given.keys() <= {"ask", "wrong"}:
+            raise InputError("expected ask and wrong; check the request")
+        ask, wrong = Ask.of(given.get("ask")), given.get("wrong")
+        if isinstance(wrong, bool) or not isinstance(wrong, int | float) or not 0 < wrong < 1e6:
+            raise InputError("wrong: expected a number above 0; check the request")
+        with self._advising:  # pictures need not wait for it
+            return from_accuracy(self._find(ask.source), ask, float(wrong))
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:

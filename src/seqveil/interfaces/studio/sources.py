@@ -225,6 +225,7 @@ def unit_of(distortion: str) -> str:
 def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) -> Source:
     """A source from these rows; the chain is fitted to them unless a model is given.
 
+    >>> from seqveil.interfaces.studio.uploads import rows_of_text
     >>> loaded(rows_of_text("value\\na\\nb\\na\\nb\\n", Cut("")), Cut(""), "own").model.n
     2
     """

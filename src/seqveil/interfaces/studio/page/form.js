@@ -9,6 +9,8 @@ const COSTS = {
   hamming: "1 if wrong", absolute: "its size", squared: "its square", euclidean: "its distance",
 };
 
+const SEEN = { public: "everybody", partner: "a partner", team: "your team" };
+
 let source = null;
 let dial = null;
 
@@ -71,6 +73,7 @@ const optional = (id) => ($(id).value.trim() === "" ? null : Number($(id).value)
 
 export function read() {
   $("odds-what").textContent = suspected(dial.kind);
+  $("wrong-part").hidden = $("distortion").value !== "hamming"; // other costs take a program for every release
   const stream = {
     source: $("source").value, stream: Number($("stream").value), events: Number($("events").value),
     distortion: $("distortion").value, seed: Number($("seed").value),
@@ -89,6 +92,31 @@ export function read() {
     batch, every: Number($("every").value), budget, window,
     window_releases: window === null ? null : Number($("window-releases").value),
     when_spent: $("when-spent").value,
+  };
+}
+
+// who sees it, and how wrong it may be: two ways to be led to a promise
+export function offerWishes(seenBy, ask, changed) {
+  const buttons = Object.entries(seenBy).map(([name, limit]) => {
+    const button = el("button", { type: "button" }, `${SEEN[name] ?? name}: ${Math.round(100 * limit)} %`);
+    button.addEventListener("click", () => {
+      dial.allow(limit);
+      changed();
+    });
+    return button;
+  });
+  replace($("seen-by"), $("seen-by-label"), ...buttons);
+  $("solve").onclick = async () => {
+    $("solved").textContent = "looking …";
+    try {
+      const found = await ask("/v1/page/advise", { ask: read(), wrong: Number($("wrong").value) / 100 });
+      if (dial.kind === "event") $("every").value = found.every;
+      dial.show(found.secret_epsilon ?? (dial.kind === "whole" ? found.total : found.epsilon));
+      $("solved").textContent = "found";
+      changed();
+    } catch (problem) {
+      $("solved").textContent = `${problem.message}.`;
+    }
   };
 }
 

@@ -7,13 +7,13 @@ import { Curves } from "./curves.js";
 import { drawCurve, limited } from "./curve.js";
 import { $, cost, el, number, replace, short, unitOf } from "./dom.js";
 import { saveConfiguration, savePng, saveSvg, saveToml } from "./exporting.js";
-import { adopt, fallback, listen, offerEvents, offerMechanisms, offerSources, read, sensible } from "./form.js";
+import { adopt, fallback, listen, offerEvents, offerMechanisms, offerSources, offerWishes, read, sensible } from "./form.js";
 import { bytes, drawHeat } from "./heat.js";
 import { loader } from "./loader.js";
 import { drawOdds, tellOdds, times } from "./odds.js";
 import { Player } from "./player.js";
 import { percent } from "./promise.js";
-import { about } from "./secret.js";
+import { about, keepsSecret } from "./secret.js";
 import { drawStage, tell } from "./stage.js";
 import { tables } from "./tables.js";
 import { themed } from "./theme.js";
@@ -53,6 +53,7 @@ async function start() {
     $("stays").textContent = found.service === null ? HERE : THERE;
     $("version").textContent = `seqveil ${found.seqveil}`;
     listed = found.sources;
+    offerWishes(found.seen_by, ask, refresh);
     offerSources(listed, found.first);
     await choose(found.first);
   } catch (problem) {
@@ -118,6 +119,9 @@ function take(found, wanted) {
 
 function complain(text) {
   $("problem").textContent = text;
+  $("statement").hidden = text !== ""; // what it says is of another setting
+  $("verdict-top").hidden = text !== "" || !picture;
+  if (text && keepsSecret()) $("secret-about").textContent = text;
   for (const part of document.querySelectorAll(".picture")) part.classList.toggle("stale", text !== "");
 }
 
@@ -127,7 +131,6 @@ function say() {
   for (const id of ["verdict", "verdict-top"]) {
     $(id).textContent = GRADES[risk.colour];
     $(id).className = `verdict ${risk.colour}`;
-    $(id).hidden = false;
   }
   $("verdict-whole").hidden = !unbounded();
   $("why").textContent = `${risk.why[0].toUpperCase()}${risk.why.slice(1)}.`;

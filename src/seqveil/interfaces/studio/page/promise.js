@@ -59,7 +59,7 @@ export class Dial {
     $("epsilon").addEventListener("input", () => said(Number($("epsilon").value), "epsilon"));
     $("odds").addEventListener("input", () => {
       const limit = Number($("odds").value) / 100;
-      if (limit > SUSPICION && limit < 1) said(down(KINDS[this.kind].needs(limit, this.carries())), "odds");
+      if (limit > SUSPICION && limit < 1) said(this.#needs(limit), "odds");
       else changed();
     });
   }
@@ -76,6 +76,14 @@ export class Dial {
     if (from !== "odds") $("odds").value = String(Math.min(99.99, Math.ceil(Number((share * 10).toFixed(4))) / 10));
     $("epsilon-slider").setAttribute("aria-valuetext", `at most ${$("odds").value} %, ε ${epsilon}`);
     this.#ticks();
+  }
+
+  allow(limit) {
+    this.show(this.#needs(limit));
+  }
+
+  #needs(limit) {
+    return down(KINDS[this.kind].needs(limit, this.carries()));
   }
 
   get epsilon() {
