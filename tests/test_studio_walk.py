@@ -143,6 +143,8 @@ def test_a_week_is_never_the_value():
     alone = looked_at("person,week\n" + "".join(f"p{k // 4},{k % 4}\n" for k in range(40)))
     assert alone["chosen"]["value"] == ""
     assert alone["problem"].startswith("no column is plainly the value")
+    one = looked_at("week,page\n" + "".join(f"{k},{'ab'[k % 2]}{'x' * (k % 5)}\n" for k in range(8)))
+    assert (one["chosen"]["user"], one["chosen"]["value"], one["chosen"]["time"]) == ("", "page", "week")
     assert inspect(
         pl.DataFrame({"who": list("aabb") * 5, "day": [1, 2] * 10, "state": list("xyyx") * 5})
     ).command.endswith("--value-column state --time-column day --sort --smoothing 1")

@@ -18,7 +18,8 @@ import numpy as np
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.files import Columns, read
-from seqveil.interfaces.files.inspection import guessed, inspect
+from seqveil.interfaces.files.guessing import Guess, guessed
+from seqveil.interfaces.files.inspection import inspect
 from seqveil.interfaces.files.ordering import order_keys
 from seqveil.interfaces.files.reading import DECIMAL
 from seqveil.interfaces.files.rows import Source as Files
@@ -244,29 +245,43 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
 
     table = table_of_text(text, file)
     frame = pl.DataFrame([_typed(pl.Series(name, values)) for name, values in table.items()])
-    roles, names = guessed(frame, None if given is None else given.columns)
-    here = [name for name in names.value_columns if name in table]
+    everyone = frame.with_columns(pl.lit("everyone").alias(EVERYONE))
+    alone = given is not None and not given.user
+    try:
+        guess = guessed(everyone if alone else frame, None if given is None else given.columns, "the file")
+    except DataError as error:  # the value cannot be guessed, or the user: then all rows may be one person's
+        guess = _without_user(everyone) if given is None and "a user's name" in str(error) else None
+    names = None if guess is None else guess.columns
     chosen: dict[str, Any] = {
-        "user": names.user if names.user in table else "",
-        "value": names.value if len(here) == len(names.value_columns) else "",
-        "time": given.time if given is not None else _order_of(roles, names),
+        "user": "" if names is None or names.user == EVERYONE else names.user,
+        "value": "" if names is None else names.value,
+        "time": given.time if given is not None else _order_of(guess),
         "cells": None if given is None else given.cells,
     }
-    if given is not None and not given.user:
-        chosen["user"] = ""
     facts = {"columns": list(table), "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
-    if not chosen["value"]:
+    if not all(name in table for name in chosen["value"].split(",")):
         return facts | {"problem": "no column is plainly the value: choose the one that holds what happened"}
-    if not chosen["user"]:
-        frame = frame.with_columns(pl.lit("everyone").alias(EVERYONE))
     columns = Columns(chosen["user"] or EVERYONE, chosen["value"], chosen["time"])
     used = [*columns.user_columns, *columns.value_columns, *columns.time_columns]
     try:
-        found = inspect(frame.select(used), columns)
+        found = inspect(everyone.select(used), columns)
     except InputError as error:
         return facts | {"problem": str(error).removeprefix("the frame: ")}
-    return facts | {"lines": [list(line) for line in found.lines() if line[0] not in ("column", "next")]}
+    except pl.exceptions.ColumnNotFoundError:
+        raise DataError("the header lacks a column that is asked for; choose other columns") from None
+    said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")]
+    return facts | {"lines": [list(line) for line in said]}
 
 
-def _order_of(roles: Any, names: Columns) -> str | None:
-    return names.time or ",".join(role.column for role in roles if role.role == "order") or None
+def _without_user(everyone: pl.DataFrame) -> Guess | None:
+    """The guess for a file of one stream; None where no column could be the value."""
+    try:
+        return guessed(everyone, Columns(EVERYONE), "the file")
+    except DataError:
+        return None
+
+
+def _order_of(guess: Guess | None) -> str | None:
+    if guess is None:
+        return None
+    return guess.columns.time or ",".join(role.column for role in guess.roles if role.role == "order") or None

@@ -79,7 +79,8 @@ export function spent(chart, picture, x) {
   const { colours, box } = chart;
   chart.line(x(at), box.top, x(at), box.bottom, { stroke: colours.bad, "stroke-dasharray": "3 3" });
   const late = x(at) > (box.left + box.right) / 2;
-  chart.text(x(at) + (late ? -6 : 6), box.top + 10, "budget spent", { fill: colours.bad, "text-anchor": late ? "end" : "start" });
+  const halo = { stroke: colours.surface, "stroke-width": 3, "paint-order": "stroke" }; // to be read over what it lies on
+  chart.text(x(at) + (late ? -6 : 6), (box.top + box.bottom) / 2, "budget spent", { fill: colours.bad, "text-anchor": late ? "end" : "start", ...halo });
 }
 
 function drawMaps(holder, source, picture, decoded, heat) {
