@@ -187,7 +187,7 @@ def studio(
     ] = None,
     into: Annotated[Path, o.option("FOLDER", "With --unpack: where to write.")] = Path("page"),
 ) -> None:
-    """Look at a stream raw, released and decoded, at what an observer believes, and at what it costs.
+    """Walk from your data to a setting: look, name a secret, choose the odds, see what is released, take seqveil.toml.
 
     Serves a page on this machine alone and prints its address, which holds a key; Ctrl-C ends it. Nothing is stored.
 

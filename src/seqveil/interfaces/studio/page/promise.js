@@ -36,7 +36,7 @@ function rounded(share, how) {
   return `${Number((how(Number((points * scale).toFixed(6))) / scale).toPrecision(4))} %`;
 }
 
-export const percent = (share) => (share > 0.99 ? `${(100 * share).toPrecision(3)} %` : share < 0.01 ? `${(100 * share).toPrecision(2)} %` : `${Math.round(100 * share)} %`);
+export const percent = (share) => (share > 0.99 ? `${(100 * share).toPrecision(3)} %` : share < 0.1 ? `${Number((100 * share).toPrecision(2))} %` : `${Math.round(100 * share)} %`);
 
 const KINDS = {
   secret: { becomes: (epsilon) => moved(epsilon), needs: (limit) => forOdds(limit), label: "ε of the secret, in total" },
