@@ -1,6 +1,7 @@
 """The walk of the page without a browser: a look at a file, secrets of every kind, the file that it hands out."""
 
 import json
+import sys
 import tomllib
 
 import polars as pl
@@ -141,13 +142,37 @@ def test_a_week_is_never_the_value():
     assert found["chosen"] == {"user": "person", "value": "tile", "time": "week,hour", "cells": None}
     assert dict(found["lines"])["people"].startswith("20 people, 160 events")
     alone = looked_at("person,week\n" + "".join(f"p{k // 4},{k % 4}\n" for k in range(40)))
-    assert alone["chosen"]["value"] == ""
+    assert (alone["chosen"]["user"], alone["chosen"]["value"]) == ("person", "")
     assert alone["problem"].startswith("no column is plainly the value")
     one = looked_at("week,page\n" + "".join(f"{k},{'ab'[k % 2]}{'x' * (k % 5)}\n" for k in range(8)))
     assert (one["chosen"]["user"], one["chosen"]["value"], one["chosen"]["time"]) == ("", "page", "week")
     assert inspect(
         pl.DataFrame({"who": list("aabb") * 5, "day": [1, 2] * 10, "state": list("xyyx") * 5})
     ).command.endswith("--value-column state --time-column day --sort --smoothing 1")
+
+
+ODD = {
+    "half a character": (
+        '{"user": "\\ud800", "value": "a"}\n{"user": "\\ud800", "value": "b"}\n',
+        "own.jsonl",
+        "value",
+    ),
+    "no name": ("user,,value\na,3,x\na,2,y\n", "own.csv", "value"),
+    "a value that rises": ("user,value\na,1\na,2\na,3\na,4\n", "own.csv", "value"),
+    "huge": ("user,value\n" + "a,1e308\na,-1e308\na,1\n" * 20, "own.csv", "value"),
+    "one value": ("user,value\na,x\na,x\n", "own.csv", "value"),
+    "an array": ('[{"user": 1, "state": "on"}, {"user": 1, "state": "off"}]', "own.json", "state"),
+}
+
+
+@pytest.mark.parametrize(("text", "file", "value"), ODD.values(), ids=ODD.keys())
+def test_odd_files_are_looked_at_loaded_and_shown(text, file, value):
+    sandbox = Sandbox()
+    found = sandbox.inspect({"csv": text, "file": file})
+    assert (found["chosen"]["value"], found["problem"]) == (value, "")
+    made = sandbox.load({"csv": text, "file": file, "columns": found["chosen"]})
+    shown = sandbox.show({"source": made["name"], "events": 2, "mechanism": "balanced"})
+    json.dumps(shown, allow_nan=False)
 
 
 def test_columns_that_are_chosen_are_looked_at_as_chosen():
@@ -237,3 +262,19 @@ def picture_risk(source, ask):
     run = Run(source, ask)
     run.go()
     return run.risk()
+
+
+opened: list[str] | None = None
+
+
+def test_nothing_that_is_loaded_is_written_to_a_disk():
+    global opened
+    sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" and opened is not None
+                     and given[1] not in (None, "r", "rb") else None)  # fmt: skip
+    sandbox = Sandbox()
+    opened = []
+    chosen = sandbox.inspect({"csv": WEEKS, "file": "own.csv"})["chosen"]
+    made = sandbox.load({"csv": WEEKS, "file": "own.csv", "columns": chosen})
+    sandbox.show({"source": made["name"], "events": 4})
+    written, opened = opened, None
+    assert written == []

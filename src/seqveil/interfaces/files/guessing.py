@@ -120,7 +120,8 @@ class _Guesser:
         if not names:
             names, why = _calendar_parts(self.head.select(free)), "parts of a time, by their names"
         if not names:
-            names, why = _rising(self.head, user, free)[:1], "it rises with each row of a person"
+            counting = [name for name in free if _by_name([name], VALUES) is None]  # a value may rise as well
+            names, why = _rising(self.head, user, counting)[:1], "it rises with each row of a person"
         order = self._take(names, "order", why) if names else None
         return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
 
@@ -149,6 +150,11 @@ class _Guesser:
     def _stream(self) -> str | None:
         session = _by_name(self._free(), STREAMS)
         return self._take([session], "stream", "by its name") if session else None
+
+
+def person_in(names: Sequence[str]) -> str | None:
+    """The column that is called as people are, if there is one."""
+    return _by_name(names, PEOPLE)
 
 
 def _listed(names: Sequence[str]) -> str:

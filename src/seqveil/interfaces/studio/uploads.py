@@ -18,7 +18,7 @@ import numpy as np
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.files import Columns, read
-from seqveil.interfaces.files.guessing import Guess, guessed
+from seqveil.interfaces.files.guessing import Guess, guessed, person_in
 from seqveil.interfaces.files.inspection import inspect
 from seqveil.interfaces.files.ordering import order_keys
 from seqveil.interfaces.files.reading import DECIMAL
@@ -98,7 +98,7 @@ def table_of_text(text: str, file: str = "DATA.csv") -> Table:
     >>> table_of_text('{"user": "ann", "value": 3}', "walk.jsonl")
     {'user': ['ann'], 'value': ['3']}
     """
-    plain = text.removeprefix("\ufeff")
+    plain = _encodable(text.removeprefix("\ufeff"))
     lines = file.lower().endswith((".jsonl", ".ndjson", ".json"))
     return _objects(plain) if lines else _delimited(plain)
 
@@ -114,7 +114,7 @@ def _delimited(text: str) -> Table:
     if len(found) < 2:
         raise DataError("expected a header and at least one row of data; load another file")
     _few_enough(len(found) - 1)
-    header = [name.strip() for name in found[0]]
+    header = [name.strip() or f"column {k}" for k, name in enumerate(found[0], 1)]
     if len(set(header)) < len(header):
         raise DataError("two columns have the same name; rename one of them")
     for k, row in enumerate(found[1:], 1):
@@ -125,12 +125,12 @@ def _delimited(text: str) -> Table:
 
 def _objects(text: str) -> Table:
     """The fields of JSON objects, one a line or in one array."""
-    rows = list(_parsed(text))
-    if not rows:
+    found = list(_parsed(text))
+    if not found:
         raise DataError("expected at least one row of data; load another file")
-    _few_enough(len(rows))
-    names = list(dict.fromkeys(str(name).strip() for row in rows for name in row))
-    return {name: [_plain(row.get(name)) for row in rows] for name in names}
+    _few_enough(len(found))
+    rows = [{_encodable(name).strip(): _plain(value) for name, value in row.items()} for row in found]
+    return {name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def _parsed(text: str) -> Iterator[Mapping[str, Any]]:
@@ -158,7 +158,12 @@ def _loaded(line: str) -> Any:
 def _plain(value: Any) -> str:
     if value is None:
         return ""
-    return value.strip() if isinstance(value, str) else json.dumps(value)
+    return _encodable(value).strip() if isinstance(value, str) else json.dumps(value)
+
+
+def _encodable(text: str) -> str:
+    """The text with a question mark for every half of a character, which JSON can hold and no file."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _few_enough(rows: int) -> None:
@@ -253,7 +258,7 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
         guess = _without_user(everyone) if given is None and "a user's name" in str(error) else None
     names = None if guess is None else guess.columns
     chosen: dict[str, Any] = {
-        "user": "" if names is None or names.user == EVERYONE else names.user,
+        "user": (person_in(list(table)) or "") if names is None else "" if names.user == EVERYONE else names.user,
         "value": "" if names is None else names.value,
         "time": given.time if given is not None else _order_of(guess),
         "cells": None if given is None else given.cells,
