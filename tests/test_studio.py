@@ -220,7 +220,15 @@ FIELDS = st.dictionaries(st.sampled_from([*sorted(Ask.__dataclass_fields__), "mo
 @given(JSON | FIELDS | FIELDS.map(lambda given: {"source": "clicks", "events": 2, **given}))
 def test_no_request_gets_anything_but_an_answer_or_one_line(given):
     sandbox = Sandbox()
-    for act in (sandbox.show, sandbox.curve, sandbox.source, sandbox.load):
+    for act in (
+        sandbox.show,
+        sandbox.curve,
+        sandbox.compare,
+        sandbox.source,
+        sandbox.load,
+        sandbox.inspect,
+        sandbox.advise,
+    ):
         refusal = ""
         try:
             json.dumps(act(given), allow_nan=False)
