@@ -21,6 +21,7 @@ import typer
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import Interrupted, emit_json
+from seqveil.interfaces.commands.watching import MetricsOptions
 
 if TYPE_CHECKING:
     import ssl
@@ -206,6 +207,7 @@ def mqtt(
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
     connection: ConnectionOptions,
+    metrics: MetricsOptions,
     config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
@@ -222,7 +224,7 @@ def mqtt(
 
     broker = connection.broker(address)
     words = payloads.words(retained=retained, discovery=discovery)
-    _run_mqtt(broker, chosen.setting(MarkovModel.load(model)), topics, words, state, key, policies, json)
+    _run_mqtt(broker, chosen.setting(MarkovModel.load(model)), topics, words, state, key, policies, metrics, json)
 
 
 def _run_mqtt(
@@ -233,6 +235,7 @@ def _run_mqtt(
     state: Path,
     key: Path | None,
     policies: PolicyOptions,
+    metrics: MetricsOptions,
     json: bool,
 ) -> None:
     from seqveil.interfaces.homeassistant import Discovery
@@ -247,7 +250,8 @@ def _run_mqtt(
         _tell_begun(store, state)
         if broker.tls is None and broker.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
-        _work(working, json)
+        with metrics.serving(working, store, state) as port:
+            _work(working, json, port)
 
 
 @bridge.command()
@@ -271,6 +275,7 @@ def kafka(
     chosen: o.SettingOptions,
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
+    metrics: MetricsOptions,
     json: o.Json = False,
 ) -> None:
     """Release what is written to a topic, each event drawn once and published once, by transactions.
@@ -296,7 +301,8 @@ def kafka(
         working = Bridge(store, Link(cluster), form=form_of(words), **policies.refusing)
         _log("started", {"group": group, "private": store.private})
         _tell_begun(store, state)
-        _work(working, json)
+        with metrics.serving(working, store, state) as port:
+            _work(working, json, port)
 
 
 def _settings(file: Path) -> dict[str, str]:
@@ -336,7 +342,9 @@ def _tell_begun(store: Streams, state: Path) -> None:
         _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
 
 
-def _work(working: Working, json: bool) -> None:
+def _work(working: Working, json: bool, port: int | None = None) -> None:
+    if port is not None:
+        _log("metrics", {"port": port})
     with _ended_by_signals(working):
         counts = working.run()
     if json:

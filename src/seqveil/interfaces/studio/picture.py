@@ -22,7 +22,7 @@ from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.secrets import Secret, Watch, words
-from seqveil.core.words import Risk, moved, percent
+from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, offers
 from seqveil.interfaces.studio.exports import commands, python, steps, toml
@@ -297,7 +297,8 @@ def secret_of(run: Run) -> dict[str, Any] | None:
     last = run.watched[-1]
     bound, most = last.secret.epsilon, last.worst
     said = words.example(last.secret)
-    stands, low, high = (percent(moved(words.SUSPICION, odds)) for odds in (last.log_odds, most.lowest, most.highest))
+    stands, low, high = (moved(words.SUSPICION, odds) for odds in (last.log_odds, most.lowest, most.highest))
+    least, greatest = (moved(words.SUSPICION, odds) for odds in (-bound, bound))
     return {
         "code": run.ask.secret,
         "name": kept_name(run.source, run.ask),
@@ -305,9 +306,9 @@ def secret_of(run: Run) -> dict[str, Any] | None:
         "epsilon": bound,
         "odds": [_short(watch.log_odds) for watch in run.watched],
         "kept": -bound <= most.lowest and most.highest <= bound,
-        "suspicions": [percent(moved(words.SUSPICION, odds)) for odds in (-bound, 0.0, bound)],
-        "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {stands}, and it was never below "
-        f"{low} or above {high}.",
+        "suspicions": [percent_down(least), percent(words.SUSPICION), percent_up(greatest)],
+        "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {percent(stands)}, and it was never "
+        f"below {percent_down(low)} or above {percent_up(high)}.",
     }
 
 
