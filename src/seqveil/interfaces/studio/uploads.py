@@ -252,6 +252,7 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     frame = pl.DataFrame([_typed(pl.Series(name, values)) for name, values in table.items()])
     everyone = frame.with_columns(pl.lit("everyone").alias(EVERYONE))
     alone = given is not None and not given.user
+    guess: Guess | None
     try:
         guess = guessed(everyone if alone else frame, None if given is None else given.columns, "the file")
     except DataError as error:  # the value cannot be guessed, or the user: then all rows may be one person's
