@@ -67,9 +67,8 @@ def run(data: Path | None) -> dict[str, Any] | None:
         starts = [usable(opened, address) for _ in range(4)]
         time.sleep(3)  # the compiled path is loaded by then
         print(f"address to a page one can use: first {starts[0]:.2f} s, then {min(starts[1:]):.2f} s (1 asked)")
-        print(
-            f"slider to picture, ms over {MOVES} moves, {EVENTS} events (500 asked for whole ones of optimal and guarded), each ε new to the server"
-        )
+        asked = "500 asked for whole ones of optimal and guarded"
+        print(f"slider to picture, ms over {MOVES} moves, {EVENTS} events ({asked}), each ε new to the server")
         heads = "".join(f"{name:>11}{'max':>7}" for name in ("first p50", "all p50", "whole p50"))
         print(f"  {'stream':<10}{'n':>5}  {'mechanism':<21}{heads}")
         rows = [measure(opened, address, *case) for case in CASES]
