@@ -222,6 +222,7 @@ $("entry").addEventListener("submit", (event) => {
 $("source").addEventListener("change", () => {
   $("columns").hidden = true;
   $("sample-note").hidden = false;
+  if (!$("source").value.startsWith("own-")) $("file").value = ""; // what is shown is no longer from there
   choose($("source").value);
 });
 $("stream").addEventListener("change", () => {
