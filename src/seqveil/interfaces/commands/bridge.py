@@ -329,9 +329,11 @@ class Working(Protocol):
 
 def _opened(state: Path, setting: Setting, key: Path | None, policies: PolicyOptions) -> Streams:
     from seqveil.core import fast
+    from seqveil.release.setting import refuse_dead_end
     from seqveil.release.store.backup import key_for
     from seqveil.release.streams import Streams
 
+    refuse_dead_end(setting, "the bridge")
     fast.load()  # now rather than while somebody waits
     secret, gaps = key_for(state, key), cast(Any, policies.gaps)
     return Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist)
