@@ -27,6 +27,7 @@ from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Mad
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
+from seqveil.interfaces.reordering import Reorder
 from seqveil.release.streams import Streams
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Link",
     "Payloads",
     "Refusal",
+    "Reorder",
     "Topics",
     "address",
 ]
@@ -137,6 +139,7 @@ class Bridge:
         log: takes an event's name and details, never data or users.
         form: of the payloads.
         discovery: tells Home Assistant of released entities.
+        reorder: how long events wait for those that they have overtaken; without it they do not wait.
     """
 
     def __init__(
@@ -150,10 +153,14 @@ class Bridge:
         log: Log = lambda event, details: None,
         form: Form | None = None,
         discovery: Discovery | None = None,
+        reorder: Reorder | None = None,
     ) -> None:
         if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
-        self._core = Core(store, Payloads(store.setting, on_unknown, form), "mqtt", on_refused, log)
+        if reorder is not None:
+            reorder = replace(reorder, total=min(reorder.total, link.broker.in_flight))
+        payloads = Payloads(store.setting, on_unknown, form)
+        self._core: Core[_Pending] = Core(store, payloads, "mqtt", on_refused, log, reorder)
         self.counts: Counts = self._core.counts
         self._link, self._topics, self._log, self._discovery = link, topics, log, discovery
         self._waiting: deque[Arrived] = deque()
@@ -169,7 +176,7 @@ class Bridge:
         try:
             while not self._finished():
                 ready = self._waiting and len(self._under_way) < self._most
-                self._turn(self._link.take(GROUP, 0.0 if ready else IDLE))
+                self._turn(self._link.take(GROUP, 0.0 if ready else self._pause()))
             self._core.close()
         finally:
             self._link.close()
@@ -181,10 +188,15 @@ class Bridge:
         """Finish what was accepted and end; may be called from a signal handler."""
         self._link.put(Stop())
 
+    def _pause(self) -> float:
+        """Seconds to wait for something to happen: no longer than events may wait for others."""
+        return max(0.0, min(IDLE, self._core.window.due - time.monotonic()))
+
     def _finished(self) -> bool:
         if self._deadline is None:
             return False
-        idle = not (self._waiting or self._under_way or self._unacknowledged)
+        kept = len(self._core.window)  # what waits for others stays with the broker, and what came after it
+        idle = not (self._waiting or self._under_way or (self._unacknowledged and not kept))
         return idle or time.monotonic() > self._deadline
 
     def _turn(self, happenings: list[Happening]) -> None:
@@ -192,10 +204,16 @@ class Bridge:
             raise BrokerError("the connection to the broker ended unexpectedly; start the bridge again")
         for happening in happenings:
             self._note(happening)
-        if self._waiting and len(self._under_way) < self._most:
+        due = self._core.window.due <= time.monotonic() or self._starved()
+        if (self._waiting or due) and len(self._under_way) < self._most:
             self._release([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
         self._acknowledge()
         self._core.report()
+
+    def _starved(self) -> bool:
+        """Whether the broker sends nothing more until what is held back is acknowledged."""
+        held = len(self._core.window) > 0
+        return held and not self._waiting and len(self._unacknowledged) >= self._link.broker.in_flight
 
     def _note(self, happening: Happening) -> None:
         if isinstance(happening, Arrived):
@@ -260,9 +278,15 @@ class Bridge:
             event = self._read(pending, arrival)
             if event is not None:
                 readable.append((pending, event))
-        made = self._core.release([event for _, event in readable])
+        for pending, _ in readable:
+            pending.waits += 1  # for its turn
+        found = self._core.in_order(readable, hurry=self._starved())
+        for pending in found.replaced:
+            pending.waits -= 1
+        made = self._core.release([event for _, event in found.ready])
         self._core.keep(self._link.broker.in_flight)  # more cannot come again: the broker waits for acknowledgements
-        for (pending, event), outcome in zip(readable, made, strict=True):
+        for (pending, event), outcome in zip(found.ready, made, strict=True):
+            pending.waits -= 1
             if isinstance(outcome, Refusal):
                 self._refuse(pending, event.user, outcome)
             elif outcome is not None:

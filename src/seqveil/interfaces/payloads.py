@@ -37,7 +37,7 @@ REASONS = {
     "member": "the payload has no member where the bridge was told to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
-    "order": "events before this one are missing; send those first, from next on",
+    "order": "events before this one are missing; send those first, from next on, or run the bridge with --gaps skip",
     "budget": "the budget is spent",
     "event": "the event cannot be released as it is",
     "load": "more messages at QoS 0 than can be held; publish with QoS 1",

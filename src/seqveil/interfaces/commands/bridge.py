@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seqveil.interfaces.bridge import Counts
     from seqveil.interfaces.mqtt import Broker
     from seqveil.interfaces.payloads import Form
+    from seqveil.interfaces.reordering import Reorder
     from seqveil.release.stream import Setting
     from seqveil.release.streams import Streams
 
@@ -186,6 +187,23 @@ class PolicyOptions:
         return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
 
 
+@dataclass(frozen=True)
+class ReorderOptions:
+    """How long events wait for those that they have overtaken."""
+
+    reorder: Annotated[
+        int, o.option("N", "Events of a stream that may wait for earlier ones, before --gaps decides; 0: none.")
+    ] = 16
+    reorder_wait: Annotated[float, o.option("S", "Seconds that they wait at most.")] = 2.0
+
+    @property
+    def limits(self) -> Reorder:
+        """The limits that were asked for."""
+        from seqveil.interfaces.reordering import Reorder
+
+        return Reorder(self.reorder, self.reorder_wait)
+
+
 @bridge.command()
 @o.option_groups
 def mqtt(
@@ -205,6 +223,7 @@ def mqtt(
     chosen: o.SettingOptions,
     key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
+    waits: ReorderOptions,
     connection: ConnectionOptions,
     config: o.ConfigFile = None,
     json: o.Json = False,
@@ -222,7 +241,8 @@ def mqtt(
 
     broker = connection.broker(address)
     words = payloads.words(retained=retained, discovery=discovery)
-    _run_mqtt(broker, chosen.setting(MarkovModel.load(model)), topics, words, state, key, policies, json)
+    setting = chosen.setting(MarkovModel.load(model))
+    _run_mqtt(broker, setting, topics, words, state, key, policies, waits.limits, json)
 
 
 def _run_mqtt(
@@ -233,6 +253,7 @@ def _run_mqtt(
     state: Path,
     key: Path | None,
     policies: PolicyOptions,
+    reorder: Reorder,
     json: bool,
 ) -> None:
     from seqveil.interfaces.homeassistant import Discovery
@@ -242,7 +263,7 @@ def _run_mqtt(
     told = Discovery(words["discovery"], form) if "discovery" in words else None
     with _opened(state, setting, key, policies) as store:
         link = Link(broker, named.subscription, form.retained)
-        working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
+        working = Bridge(store, link, named, form=form, discovery=told, reorder=reorder, **policies.refusing)
         _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
         _tell_begun(store, state)
         if broker.tls is None and broker.host not in LOOPBACK:
