@@ -263,7 +263,8 @@ class Core(Generic[Item]):
                 self.window.stalled.discard(event.user)
                 self.counts.stalled -= 1
         codes, epsilon = made.symbols[0].tolist(), float(made.epsilons[0])
-        return Made(self.payloads.write(seq, codes, epsilon, made.paths[0], event.user, event.stamp), repeated)
+        told = self.payloads.write(seq, codes, epsilon, made.paths[0], event.user, event.stamp, event.slot)
+        return Made(told, repeated)
 
     def _stall(self, user: str) -> None:
         """A stream waits for events that did not come: nobody holds later ones back for it."""

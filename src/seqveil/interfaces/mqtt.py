@@ -18,16 +18,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
-from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused
+from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused, Outcome
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
 from seqveil.interfaces.reordering import Reorder
+from seqveil.interfaces.slotting import SlotStreams, refuse_slots
 from seqveil.release.streams import Streams
 
 __all__ = [
@@ -48,6 +50,8 @@ __all__ = [
 
 IDLE = 1.0  # seconds between looks at the network thread
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
+
+IN_SLOT = 8  # messages that are left with the broker until their slot ends; it may send no more than some 20 before
 
 USER = "{user}"
 
@@ -116,10 +120,11 @@ Kind = Literal["release", "report", "clearing", "announcement"]  # of a message 
 
 @dataclass(eq=False)
 class _Pending:
-    """A raw message and how many messages of ours the broker must confirm before it is acknowledged."""
+    """A raw message (none for a slot) and how many messages of ours the broker must confirm before it is settled."""
 
-    message: Arrived
+    message: Arrived | None = None
     waits: int = 0
+    in_slot: bool = False  # whether its slot of time is still to be released
 
 
 class Bridge:
@@ -140,6 +145,9 @@ class Bridge:
         form: of the payloads.
         discovery: tells Home Assistant of released entities.
         reorder: how long events wait for those that they have overtaken; without it they do not wait.
+        clock: tells the seconds since 1970.
+
+    A model in slots of time, and payloads without numbers: then each stream is released once a slot (`slotting`).
     """
 
     def __init__(
@@ -154,15 +162,26 @@ class Bridge:
         form: Form | None = None,
         discovery: Discovery | None = None,
         reorder: Reorder | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
         if reorder is not None:
             reorder = replace(reorder, total=min(reorder.total, link.broker.in_flight))
+        slots, form = store.setting.model.alphabet.slots, form or Form()
+        if slots is not None and not form.numbered:
+            form = replace(form, repeats="event")  # a slot has one release, the same or another
         payloads = Payloads(store.setting, on_unknown, form)
         self._core: Core[_Pending] = Core(store, payloads, "mqtt", on_refused, log, reorder)
         self.counts: Counts = self._core.counts
+        self._slots: SlotStreams[_Pending] | None = None
+        if slots is not None and not form.numbered:
+            self._slots = SlotStreams(self._core, store, slots, "mqtt", clock, link.broker.in_flight)
+        else:
+            refuse_slots(store, "mqtt")
+        self._slot, self._slot_sent = _Pending(), 0  # what was published of the last slot, and its number
         self._link, self._topics, self._log, self._discovery = link, topics, log, discovery
+        self._clock = clock
         self._waiting: deque[Arrived] = deque()
         self._unacknowledged: deque[_Pending] = deque()  # in the order they came, in which they must be acknowledged
         self._under_way: dict[int, tuple[Kind, _Pending]] = {}  # our messages, by number
@@ -173,6 +192,9 @@ class Bridge:
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
         self._link.open()
+        if self._slots is not None:
+            self._slot_sent = self._slots.last
+            self._publish_slot(self._slots.unpublished())
         try:
             while not self._finished():
                 ready = self._waiting and len(self._under_way) < self._most
@@ -189,13 +211,15 @@ class Bridge:
         self._link.put(Stop())
 
     def _pause(self) -> float:
-        """Seconds to wait for something to happen: no longer than events may wait for others."""
-        return max(0.0, min(IDLE, self._core.window.due - time.monotonic()))
+        """Seconds to wait for something to happen: no longer than events may wait for others, or a slot lasts."""
+        slot = IDLE if self._slots is None or self._slot.waits else self._slots.remaining
+        return max(0.0, min(IDLE, slot, self._core.window.due - time.monotonic()))
 
     def _finished(self) -> bool:
         if self._deadline is None:
             return False
-        kept = len(self._core.window)  # what waits for others stays with the broker, and what came after it
+        # what waits for others, or for its slot, stays with the broker, and what came after it
+        kept = self._slots is not None or len(self._core.window) > 0
         idle = not (self._waiting or self._under_way or (self._unacknowledged and not kept))
         return idle or time.monotonic() > self._deadline
 
@@ -204,11 +228,32 @@ class Bridge:
             raise BrokerError("the connection to the broker ended unexpectedly; start the bridge again")
         for happening in happenings:
             self._note(happening)
+        self._end_slot()
         due = self._core.window.due <= time.monotonic() or self._starved()
         if (self._waiting or due) and len(self._under_way) < self._most:
             self._release([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
         self._acknowledge()
         self._core.report()
+
+    def _end_slot(self) -> None:
+        """Release a slot that has ended, once all of the one before is at the broker."""
+        if self._slots is None or self._slot.waits or self._deadline is not None:
+            return
+        self._slots.published = self._slot_sent
+        drawn = self._slots.draw()
+        if drawn is None:
+            return
+        for pending in drawn.items:
+            pending.in_slot = False
+        self._slot_sent = drawn.slot
+        self._publish_slot(drawn.releases)
+
+    def _publish_slot(self, releases: list[tuple[str, Outcome]]) -> None:
+        for user, outcome in releases:
+            if isinstance(outcome, Refusal):
+                self._refuse(self._slot, user, outcome)
+            elif outcome is not None:
+                self._publish(self._slot, user, outcome)
 
     def _starved(self) -> bool:
         """Whether the broker sends nothing more until what is held back is acknowledged."""
@@ -265,7 +310,7 @@ class Bridge:
     def _release(self, messages: list[Arrived]) -> None:
         """Release what these messages hold and publish it."""
         readable: list[tuple[_Pending, Event]] = []
-        arrival = time.time()
+        arrival = self._clock()
         for message in messages:
             if message.reliable and message.connection != self._link.connection:
                 continue  # the broker sends it again
@@ -275,9 +320,12 @@ class Bridge:
                 self._unacknowledged.append(pending)
             if not message.payload:
                 continue  # that is how a retained message is cleared
-            event = self._read(pending, arrival)
+            event = self._read(pending, message, arrival)
             if event is not None:
                 readable.append((pending, event))
+        if self._slots is not None:
+            self._take(readable, self._slots)
+            return
         for pending, _ in readable:
             pending.waits += 1  # for its turn
         found = self._core.in_order(readable, hurry=self._starved())
@@ -292,8 +340,16 @@ class Bridge:
             elif outcome is not None:
                 self._publish(pending, event.user, outcome)
 
-    def _read(self, pending: _Pending, arrival: float) -> Event | None:
-        message, user = pending.message, None
+    def _take(self, readable: list[tuple[_Pending, Event]], slots: SlotStreams[_Pending]) -> None:
+        """Count messages in their slot, with which they are settled."""
+        for pending, event in readable:
+            try:
+                pending.in_slot = slots.take(pending, event)
+            except Refusal as refusal:
+                self._refuse(pending, event.user, refusal)
+
+    def _read(self, pending: _Pending, message: Arrived, arrival: float) -> Event | None:
+        user = None
         kept, form = message.retained, self._core.payloads.form
         try:
             user = self._topics.user_of(message.topic)
@@ -309,7 +365,7 @@ class Bridge:
             self.counts.states += 1
             return None
         if kept and form.retained == "state":
-            self._core.state(event)
+            (self._core if self._slots is None else self._slots).state(event)
             return None
         if form.numbered or not message.reliable:
             return event
@@ -346,4 +402,7 @@ class Bridge:
 
     def _acknowledge(self) -> None:
         while self._unacknowledged and not self._unacknowledged[0].waits:
-            self.counts.acknowledged += self._link.acknowledge(self._unacknowledged.popleft().message)
+            if self._unacknowledged[0].in_slot and len(self._unacknowledged) <= IN_SLOT:
+                break
+            message = self._unacknowledged.popleft().message
+            self.counts.acknowledged += message is not None and self._link.acknowledge(message)
