@@ -16,15 +16,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from seqveil.core.errors import BudgetSpent, DataError, InputError, SeqveilError
-from seqveil.interfaces.events import Job, release_together
+from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
 from seqveil.release.store import Position
 from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import OutOfOrder, Releases, Streams
+from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 GROUP = 1000  # events of a transaction, at most
 KNOWN = 200_000  # users whose next number is kept in memory
@@ -67,6 +67,7 @@ class Made(NamedTuple):
     repeated: bool  # whether it had been released before
 
 
+Outcomes = Releases | Exception | None
 Outcome = Made | Refusal | None  # None: no event, only the value that was there before
 
 
@@ -137,25 +138,43 @@ class Core(Generic[Item]):
 
         while left:
             numbered = self._numbered([events[k] for k in left])
-            batches = self._store.setting.in_batches
-            jobs = [Job([e.user], [seq], [e.codes if batches else e.codes[0]], [e.time]) for e, seq in numbered]
-            release_together(self._store, jobs, noted)
             moved_up = []
-            for k, (event, seq), job in zip(left, numbered, jobs, strict=True):
-                if not isinstance(job.outcome, Releases):
+            for k, (event, seq), (made, at) in zip(left, numbered, self._drawn(numbered, noted), strict=True):
+                if not isinstance(made, Releases):
                     self._upcoming.pop(event.user, None)  # as the store has it
                 elif event.seq is not None and event.user in self._upcoming:
                     self._upcoming[event.user] = max(self._upcoming[event.user], seq + 1)
-                if event.seq is None and isinstance(job.outcome, OutOfOrder):
+                if event.seq is None and isinstance(made, OutOfOrder):
                     moved_up.append(k)  # one before it was refused, whose number is free now
                 else:
-                    outcomes[k] = self._told(event, seq, job.outcome)
+                    outcomes[k] = self._told(event, seq, made, at)
             if len(moved_up) == len(left):
                 raise DataError("events could not be numbered; start the bridge again")
             left = moved_up
         if not written and (positions or moved):
             self._store.release([], [], [], None, noted(None))
         return [outcomes[k] for k in range(len(events))]
+
+    def _drawn(self, numbered: Sequence[tuple[Event, int]], noted: Noted) -> Iterable[tuple[Outcomes, int]]:
+        """What each event was released as, and its place in there, or why it was not.
+
+        All are released in one call, which refuses before it draws; only where it does are they looked at one by one.
+        """
+        batches, timed = self._store.setting.in_batches, self._store.setting.timed
+        raw: list[Any] = [event.codes if batches else event.codes[0] for event, _ in numbered]
+        users, seqs = [event.user for event, _ in numbered], [seq for _, seq in numbered]
+        times = [event.time for event, _ in numbered]
+        try:
+            made = self._store.release(users, raw, seqs, times if timed else None, noted)
+        except (BudgetSpent, InputError, StoreError) as error:
+            if error.made is not None and not error.made.refused.all():  # what was drawn stands
+                refused = error.made.refused.tolist()
+                return [(error if out else error.made, k) for k, out in enumerate(refused)]
+        else:
+            return [(made, k) for k in range(len(numbered))]
+        jobs = [Job([user], [seq], [codes], [at]) for user, seq, codes, at in zip(users, seqs, raw, times, strict=True)]
+        release_together(self._store, jobs, noted)
+        return [(job.outcome, 0) for job in jobs]
 
     def state(self, event: Event) -> None:
         """Take a message for what is the case, which is no event."""
@@ -245,7 +264,7 @@ class Core(Generic[Item]):
         self._kept = dict(self.numbers)
         return {f"{self._name}:numbers": json.dumps(self.numbers, separators=(",", ":"))}
 
-    def _told(self, event: Event, seq: int, made: Releases | Exception | None) -> Made | Refusal:
+    def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Made | Refusal:
         if isinstance(made, OutOfOrder):
             self._stall(event.user)
             return Refusal("order", seq, made.upcoming)
@@ -253,7 +272,7 @@ class Core(Generic[Item]):
             return Refusal("budget" if isinstance(made, BudgetSpent) else "event", seq)
         if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
             raise made or DataError("an event came back without its release; start the bridge again")
-        repeated = bool(made.replayed[0])
+        repeated = bool(made.replayed[at])
         if repeated:
             self.counts.repeated += 1
         else:
@@ -262,8 +281,8 @@ class Core(Generic[Item]):
             if event.user in self.window.stalled:
                 self.window.stalled.discard(event.user)
                 self.counts.stalled -= 1
-        codes, epsilon = made.symbols[0].tolist(), float(made.epsilons[0])
-        told = self.payloads.write(seq, codes, epsilon, made.paths[0], event.user, event.stamp, event.slot)
+        codes, path = made.told(at)
+        told = self.payloads.write(seq, codes, float(made.epsilons[at]), path, event.user, event.stamp, event.slot)
         return Made(told, repeated)
 
     def _stall(self, user: str) -> None:

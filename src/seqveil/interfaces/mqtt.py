@@ -85,9 +85,10 @@ class Topics:
 
     def user_of(self, topic: str) -> str:
         """The user of a raw topic."""
-        place, levels = self.raw.split("/").index(USER), topic.split("/")
-        user = levels[place] if place < len(levels) else ""
-        if self.raw.replace(USER, user) != topic or not 0 < len(user.encode()) <= MOST_NAME or user.startswith("$"):
+        before, _, after = self.raw.partition(USER)
+        user = topic[len(before) : len(topic) - len(after)]
+        fits = len(topic) > len(before) + len(after) and topic.startswith(before) and topic.endswith(after)
+        if not fits or "/" in user or user.startswith("$") or len(user.encode()) > MOST_NAME:
             raise Refusal("topic")
         return user
 
@@ -294,7 +295,8 @@ class Bridge:
             self._expected.get(event.user, set()).discard(ident)
         else:
             self._core.confirmed(self._expected.pop(event.user, ()))
-        return replace(event, ident=ident, again=message.again)
+        event.ident, event.again = ident, message.again
+        return event
 
     def _accept(self, message: Arrived) -> None:
         if self._deadline is not None:

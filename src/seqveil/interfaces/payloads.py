@@ -146,7 +146,7 @@ def _members(path: str) -> tuple[str, ...]:
     return members
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that takes longer, and there is one for each message
 class Event:
     """One event to be released. Its symbols are in no repr."""
 
