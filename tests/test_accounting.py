@@ -90,6 +90,7 @@ def test_fact_8_every_bound_holds_in_the_extreme_case(releases, delta):
         assert exceedance(releases, 0.8 * total.chernoff) > delta / 1000  # and the figure is no fantasy
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(epsilon=st.floats(0.01, 8), releases=st.integers(1, 10**6), exponent=st.floats(-12, -0.5))
 def test_fact_8_the_bounds_are_ordered(epsilon, releases, exponent):
@@ -207,6 +208,7 @@ def test_what_a_total_allows(total, spent, wanted, step, horizon):
     assert Budget().allow(*arguments)[0] == wanted
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(events=st.lists(st.tuples(st.floats(0, 3), st.floats(0, 2)), min_size=1, max_size=15), span=st.floats(0.5, 6))
 def test_a_window_sums_what_lies_in_it_and_forgets_the_rest(events, span):

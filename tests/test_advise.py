@@ -37,6 +37,7 @@ def clicks(tmp_path, monkeypatch):
 COLUMNS = ["--user-column", "person", "--value-column", "page"]
 
 
+@pytest.mark.slow
 def test_the_setting_it_writes_releases_as_the_same_options_do(clicks, capsys):
     asked = ["--seen-by", "partner", "--secret", "ever:health", *COLUMNS]
     assert main(["advise", "--file", "clicks.csv", *asked]) == 0
@@ -54,6 +55,7 @@ def test_the_setting_it_writes_releases_as_the_same_options_do(clicks, capsys):
     assert json.loads((clicks / "c.csv.meta.json").read_text())["setting"]["secrets"][0]["epsilon"] == 3.0
 
 
+@pytest.mark.slow
 def test_without_secrets_the_whole_stream_keeps_the_odds():
     found = advise(MODEL, Wishes(length=12, suspicion=0.10, limit=0.30))
     assert words.lifted(0.10, found.options["budget"]) <= 0.30 < words.lifted(0.10, found.options["budget"] * 1.02)
@@ -85,6 +87,7 @@ def test_waiting_helps():
     assert both[1] <= both[0]
 
 
+@pytest.mark.slow
 def test_a_secret_from_accuracy():
     secret = sv.secrets.ever("health", window=4)
     found = advise(MODEL, Wishes(length=8, suspicion=0.1, limit=0.3, wrong=0.1, secrets=(secret,)))
@@ -92,6 +95,7 @@ def test_a_secret_from_accuracy():
     assert found.options["secret_window"] == "4"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -137,6 +141,7 @@ def test_a_configuration_says_what_options_say(tmp_path):
     assert configuration(file, ["secret", "budget"]) == {"secret": ['ever:"a\\b"'], "budget": 1e-7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -161,6 +166,7 @@ def test_a_bad_configuration_gets_one_line(clicks, capsys, line, said):
     assert not (clicks / "x.csv").exists()
 
 
+@pytest.mark.slow
 def test_every_command_takes_it(clicks, capsys):
     (clicks / "c.toml").write_text('model = "m.model"\nepsilon = -1\nuser_column = "person"\n')
     commands = (
@@ -176,6 +182,7 @@ def test_every_command_takes_it(clicks, capsys):
         assert "none.toml: no such configuration file" in capsys.readouterr().err, command
 
 
+@pytest.mark.slow
 def test_secrets_on_the_command_line_take_the_place_of_those_in_the_file(clicks):
     (clicks / "c.toml").write_text('model = "m.model"\n[[secret]]\never = "health"\nepsilon = 0.5\n')
     mine = ["--secret", "ever:news", "--secret-epsilon", "1", *COLUMNS]
@@ -186,6 +193,7 @@ def test_secrets_on_the_command_line_take_the_place_of_those_in_the_file(clicks)
         assert [each["name"] for each in told] == names
 
 
+@pytest.mark.slow
 def test_at_a_terminal_it_asks_for_what_is_missing(clicks, capsys, monkeypatch):
     answers = {"1.": "m.model", "2.": "partner", "3.": "ever:health", "4.": "", "5.": ""}
     asked = []

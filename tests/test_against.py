@@ -18,6 +18,7 @@ from seqveil.receive.reweigh import Against, merged, wrong_model_bound
 from seqveil.release.stream import NOTHING
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -46,6 +47,7 @@ def test_leakage_under_another_chain_is_that_of_brute_force(seed, n, length, eps
     assert found.bound <= found.ldp * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 6), epsilon=st.floats(0.05, 3.0), share=st.floats(0.0, 1.0))
 def test_no_sound_kernel_leaks_more_than_the_bound_for_a_wrong_belief(seed, n, epsilon, share):

@@ -28,6 +28,7 @@ SYMBOLS = [
 ]
 
 
+@pytest.mark.slow
 @given(alphabets, st.data())
 def test_codes_come_back_as_the_same_values_of_the_same_type(values, data):
     alphabet = Alphabet(values)
@@ -39,6 +40,7 @@ def test_codes_come_back_as_the_same_values_of_the_same_type(values, data):
     assert [alphabet.encode_one(alphabet.decode_one(code)) for code in codes] == codes
 
 
+@pytest.mark.slow
 @given(alphabets)
 def test_json_keeps_values_types_policy_and_fingerprint(values):
     alphabet = Alphabet(values)
@@ -48,6 +50,7 @@ def test_json_keeps_values_types_policy_and_fingerprint(values):
     assert [type(value) for value in again.values] == [type(value) for value in alphabet.values]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-50, 50), min_size=1, unique=True), st.lists(st.integers(-60, 60), min_size=1))
 def test_integer_codes_agree_with_a_dictionary(values, data):
     index = {value: code for code, value in enumerate(values)}
@@ -61,6 +64,7 @@ def test_integer_codes_agree_with_a_dictionary(values, data):
             assert Alphabet(values).encode(given_as).tolist() == expected
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=8, unique=True), st.lists(st.floats(-200, 200), max_size=9))
 def test_nearest_number_agrees_with_brute_force(values, data):
     alphabet = Alphabet(values, on_unknown="nearest")
@@ -68,6 +72,7 @@ def test_nearest_number_agrees_with_brute_force(values, data):
         assert abs(values[code] - number) <= min(abs(value - number) for value in values) + 1e-12
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, max_size=9, unique=True), st.data())
 def test_bins_agree_with_brute_force(edges, data):
     edges = sorted(edges)
@@ -108,6 +113,7 @@ def test_common_interface(symbols):
         symbols.decode([0.5])
 
 
+@pytest.mark.slow
 def test_grid_layout_and_inputs():
     grid = Grid.regular(3, 2, bounds=(0, 3, 0, 4))
     assert grid.encode_one((2.5, 0.5)) == 2 * 2 + 0

@@ -66,6 +66,7 @@ def test_a_schedule_of_events_knows_one_stream() -> None:
     assert not sv.Setting.of(HOURLY.scheduled(24), epsilon=1.0).restarts
 
 
+@pytest.mark.slow
 def test_files_by_the_hour_with_streams_apart(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, out, apart = tmp_path / "m", tmp_path / "out.csv", ("--stream-column", "day")
     assert run("fit", data, "-o", model, "--context", f"hours:{NIGHT}", *apart) == 0
@@ -88,6 +89,7 @@ def test_files_by_the_hour_with_streams_apart(data: Path, tmp_path: Path, capsys
     assert not (tmp_path / "e.csv").exists()
 
 
+@pytest.mark.slow
 def test_whole_streams_are_decoded_as_apart_ones_are(data: Path, tmp_path: Path) -> None:
     """Where everyone has one stream both ways of decoding say the same."""
     one, model = tmp_path / "one.csv", tmp_path / "m"
@@ -102,6 +104,7 @@ def test_whole_streams_are_decoded_as_apart_ones_are(data: Path, tmp_path: Path)
     assert said[0].equals(said[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("--secret-withhold",), ("--secret-blank", 0.2)], ids=["withhold", "price"])
 def test_empty_values_with_streams_apart(
     data: Path, tmp_path: Path, how: tuple[Any, ...], capsys: pytest.CaptureFixture[str]

@@ -65,6 +65,7 @@ def test_features_count_what_was_released_of_each_person() -> None:
     assert not table[1, 25:34].any()
 
 
+@pytest.mark.slow
 def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() -> None:
     """Randomised response on the secret itself, at exactly ε: 200 attacks with a false-alarm rate of 20 %.
 
@@ -85,6 +86,7 @@ def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() 
     assert alarms <= 70
 
 
+@pytest.mark.slow
 def test_planted_failures_are_called_broken_with_a_thousand_people() -> None:
     truth, secret = people(1000), SECRET.over(ALPHABET)
     plain = attack.attack_secret(truth, truth, secret, 0.5)
@@ -96,6 +98,7 @@ def test_planted_failures_are_called_broken_with_a_thousand_people() -> None:
     assert attack.attack_secret(dropped, truth, secret, 0.5).verdict == "broken"
 
 
+@pytest.mark.slow
 def test_releases_that_tell_nothing_hold_and_too_few_people_decide_nothing() -> None:
     rng = np.random.default_rng(3)
     truth = people(6000)
@@ -113,6 +116,7 @@ def test_releases_that_tell_nothing_hold_and_too_few_people_decide_nothing() -> 
     assert "people to decide" in few.sentence
 
 
+@pytest.mark.slow
 def test_one_side_is_attacked_on_that_side_only() -> None:
     """Whoever has the secret never shows the symbol 1: the odds fall without bound and rise by little."""
     rng = np.random.default_rng(4)
@@ -125,6 +129,7 @@ def test_one_side_is_attacked_on_that_side_only() -> None:
     assert both.verdict == "broken"
 
 
+@pytest.mark.slow
 def test_single_events_are_attacked_where_they_are() -> None:
     truth = people(1200, seed=5)
     every = sv.secrets.ever("health", window="event", epsilon=0.5).over(ALPHABET)
@@ -157,6 +162,7 @@ def test_files_are_joined_by_person_and_not_by_row(tmp_path) -> None:  # type: i
         assert told.tolist() == true.tolist()
 
 
+@pytest.mark.slow
 def test_the_command_gives_a_verdict_as_json(tmp_path) -> None:  # type: ignore[no-untyped-def]
     truth = people(1000, seed=9)
     raw, out = write(tmp_path / "raw.csv", truth), write(tmp_path / "out.csv", truth, 0.1)

@@ -14,6 +14,7 @@ from seqveil.receive.audit import Audit
 from seqveil.release.stream import NOTHING
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

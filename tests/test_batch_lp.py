@@ -125,6 +125,7 @@ def test_closed_form_serves_large_alphabets():
     assert -1.0 <= sent.least <= sent.most <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [2, 3])
 def test_sequences_leak_no_more_than_the_sum(batches):
     for seed in range(6):
@@ -155,6 +156,7 @@ def test_coins_fall_where_the_integers_say():
                 assert batch_lp.draw(batch, np.array(o), FixedCoins(coin)).path == (y,)
 
 
+@pytest.mark.slow
 def test_draws_follow_the_table():
     """Chi-square; false alarm 1e-6."""
     batch = a_batch(11, 2, 3, 1.5, zeros=False)

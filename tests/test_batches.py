@@ -21,6 +21,7 @@ GAPPED = sv.MarkovModel([0.6, 0.4, 0.0], [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5], [0.4
 SOUND = [name for name in mechanisms.batched() if mechanisms.get_batched(name).sound]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.batched())
 def test_a_stream_in_batches_with_a_short_last_one(name):
     session = sv.Session(STICKY, name, 2.0, batch=3, seed=1)
@@ -36,6 +37,7 @@ def test_a_stream_in_batches_with_a_short_last_one(name):
         assert session.leakage <= 8.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.batched())
 @pytest.mark.parametrize("model", [STICKY, GAPPED], ids=["full", "gapped"])
 def test_whatever_the_truth_is_a_receiver_follows(name, model):
@@ -52,6 +54,7 @@ def test_whatever_the_truth_is_a_receiver_follows(name, model):
         assert (mine.account.most, mine.account.least) == (theirs.account.most, theirs.account.least)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**31), name=st.sampled_from(["tree", "tree_ldp"]), gapped=st.booleans())
 def test_decoding_across_batches_is_bayes(seed, name, gapped):
@@ -143,6 +146,7 @@ def test_a_path_that_cannot_be_is_refused():
         sv.decode(STICKY, [(), ()], "tree", 1.0, batch=2, length=9)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 1), max_size=40) | st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
 def test_paths_survive_as_text(path):
     assert batches.decode_path(batches.encode_path(tuple(path))) == tuple(path)
@@ -172,6 +176,7 @@ def test_batches_err_less_at_the_same_budget():
     assert wrong[3] < 0.6 * wrong[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [16.0, 24.0, 32.0])
 @pytest.mark.parametrize("name", ["tree", "auto"])
 def test_a_long_batch_may_spend_a_lot_and_keeps_its_word(name, epsilon):

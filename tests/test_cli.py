@@ -113,6 +113,7 @@ def test_plan_takes_data_too_and_draws(seqveil, words, tmp_path):
     assert seqveil("plan", words, *options, "--plot", tmp_path / "plan.doc").code == 2
 
 
+@pytest.mark.slow
 def test_release_says_what_it_promises(seqveil, words, model, tmp_path):
     said = seqveil("release", words, "-m", model, "-e", 1, "-o", tmp_path / "r.csv")
     assert said.out == ""
@@ -126,6 +127,7 @@ def test_release_says_what_it_promises(seqveil, words, model, tmp_path):
     assert "held at the best guess" in pulsed.err
 
 
+@pytest.mark.slow
 def test_an_unsound_mechanism_is_named_and_fails_its_audit(seqveil, words, model, tmp_path):
     out = tmp_path / "r.csv"
     said = seqveil("release", words, "-m", model, "-e", 0.3, "--mechanism", "crr", "-o", out)
@@ -140,6 +142,7 @@ def test_an_unsound_mechanism_is_named_and_fails_its_audit(seqveil, words, model
     assert seqveil("release", words, "-m", model, "-e", 0.3, "--mechanism", "crr", "--budget", 3, "-o", out).code == 2
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_and_is_marked(seqveil, words, model, tmp_path):
     def release(name, *more):
         said = seqveil("release", words, "-m", model, "-e", 0.7, "-o", tmp_path / name, "--json", *more)
@@ -159,6 +162,7 @@ def test_a_seed_repeats_and_is_marked(seqveil, words, model, tmp_path):
     assert (free[2]["seed"], free[2]["private"]) == (None, True)
 
 
+@pytest.mark.slow
 def test_budgets_reach_the_side_file_and_the_audit(seqveil, words, model, tmp_path):
     out = tmp_path / "r.csv"
     window = ("--window", 1.5, "--window-releases", 4, "--when-spent", "stop")
@@ -181,6 +185,7 @@ def test_budgets_reach_the_side_file_and_the_audit(seqveil, words, model, tmp_pa
     assert spent.err.startswith("error: the budget is spent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["value", "epsilon"])
 def test_audit_sees_a_changed_row(seqveil, words, model, tmp_path, column):
     out = tmp_path / "r.csv"
@@ -199,6 +204,7 @@ def test_audit_sees_a_changed_row(seqveil, words, model, tmp_path, column):
         assert "cannot have come from" in report.err
 
 
+@pytest.mark.slow
 def test_audit_needs_the_right_model_and_setting(seqveil, words, model, tmp_path):
     out, other = tmp_path / "r.csv", tmp_path / "other.model"
     seqveil("release", words, "-m", model, "-e", 1, "-o", out)
@@ -216,6 +222,7 @@ def test_audit_needs_the_right_model_and_setting(seqveil, words, model, tmp_path
     assert seqveil("audit", out, "-m", model, "--epsilon", 2, "--json").code in (1, 2)  # the ε column says 1
 
 
+@pytest.mark.slow
 def test_decode_online_and_histogram(seqveil, words, model, tmp_path):
     out, back, counts = (tmp_path / name for name in ("r.csv", "d.csv", "h.csv"))
     seqveil("release", words, "-m", model, "-e", 1, "-o", out)
@@ -293,6 +300,7 @@ def bad_cases(tmp_path, words, model):
     }
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line_and_leaves_nothing(seqveil, words, model, tmp_path):
     (tmp_path / "header2.csv").write_text("user,value\nu1,a\n")
     cases = bad_cases(tmp_path, words, model)
@@ -327,6 +335,7 @@ def test_debug_shows_the_traceback(seqveil, tmp_path, monkeypatch):
     assert "Traceback" in seqveil(*args).err
 
 
+@pytest.mark.slow
 def test_unsorted_files_can_be_sorted(seqveil, frames, model, tmp_path):
     data, out = tmp_path / "shuffled.csv", tmp_path / "r.csv"
     frames["text"].sample(fraction=1, shuffle=True, seed=3).write_csv(data)
@@ -380,6 +389,7 @@ def large(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_help_is_quick_because_it_loads_little(tmp_path):
     check = (
         "import sys; from seqveil.interfaces.cli import main; main(['release', '--help']); "
@@ -389,6 +399,7 @@ def test_help_is_quick_because_it_loads_little(tmp_path):
     assert said.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_pipes_in_and_out(words, model, tmp_path):
     args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--meta", tmp_path / "side.json", "--json"]
     said = subprocess.run(args, input=words.read_bytes(), capture_output=True, check=True)
@@ -400,6 +411,7 @@ def test_pipes_in_and_out(words, model, tmp_path):
     assert main(["audit", str(tmp_path / "r.csv"), "-m", str(model), "--meta", str(tmp_path / "side.json")]) == 0
 
 
+@pytest.mark.slow
 def test_a_stream_is_released_as_it_arrives(model):
     args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--format", "csv"]
     with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -421,6 +433,7 @@ def test_a_reader_that_leaves_is_no_error(large, model):
         assert process.wait() == 1
 
 
+@pytest.mark.slow
 def test_a_reader_that_never_came_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
@@ -454,6 +467,7 @@ except cli.Interrupted:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wait",
     ["with terminal.progress('x.csv', 'x') as advance: advance(1)", "os.read(0, 1)"],

@@ -94,6 +94,7 @@ RACERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("racer", "epsilon"), RACERS, ids=lambda part: getattr(part, "label", ""))
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.name} {secret.window}")
 @pytest.mark.parametrize("model", MODELS, ids=["chain", "types"])
@@ -118,6 +119,7 @@ def test_what_was_told_equals_enumeration(model, secret, racer, epsilon):
         assert (told.kept, row.status) == (True, "sound")
 
 
+@pytest.mark.slow
 def test_the_whole_line_up_promises_and_keeps_what_it_says():
     arena = Arena.of(MODEL, list(MODEL.sample(6, 15, seed=1)), secrets=[EVER])
     rows = [race(arena, each, 1.0 if each.by_event else None) for each in line_up_for_secrets(["all"], [1, 2])]
@@ -153,6 +155,7 @@ def test_suppression_is_unbounded_where_what_is_left_gives_it_away():
     assert kept.secrets[0].log_odds_worst <= EVER.epsilon
 
 
+@pytest.mark.slow
 def test_guarded_never_passes_its_total():
     rng = np.random.default_rng(11)
     for _ in range(8):
@@ -166,6 +169,7 @@ def test_guarded_never_passes_its_total():
         assert row.status == "sound"
 
 
+@pytest.mark.slow
 def test_streams_of_several_lengths_and_secrets():
     secrets = [EVER, sv.secrets.count("sports", 2, epsilon=1.0)]
     streams = [
@@ -193,6 +197,7 @@ def test_a_joint_secret_and_a_stream_that_is_too_long():
         Arena.of(MODEL, list(MODEL.sample(1001, 1, seed=3)), secrets=sv.secrets.ever("health"))
 
 
+@pytest.mark.slow
 def test_an_attack_on_few_whom_batches_were_tried_on_is_not_decided():
     streams = [MODEL.sample(2, 1, seed=1)[0], *MODEL.sample(6, 90, seed=1)]
     arena = Arena.of(MODEL, streams, secrets=EVER, attack=True, batched_users=1)
@@ -229,6 +234,7 @@ def test_rows_without_secrets_are_what_they_were():
     assert Row.from_json(json.loads(json.dumps(kept.to_json()))) == kept
 
 
+@pytest.mark.slow
 def test_the_fingerprint_knows_secrets_and_the_attack():
     streams = list(MODEL.sample(6, 90, seed=1))
     prints = {
@@ -274,6 +280,7 @@ ASKED = ("--secret", "ever:health", "--secret-epsilon", "0.5", "--secret-window"
 QUICK = ("--epsilon", "1", "--mechanisms", "balanced", "--batch", "1", "--test-users", "20")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_every_row_promises_and_told(seqveil, data, tmp_path):
     code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--plot", tmp_path / "race.png")
     assert code == 0, err
@@ -297,6 +304,7 @@ def test_the_command_says_what_every_row_promises_and_told(seqveil, data, tmp_pa
     assert [row["label"] for row in json.loads(named)["rows"]][2:] == ["guarded"]
 
 
+@pytest.mark.slow
 def test_without_a_secret_nothing_is_said_of_secrets(seqveil, data):
     for form in ((), ("--markdown",), ("--json",)):
         code, out, err = seqveil("compare", data, *QUICK, *form)
@@ -305,6 +313,7 @@ def test_without_a_secret_nothing_is_said_of_secrets(seqveil, data):
             assert word not in out
 
 
+@pytest.mark.slow
 def test_rows_are_kept_and_found_again(seqveil, data, tmp_path):
     folder = tmp_path / "race"
     plain = ("compare", data, *QUICK, "--out", folder, "--json")
@@ -320,6 +329,7 @@ def test_rows_are_kept_and_found_again(seqveil, data, tmp_path):
     assert len(RowBook(folder)._rows) == len(first["rows"]) + 2 * len(second["rows"])
 
 
+@pytest.mark.slow
 def test_the_attack_is_a_column(seqveil, data):
     args = ("compare", data, "--epsilon", "1", "--mechanisms", "suppression,guarded", "--test-users", "120", *ASKED)
     code, out, err = seqveil(*args, "--attack", "--markdown")
@@ -333,6 +343,7 @@ def test_the_attack_is_a_column(seqveil, data):
     assert kept["epsilon_at_least"] <= 0.5
 
 
+@pytest.mark.slow
 def test_types_of_people_can_be_the_model(seqveil, data):
     code, out, err = seqveil("compare", data, *QUICK, *ASKED, "--context", "types:2", "--json")
     assert code == 0, err
@@ -342,6 +353,7 @@ def test_types_of_people_can_be_the_model(seqveil, data):
     assert rows["guarded"]["secrets"][0]["log_odds_worst"] <= 0.5
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(seqveil, data, tmp_path):
     asked = ("--secret", "ever:health")
     cases = {
@@ -383,6 +395,7 @@ def test_without_the_extra_the_attack_says_so_before_anything_is_released(seqvei
     assert "the attack needs sklearn" in err
 
 
+@pytest.mark.slow
 def test_a_row_shows_its_secrets_in_a_notebook_and_a_picture(tmp_path):
     arena = Arena.of(TELLING, list(TELLING.sample(6, 30, seed=2)), secrets=[EVER, EVER])
     rows = [race(arena, Keeper(name), 1.0 if name == "utility_optimised" else None) for name in KEEPERS]

@@ -90,6 +90,7 @@ def test_the_smaller_is_taken_where_more_does_not_help() -> None:
     assert made.model.types == 1
 
 
+@pytest.mark.slow
 def test_the_table_is_repeatable() -> None:
     one, two = (choose(USERS, CODES, NAMES, seed=4) for _ in range(2))
     assert one.table == two.table
@@ -154,6 +155,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_table_and_keeps_it(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +174,7 @@ def test_the_command_prints_the_table_and_keeps_it(
     assert "checked on 72 held-out people" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_as_json(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", str(file), "-o", str(tmp_path / "m"), "--context", "types:2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

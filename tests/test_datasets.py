@@ -76,6 +76,7 @@ class TestSynthetic:
         assert shares[:50].sum() == pytest.approx(0.130, abs=0.04)
         assert shares[:500].sum() == pytest.approx(0.459, abs=0.05)
 
+    @pytest.mark.slow
     def test_sets_are_sorted_as_kosarak_is(self):
         codes = table(datasets.synthetic("sets", 4_000, 8, 1), 8)
         assert all(len(set(row)) == 8 for row in codes.tolist())
@@ -85,6 +86,7 @@ class TestSynthetic:
         assert lines[:4] == pytest.approx([0.607, 0.457, 0.365, 0.199], abs=0.03)
         assert lines[:10].sum() / 8 == pytest.approx(0.259, abs=0.03)
 
+    @pytest.mark.slow
     def test_gaze_rests_and_jumps_as_people_do(self):
         coarse = table(datasets.synthetic("gaze", 200, 1_000, 1, side=10), 1_000)
         assert stays(coarse) == pytest.approx(0.907, abs=0.015)
@@ -115,6 +117,7 @@ class TestSynthetic:
         assert codes.mean(1).std() == pytest.approx(1.77, abs=0.15)
         assert codes.std(1).mean() == pytest.approx(2.12, abs=0.15)
 
+    @pytest.mark.slow
     def test_places_dwell_and_travel_as_in_beijing(self):
         codes = table(datasets.synthetic("places", 300, 300, 1), 300)
         assert stays(codes) == pytest.approx(0.768, abs=0.03)

@@ -40,6 +40,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_receiver_follows_schedule_and_budget(options, smooth):
@@ -52,6 +53,7 @@ def test_a_receiver_follows_schedule_and_budget(options, smooth):
         np.testing.assert_allclose(laws[t], ref.symbol_law(law, known, t, 3), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_releases_by_time():
     budget = Budget(per_window=1.0, seconds=5.0)
     session, times = sv.Session(PAIR, "balanced", 0.7, budget=budget, seed=1), [0.0, 1.0, 2.0, 9.0]

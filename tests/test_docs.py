@@ -35,6 +35,7 @@ def test_a_page_that_shows_something_else_is_noticed():
             assert_shown(want, got)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -60,6 +60,7 @@ def same(one: object, two: object) -> None:
             same(a, b)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -131,6 +132,7 @@ def test_a_release_that_cannot_be_is_refused_alike():
         Rows(setting, 2).observe(np.arange(2), np.array([0, 2]))
 
 
+@pytest.mark.slow
 def test_budgets_and_schedules_alike():
     model = random_model(2)
     codes = np.random.default_rng(5).integers(0, model.n, (12, 80))

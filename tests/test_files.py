@@ -92,6 +92,7 @@ def test_blocks_are_cut_between_records_only(tmp_path, monkeypatch, extension, b
     assert_frame_equal(frame_of(path, chunk=2), frame)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
@@ -108,6 +109,7 @@ def test_any_text_survives(tmp_path_factory, rows, extension, chunk):
     assert_frame_equal(frame_of(path, chunk=chunk, value_type="text"), frame)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(body=st.text('ab,"\n', min_size=1, max_size=24), block=st.sampled_from([1, 5, 4096]))
 def test_a_csv_is_read_as_the_standard_library_reads_it_or_refused(tmp_path_factory, body, block):
@@ -193,6 +195,7 @@ def test_standard_input_as_a_whole_and_by_format(monkeypatch):
     assert frame_of("-", format="jsonl").rows() == [("a", "x")]
 
 
+@pytest.mark.slow
 def test_live_input_is_given_as_it_arrives():
     program = (
         "from seqveil.interfaces.files import read\n"
@@ -315,6 +318,7 @@ def order_by_hand(users, times):
     return None, ties
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=14),
@@ -369,6 +373,7 @@ def test_the_order_of_a_padded_csv_column_is_numeric(tmp_path):
         check.check(third)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), min_size=1, max_size=12), chunk=st.integers(1, 5)
@@ -526,6 +531,7 @@ def test_rows_are_counted(tmp_path, extension):
     assert count_rows("-") is None
 
 
+@pytest.mark.slow
 def test_importing_files_does_not_import_polars():
     program = "import sys, seqveil.interfaces.files; assert 'polars' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -18,6 +18,7 @@ HOUR = 3_600.0
 DAY = 24 * HOUR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [1e-139, 1e-141, 1e-212, 1e-260])
 @pytest.mark.parametrize("sides", ["up", "both"])
 def test_a_symbol_that_began_faint_may_be_released(least, sides):

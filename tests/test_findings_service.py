@@ -118,6 +118,7 @@ def test_no_token_is_good_while_the_file_is_not(tmp_path, monkeypatch, edit):
     assert heard[-1] is None
 
 
+@pytest.mark.slow
 def test_a_service_says_so_while_its_tokens_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
     with running(tmp_path, words_setting()) as service:
@@ -148,6 +149,7 @@ def hourly_model():
     return sv.MarkovModel.by_hour(4, np.full((4, 2), 0.5), tables, alphabet=["a", "b"]).scheduled(4)
 
 
+@pytest.mark.slow
 def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
     setting = sv.Setting.of(hourly_model(), "balanced", 0.7)
     begin = 1_699_920_000
@@ -160,6 +162,7 @@ def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
         assert service.store.standing("ann").events == 300
 
 
+@pytest.mark.slow
 def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
     setting = sv.Setting.of(words_model(), "guarded", secrets=sv.secrets.ever("gym", epsilon=0.5, window=4))
     with running(tmp_path, setting, gaps="skip") as service:
@@ -174,6 +177,7 @@ def test_with_secrets_a_request_may_leave_out_but_few_numbers(tmp_path):
 # files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "empty", "fifo", "link", "dangling"])
 def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
     with Streams.open(tmp_path / "s.db", words_setting()) as store:
@@ -193,6 +197,7 @@ def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [":memory:", "file:s.db", "file::memory:?cache=shared"])
 def test_a_state_in_memory_is_refused(place, seqveil, name):
     before = set(os.listdir())
@@ -209,6 +214,7 @@ def test_a_state_in_memory_is_refused(place, seqveil, name):
     assert set(os.listdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["removed", "older copy"])
 def test_nothing_is_released_into_a_file_that_is_gone(tmp_path, how):
     with running(tmp_path, words_setting()) as service:
@@ -235,6 +241,7 @@ def test_nothing_is_released_into_a_file_that_is_gone(tmp_path, how):
         assert service.release({"user": "ann", "seq": 2, "value": "gym"}).status == 200
 
 
+@pytest.mark.slow
 def test_many_users_are_found_as_each_of_them_is(tmp_path):
     names = [f"user-{k}" for k in range(1200)]
     with Streams.open(tmp_path / "s.db", words_setting()) as store:

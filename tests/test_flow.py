@@ -96,6 +96,7 @@ def observed_alone(setting, frame):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
     setting, out = Setting.of(model_of(), epsilon=0.8, schedule=2), tmp_path / "out.csv"
@@ -107,6 +108,7 @@ def test_accounts_are_those_of_single_streams(data, tmp_path, chunk):
     assert report.leakage == alone[report.worst_user] == max(alone.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when_spent", ["hold", "stop"])
 def test_users_put_aside_come_back_as_they_were(tmp_path, when_spent):
     n = 180
@@ -124,6 +126,7 @@ def test_users_put_aside_come_back_as_they_were(tmp_path, when_spent):
     assert roomy.leakage == pytest.approx(account.leakage, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("online", [False, True])
 def test_estimates_are_those_of_single_streams(data, tmp_path, online):
     model, out, back = model_of(), tmp_path / "out.csv", tmp_path / "back.csv"
@@ -143,6 +146,7 @@ def test_estimates_are_those_of_single_streams(data, tmp_path, online):
     assert pl.read_csv(tmp_path / "h.csv")["expected"].to_numpy() == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_estimates_step_over_rows_that_were_left_out(data, tmp_path):
     model, out, back = model_of(), tmp_path / "out.csv", tmp_path / "back.csv"
     budget = Budget(per_window=2.0, releases=3, when_spent="stop")
@@ -213,6 +217,7 @@ def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
         audit_file(out, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [5, 1000])
 def test_a_file_fits_as_its_frame_does(data, chunk):
     for options in ({"smoothing": 0.0}, {"smoothing": 2.0, "prior": "uniform"}, {"order": 2, "smoothing": 0.5}):

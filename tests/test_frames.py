@@ -62,6 +62,7 @@ def plain(frame):
     return pl.from_pandas(frame) if isinstance(frame, pd.DataFrame) else pl.DataFrame(pl.from_arrow(frame))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "options", [{}, {"batch": 4}, {"budget": 3.0, "when_spent": "stop"}], ids=["one", "batch", "stop"]
@@ -86,6 +87,7 @@ def test_memory_and_file_release_the_same_to_the_last_bit(kind, options, tmp_pat
     assert got.select(keys).rows() == ROWS.select(keys)[made.rows].rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_function_takes_every_kind_and_gives_it_back(kind):
     data = KINDS[kind](ROWS)
@@ -109,6 +111,7 @@ def test_every_function_takes_every_kind_and_gives_it_back(kind):
         assert len(str(shown).splitlines()) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"batch": 3}], ids=["one", "batch"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_rows_in_any_order_come_back_in_it(options, seed):
@@ -186,6 +189,7 @@ def test_streams_apart_and_other_names():
     assert sv.audit(made, model).passed
 
 
+@pytest.mark.slow
 def test_places_and_their_grid():
     draw = np.random.default_rng(5)
     data = pd.DataFrame({"user": np.arange(40) % 4, "x": draw.random(40), "y": draw.random(40)})
@@ -220,6 +224,7 @@ def test_no_bound_is_refused_in_one_line():
         sv.release(MODEL, ROWS, epsilon=1.0)
 
 
+@pytest.mark.slow
 def test_secrets_in_words_and_as_they_are():
     by_words = sv.release(ROWS, MODEL, secret="ever:gym", secret_epsilon=0.5, seed=1)
     as_object = sv.release(ROWS, MODEL, secrets=[sv.secrets.ever(["gym"], epsilon=0.5)], seed=1)
@@ -276,6 +281,7 @@ def test_nothing_is_written(monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_paths_do_too(tmp_path):
     source = tmp_path / "rows.csv"
     ROWS.write_csv(source)
@@ -318,6 +324,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_odd_frames_are_released_and_audited(name):
     turn, words = ODD[name]
@@ -333,6 +340,7 @@ def test_odd_frames_are_released_and_audited(name):
         assert made.frame.index.equals(data.index[made.rows])
 
 
+@pytest.mark.slow
 def test_numbers_that_were_withheld_stay_whole_numbers():
     data = rows(numbers=True).to_pandas()
     model = sv.fit(data, smoothing=1.0)

@@ -60,6 +60,7 @@ odd = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(given=codes | odd, name=st.sampled_from(QUICK), stop=st.booleans(), spent=st.booleans())
 def test_numpy_and_compiled_refuse_alike_and_answer_alike(given, name, stop, spent):
@@ -112,6 +113,7 @@ def stopped(tmp_path):
     return tmp_path / "r.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_file_with_200_rows_deleted_is_refused(stopped, compiled):
     use(compiled)
@@ -121,6 +123,7 @@ def test_a_file_with_200_rows_deleted_is_refused(stopped, compiled):
         decode_file(stopped, CHAIN, stopped.with_name("d.csv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [17.0, 32.0])
 def test_audit_takes_a_batched_release_at_any_epsilon_it_may_have(tmp_path, epsilon):
     CHAIN.save(tmp_path / "m.model")

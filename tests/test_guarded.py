@@ -116,6 +116,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_outcome_moves_the_odds_further_than_promised(name):
     n, length, secrets = CASES[name]
@@ -124,6 +125,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(name):
         assert kept(guarding(model, secrets, longest=length), length) <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -144,6 +146,7 @@ def test_nor_does_it_otherwise(options):
         assert kept(guarding(model, secrets, **options), 4) <= 1e-9
 
 
+@pytest.mark.slow
 def test_every_observer_is_promised_the_same():
     rng = np.random.default_rng(7)
     secret, passed = ever(1, epsilon=0.3, window="first 4"), []
@@ -252,6 +255,7 @@ def test_a_release_that_cannot_be_is_refused():
         stream.observe(plan, State.start(plan), np.array([WITHHELD]))
 
 
+@pytest.mark.slow
 def test_values_outside_the_alphabet_are_hidden_as_elsewhere():
     hides = CLINIC.alphabet.with_policy("hide")
     model = sv.MarkovModel(CLINIC.prior, [[0.9, 0.1], [0.6, 0.4]], alphabet=hides)
@@ -336,6 +340,7 @@ def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long
         before = session.secrets[0].log_odds
 
 
+@pytest.mark.slow
 def test_symbols_the_model_thinks_impossible_and_chains_with_holes():
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     for options in ({}, {"withhold": True}, {"epsilon": 1.0}):
@@ -357,12 +362,14 @@ def test_threads_share_a_guarded_session():
     assert session.standing().releases == 40
 
 
+@pytest.mark.slow
 def test_random_chains_and_secrets_are_never_told_more_about_than_promised():
     """The same by code of its own, from the definition; `python -m benchmarks secrets` does it ten thousand times."""
     rng = np.random.default_rng(3)
     assert max(secrets_soundness.one_stream(rng, number)[0] for number in range(60)) <= 0.0
 
 
+@pytest.mark.slow
 def test_a_tuned_opening_is_the_best_of_those_tried_and_the_same_for_the_same_seed():
     model = random_model(np.random.default_rng(2), 3)
     secret = ever(2, epsilon=0.4, window="first 6")

@@ -127,6 +127,7 @@ def check(every, setting, watches, columns) -> None:
 CHAINS = [random_model(np.random.default_rng(2), 3), typed_model(np.random.default_rng(3), 2, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", CHAINS, ids=["chain", "types"])
 @pytest.mark.parametrize("more", [{}, {"withhold": True}, {"epsilon": 1.0}, {"blank": 0.3}])
 def test_accounts_come_back_to_the_last_bit(model, more):
@@ -207,6 +208,7 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
         streams.observe(["ann"], [0])
 
 
+@pytest.mark.slow
 def test_a_person_is_never_forgotten(tmp_path):
     """What comes later of a user goes on with the same secret: a new visit is no new stream."""
     setting = Setting.of(MODEL, "guarded", secrets=ever(1, epsilon=0.3), longest=30)

@@ -43,6 +43,7 @@ def test_the_check_values_of_the_design():
                                                    1 - np.eye(2)), abs=3e-6)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_the_optimum_of_the_whole_program():
     rng = np.random.default_rng(1)
     for _ in range(500):
@@ -62,6 +63,7 @@ def test_the_closed_form_is_the_optimum_of_the_whole_program():
         assert found.bound == pytest.approx(best, abs=3e-8)
 
 
+@pytest.mark.slow
 def test_integer_tables_keep_every_promise_and_miss_the_optimum_by_next_to_nothing():
     rng = np.random.default_rng(2)
     worst = 0.0
@@ -101,6 +103,7 @@ def promised_twice(seed, count=60):
             yield belief, bounds
 
 
+@pytest.mark.slow
 def test_the_bound_is_the_optimum_of_the_program_over_all_pairs():
     for belief, bounds in promised_twice(seed=3):
         places = np.arange(len(belief))
@@ -155,6 +158,7 @@ def test_a_certain_belief_and_nothing_to_keep():
     assert table_of(made).tolist() == [[DENOMINATOR, 0], [0, DENOMINATOR]]
 
 
+@pytest.mark.slow
 def test_both_promises_at_once():
     rng = np.random.default_rng(5)
     for _ in range(100):
@@ -198,6 +202,7 @@ def test_too_large_for_an_epsilon_beside_the_secrets():
         guarded(Bounds.of_guarded([], belief), hamming(), epsilon=1.0)
 
 
+@pytest.mark.slow
 def test_the_best_table_for_one_window_is_taken_where_it_keeps_the_others_too():
     """With several windows the closed form is tried first; the error is that of the program over all rows."""
     for belief, bounds in promised_twice(seed=8):
@@ -240,6 +245,7 @@ def least_with_floor(belief, rows, cost, pure, shared, floor):
     return float(linprog(costs, np.array(upper), np.zeros(len(upper)), sums, np.ones(n), (0, 1)).fun)
 
 
+@pytest.mark.slow
 def test_a_floor_protects_the_sensitive_symbols_whatever_the_model():
     rng = np.random.default_rng(10)
     for case in range(60):

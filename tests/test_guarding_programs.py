@@ -28,6 +28,7 @@ def released(model: MarkovModel, seed: int, users: int, length: int) -> tuple[np
     return np.stack(told, axis=1), streams
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, gaps, solve = [], list[float](), program.solve
@@ -45,6 +46,7 @@ def test_every_program_of_a_mixture_is_solved(seed: int, monkeypatch: pytest.Mon
     assert streams.secrets()[0].log_odds_worst <= 0.5
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_end_is_given_up_and_the_secret_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "ITERATIONS", 0)
     codes, streams = released(types(0), 0, users=4, length=12)

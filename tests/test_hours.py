@@ -150,6 +150,7 @@ def test_samples_follow_the_hours() -> None:
             act()
 
 
+@pytest.mark.slow
 def test_many_streams_are_as_each_alone(tmp_path: Path) -> None:
     """Whatever hours the others have, in memory, on the disk, and after users were put aside and read again."""
     priors, tables = laws(3, 9, sparse=True)

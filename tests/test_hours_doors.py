@@ -69,6 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_the_fit_says_what_hours_bring(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", str(folder / "data.csv"), "-o", str(tmp_path / "m"), "--context", "auto"]) == 0
     said = capsys.readouterr().out
@@ -85,6 +86,7 @@ def test_the_fit_says_what_hours_bring(folder: Path, tmp_path: Path, capsys: pyt
     assert sv.MarkovModel.load(tmp_path / "m").hours is None  # nothing there to tell hours by
 
 
+@pytest.mark.slow
 def test_files_are_released_kept_audited_and_decoded(folder: Path, tmp_path: Path) -> None:
     data, model = str(folder / "data.csv"), str(folder / "bands")
     out, state = str(tmp_path / "out.csv"), ["--state", str(tmp_path / "state.db")]
@@ -104,6 +106,7 @@ def test_files_are_released_kept_audited_and_decoded(folder: Path, tmp_path: Pat
     assert main(["audit", str(tmp_path / "s.csv"), "-m", model]) == 0
 
 
+@pytest.mark.slow
 def test_other_hours_are_found_out(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A receiver who reads other times follows another belief: the audit sees it."""
     data, model, out = str(folder / "data.csv"), str(folder / "bands"), tmp_path / "out.csv"
@@ -115,6 +118,7 @@ def test_other_hours_are_found_out(folder: Path, tmp_path: Path, capsys: pytest.
     assert main(["audit", str(out), "-m", model]) != 0
 
 
+@pytest.mark.slow
 def test_being_at_home_at_night_is_kept(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, model, out = str(folder / "few.csv"), str(folder / "even"), str(tmp_path / "out.csv")
     secret = ["--secret", "during:home:22-6", "--secret-window", "day", "--secret-per-day", "24"]
@@ -127,6 +131,7 @@ def test_being_at_home_at_night_is_kept(folder: Path, tmp_path: Path, capsys: py
     assert main(["decode", out, "-m", model, "-o", str(tmp_path / "d.csv")]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -161,6 +166,7 @@ def test_commands_refuse_in_a_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_stats_and_drift_refuse_in_a_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, model = str(tmp_path / "out.csv"), str(folder / "bands")
     assert main(["release", str(folder / "data.csv"), "-m", model, "--epsilon", "1", "-o", out]) == 0
@@ -219,6 +225,7 @@ def events_of(user: str, count: int) -> list[dict[str, Any]]:
     return [{"user": user, "seq": k, "value": NAMES[k % 3], "time": stamp} for k, stamp in enumerate(stamps)]
 
 
+@pytest.mark.slow
 def test_a_service_takes_times(tmp_path: Path) -> None:
     with running(tmp_path, SETTING) as service:
         made = service.release(*events_of("ann", 9)).json["releases"]
@@ -239,6 +246,7 @@ def test_a_service_takes_times(tmp_path: Path) -> None:
     assert account["leakage"] == pytest.approx(twin.standing("ann").leakage, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_a_service_says_that_it_is_not_an_events_turn(tmp_path: Path) -> None:
     with running(tmp_path, sv.Setting.of(MODEL.scheduled(24), epsilon=1.0)) as service:
         answer = service.release(*events_of("ann", 2))  # seven hours apart
@@ -268,6 +276,7 @@ def test_a_job_of_spark_goes_by_the_hour_from_one_micro_batch_to_the_next() -> N
     assert twin.standing("ann").events == 6
 
 
+@pytest.mark.slow
 def test_rows_of_a_file_may_come_in_any_chunks(folder: Path, tmp_path: Path) -> None:
     setting, out = sv.Setting.of(sv.MarkovModel.load(folder / "bands"), epsilon=1.0), tmp_path / "out.csv"
     release_file(folder / "few.csv", setting, out, chunk=7)

@@ -47,6 +47,7 @@ def odds_moved(n: int, seed: int, starts: float, epsilon: float, sides: str) -> 
     return min(found), max(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "seed", "starts"), [(2, 1, 0.0), (2, 2, 6.0), (2, 9, 18.0), (3, 5, 12.0)])
 def test_at_home_at_night_is_kept_whatever_is_released(n: int, seed: int, starts: float) -> None:
     low, high = odds_moved(n, seed, starts, 0.5, "both")
@@ -113,6 +114,7 @@ def test_schedules_and_secrets_that_cannot_be(act: Any, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_what_is_all_but_ruled_out_may_come_back() -> None:
     """On a chain that never moves the log odds are a sum, however faint one side gets, with hours as without."""
     still = np.eye(2)

@@ -35,6 +35,7 @@ def pasted(found, path, folder):
     return sv.MarkovModel.load(folder / "pasted.model")
 
 
+@pytest.mark.slow
 def test_what_is_found(tmp_path, capsys):
     path = tmp_path / "clicks.csv"
     frame().write_csv(path)

@@ -49,6 +49,7 @@ def run(*args):
 TABLE = 'user{0}value\nann{0}"x{0}y"\nbob{0}z\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("name", ["d.csv", "d.tsv"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -183,6 +184,7 @@ def test_a_column_that_is_only_called_a_time_is_let_go(tmp_path):
     assert taken(path, columns=Columns(time="when"), sort=True)[1] == ["y", "x"]
 
 
+@pytest.mark.slow
 def test_orders_and_users_of_several_columns(tmp_path):
     path = put(
         tmp_path,
@@ -210,6 +212,7 @@ def test_keys_of_several_columns_come_apart_again():
 TIED = "user,time,value\n" + "".join(f"u{k % 3},{k // 12},{'abc'[(k * 7) % 3]}\n" for k in range(240))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort", [(), ("--sort",)])
 def test_ties_keep_the_order_of_the_file(tmp_path, sort):
     path, model = put(tmp_path, "d.csv", TIED), tmp_path / "m.model"
@@ -262,6 +265,7 @@ def test_missing_values(tmp_path):
         Source(path, missing="guess")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["drop", "hold", "symbol"])
 def test_the_model_remembers_what_to_do(tmp_path, missing, capsys):
     path, model, out = put(tmp_path, "d.csv", HOLES), tmp_path / "m.model", tmp_path / "o.csv"
@@ -282,6 +286,7 @@ def test_the_model_remembers_what_to_do(tmp_path, missing, capsys):
     assert pl.read_csv(again).select("user", "value").equals(released.select("user", "value"))
 
 
+@pytest.mark.slow
 def test_missing_numbers_are_no_symbol(tmp_path, capsys):
     path = put(tmp_path, "d.csv", "user,value\na,1.5\na,\na,2.5\n")
     assert run("fit", path, "-o", tmp_path / "m", "--bins", 1, "--missing", "symbol") == 2
@@ -295,6 +300,7 @@ def test_missing_numbers_are_no_symbol(tmp_path, capsys):
     assert taken(nan, missing="drop")[1] == [1.5]
 
 
+@pytest.mark.slow
 def test_rare_values_are_one_symbol(tmp_path, capsys):
     rows = [(f"u{k}", value) for k in range(12) for value in ("home", "work", f"club {k}", "home")]
     path = tmp_path / "d.csv"

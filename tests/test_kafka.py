@@ -49,6 +49,7 @@ def stored(place, users, setting=None):
         return {(u, one.seq): decode(one.code) for u in users for one in store.releases(u)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbered", [True, False])
 def test_each_event_is_drawn_once_and_published_once(place, numbered):
     events = some(numbered=numbered)
@@ -93,6 +94,7 @@ class Dying(KeepingLink):
 DICE = random.Random(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbered", [True, False])
 def test_killed_at_any_point_of_a_round_nothing_is_lost_or_published_twice(place, numbered):
     events, users = some(users=4, each=25, numbered=numbered), [f"user {u}" for u in range(4)]
@@ -137,6 +139,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_released_is_reported_and_stops_nothing(place):
     place.send([("ann", {"value": SECRET}, 0), *[(user, payload, 0) for user, payload, _ in BAD]])
     place.send([("ann", {"value": VALUES[1]}, 0)])
@@ -155,6 +158,7 @@ def test_what_cannot_be_released_is_reported_and_stops_nothing(place):
     assert b"zq-" not in files
 
 
+@pytest.mark.slow
 def test_an_event_that_is_refused_takes_no_number_from_those_after_it(place):
     """Under a budget per seconds time must not go back; the bridge's numbers go on without a gap."""
     setting = setting_of(budget=Budget(per_window=5.0, seconds=60.0))
@@ -167,6 +171,7 @@ def test_an_event_that_is_refused_takes_no_number_from_those_after_it(place):
     assert sorted(once(place.received(4))) == [("ann", seq) for seq in range(4)]
 
 
+@pytest.mark.slow
 def test_another_state_file_an_older_one_and_other_partitions_are_refused(place):
     place.send([("ann", {"value": VALUES[0]}, 0), ("bob", {"value": VALUES[0]}, 1)])
     with place.bridge() as bridge:
@@ -199,6 +204,7 @@ def test_another_state_file_an_older_one_and_other_partitions_are_refused(place)
     assert len(once(place.received(4))) == 4
 
 
+@pytest.mark.slow
 def test_two_bridges_share_a_topic_by_its_partitions(place):
     place.send([(f"user {p}", {"value": VALUES[0]}, p) for p in range(4) for _ in range(5)])
     states = [place.folder / "left.db", place.folder / "right.db"]
@@ -211,6 +217,7 @@ def test_two_bridges_share_a_topic_by_its_partitions(place):
     assert set(told) == {(f"user {p}", seq) for p in range(4) for seq in range(5)}
 
 
+@pytest.mark.slow
 def test_offsets_that_expired_bring_no_second_draw(place):
     place.send(some(users=1, each=7))
     with place.bridge() as bridge:
@@ -254,6 +261,7 @@ class Troubled:
         self.aborted += 1
 
 
+@pytest.mark.slow
 def test_a_transaction_that_was_taken_back_is_tried_again_and_a_takeover_ends_the_bridge(place):
     link = kafkas.Link(place.cluster)
     lost = KafkaError(KafkaError._TIMED_OUT, "zq", txn_requires_abort=True)
@@ -304,6 +312,7 @@ def test_the_command_killed_five_times_draws_nothing_twice(place):
     assert {len(set(payloads)) for payloads in told.values()} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -56,6 +56,7 @@ def written_out(kernels):
     return np.array(table, dtype=np.int64)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(seed=seeds, n=st.integers(1, 7), few=st.booleans(), merged=st.booleans())
 def test_every_form_means_the_same_table(seed, n, few, merged):
@@ -78,6 +79,7 @@ def test_every_form_means_the_same_table(seed, n, few, merged):
     assert kernels.hits()[0].tolist() == [table[code, y] for y, code in enumerate(kernels.outputs[0])]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(seed=seeds, n=st.integers(1, 7), few=st.booleans(), merged=st.booleans())
 def test_handmade_leakage_is_exact_and_rounded_outward(seed, n, few, merged):
@@ -85,6 +87,7 @@ def test_handmade_leakage_is_exact_and_rounded_outward(seed, n, few, merged):
     assert_figures(handmade(rng, n, few, merged).one(0), ref.random_belief(rng, n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(1, 9), epsilon=st.sampled_from(EPSILONS), positions=st.booleans())
@@ -148,6 +151,7 @@ def test_each_output_has_as_many_coins_as_its_weight(name, seed):
         assert coins_of.tolist() == written_out(kernels)[code].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_system_coins_draw_by_the_weights(name):
     """Chi-square of 20,000 draws; false alarms: one in a million."""
@@ -160,6 +164,7 @@ def test_system_coins_draw_by_the_weights(name):
     assert stats.chisquare(counts, kernel.probabilities[2] * 20_000).pvalue > 1e-6
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(2, 8), epsilon=st.sampled_from(EPSILONS))
 def test_made_sound_repairs_whatever_a_solver_left(seed, n, epsilon):
@@ -172,6 +177,7 @@ def test_made_sound_repairs_whatever_a_solver_left(seed, n, epsilon):
     assert ref.exact_leakage(kernel.weights, belief, whole_alphabet=True) <= epsilon
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(seed=seeds, count=st.integers(1, 40))
 def test_rows_of_probabilities_become_rows_that_sum_exactly(seed, count):

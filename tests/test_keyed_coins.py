@@ -37,6 +37,7 @@ def test_they_are_uniform_over_the_denominator():
 events = st.lists(st.tuples(st.sampled_from(["ann", "bob", "", "ü", "1", 1, -1]), st.integers(0, 2**40)), max_size=12)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(events, st.randoms(use_true_random=False), st.integers(1, 3))
 def test_an_event_has_its_coins_in_any_company(some, random, draws):

@@ -222,6 +222,7 @@ def test_it_holds_for_batches(name):
     assert max(float(state.ldp[0]) for _, state in found) == pytest.approx(total)
 
 
+@pytest.mark.slow
 def test_a_model_sure_of_the_wrong_symbol_buys_no_more_than_it():
     """Under a total alone every release is free as the model sees it; without the model it ends."""
     told = {}
@@ -277,6 +278,7 @@ def test_a_file_begun_with_it_is_not_gone_on_with_without(tmp_path):
     assert "ldp_total" not in Setting.of(STICKY, "optimal", 1.0, budget=3.0).to_dict()["budget"]
 
 
+@pytest.mark.slow
 def test_the_commands_take_it_and_an_audit_checks_it(tmp_path, capsys):
     rows = "".join(f"u{k % 3},{k // 3},{k % 2}\n" for k in range(60))
     (tmp_path / "data.csv").write_text("user,seq,value\n" + rows)

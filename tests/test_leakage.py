@@ -33,6 +33,7 @@ def charged(model, columns):
     return account
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, order=st.sampled_from([1, 2]), zeros=st.booleans(), length=st.integers(1, 4))
 def test_any_columns_are_charged_what_enumeration_says(seed, order, zeros, length):
@@ -49,6 +50,7 @@ def test_any_columns_are_charged_what_enumeration_says(seed, order, zeros, lengt
     assert account.worst[0] == max(account.most[0], -account.least[0])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(1, 8))
 def test_log_lifts_enclose_the_exact_ones(seed, n):
@@ -63,6 +65,7 @@ def test_log_lifts_enclose_the_exact_ones(seed, n):
         assert up[0, x] - down[0, x] < 1e-12
 
 
+@pytest.mark.slow
 def test_a_release_that_says_nothing_costs_nothing_however_often():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     account = charged(model, [np.full(2, DENOMINATOR)] * 3000)

@@ -25,11 +25,13 @@ def costs_over(n, seed=0):
     return [absolute(rng.random(n)), squared(rng.random(n)), euclidean(grid), matrix(rng.random((n, n)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_contract_for_hamming(name):
     checks.check_mechanism(mechanisms.get(name), beliefs=300, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", range(4))
 def test_the_contract_for_other_distortions(name, kind):
@@ -46,6 +48,7 @@ def test_the_contract_at_every_epsilon_a_session_takes(name, epsilon):
         checks.check_kernels(mechanisms.get(name), checks.random_beliefs(30, n, rng), epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_optimum_is_never_worse_than_silence(name):
     rng = np.random.default_rng(3)

@@ -100,6 +100,7 @@ def brute_em(streams: list[list[int]], n: int, types: int, expected: np.ndarray,
     return path
 
 
+@pytest.mark.slow
 def test_em_agrees_with_its_twin_and_never_falls() -> None:
     from seqveil.core import mixture
 
@@ -150,6 +151,7 @@ def test_a_mixture_describes_people_better_than_a_chain() -> None:
     assert gain > 50
 
 
+@pytest.mark.slow
 def test_chunks_frames_and_lists_give_one_model() -> None:
     import polars as pl
 
@@ -192,6 +194,7 @@ def test_no_type_describes_a_handful_of_people() -> None:
     assert shown.origin["fewest_people_of_a_type"] < 50
 
 
+@pytest.mark.slow
 def test_pieces_have_types_of_their_own() -> None:
     """People who are calm for fifty events and lively for the next fifty."""
     calm, lively = (sv.MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.95, 0.1))

@@ -91,6 +91,7 @@ def test_all_sequences_together_have_probability_one(order, smoothing):
         assert total == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_constructor_means_what_it_says(order):
     rng = np.random.default_rng(order)
@@ -118,6 +119,7 @@ def test_constructor_means_what_it_says(order):
         assert math.exp(repeated.log_likelihood(sequence)) == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(cases, st.integers(0, 2**32))
 def test_sparse_law_agrees_with_the_dense_one(case, seed):
@@ -182,6 +184,7 @@ def test_spread_in_chunks_equals_spread_at_once(monkeypatch):
     assert np.array_equal(model.spread(values, True), whole)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(cases, st.integers(0, 2**32))
 def test_chunks_count_the_same_as_one_pass(case, seed):

@@ -61,6 +61,7 @@ def test_cut_files_are_refused(tmp_path):
             MarkovModel.load(path)
 
 
+@pytest.mark.slow
 def test_flipped_bytes_never_load_as_another_model(tmp_path):
     model, path = saved(tmp_path)
     content = path.read_bytes()

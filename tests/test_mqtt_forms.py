@@ -121,6 +121,7 @@ def told(outcomes):
     return [one if one is None else one.reason if isinstance(one, Refusal) else one.payload for one in outcomes]
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first one may compile
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans()), max_size=12), st.integers(0, 12))
 def test_events_that_come_again_before_they_were_confirmed_are_the_same(events, cut):

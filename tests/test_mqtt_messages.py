@@ -42,6 +42,7 @@ def read(payloads, payload):
         return refusal
 
 
+@pytest.mark.slow
 @given(payload=st.binary() | JSON.map(lambda content: json.dumps(content).encode()) | LIKELY, which=st.integers(0, 2))
 def test_any_payload_is_an_event_or_a_refusal(payload, which):
     found = read(PAYLOADS[which], payload)
@@ -151,6 +152,7 @@ def test_limits_of_the_connection(options):
         Broker("localhost", 1883, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -185,6 +187,7 @@ def test_the_command_refuses_in_one_line(options, text, tmp_path, capfd):
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_package_does_not_load_paho():
     code = "import sys, seqveil, seqveil.interfaces.cli; print('paho' in {name.split('.')[0] for name in sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

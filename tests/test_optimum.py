@@ -69,6 +69,7 @@ def check_hamming(belief, epsilon):
     assert error == pytest.approx(expected, abs=5e-9)  # the twin is good to about 2e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(beliefs(), st.sampled_from(EPSILONS))
 def test_hamming_is_the_full_lp(belief, epsilon):
@@ -83,6 +84,7 @@ def test_hamming_is_the_full_lp_on_larger_alphabets(n, count):
         check_hamming(random_belief(generator, n), EPSILONS[trial % len(EPSILONS)])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(beliefs(largest=60), st.floats(0.01, 8.0))
 def test_hamming_is_certified_and_sound_everywhere(belief, epsilon):
@@ -174,6 +176,7 @@ def check_program(belief, epsilon, distortion):
     return optimum, spread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "count"), [(2, 8), (3, 8), (6, 10), (11, 4)])
 def test_program_is_the_full_lp(n, count):
     generator = np.random.default_rng(n)
@@ -186,6 +189,7 @@ def test_program_is_the_full_lp(n, count):
             assert optimum.error - optimum.bound <= 2e-8 * spread  # beliefs down to 1e-13 make it rougher than usual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_program_closes_the_gap_when_labels_are_generated(epsilon):
     generator = np.random.default_rng(7)

@@ -23,6 +23,7 @@ def files(place):
     return {path.name: path.read_bytes() for path in place.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys, kind):
     assert release(*KINDS[kind], "--out", "out.csv") == 0
@@ -39,6 +40,7 @@ def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys, 
     assert release(*KINDS[kind], "--out", "other.csv") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("left", ["out.csv", "out.csv.meta.json", "named.json", "out.csv.versions"])
 def test_whatever_is_left_of_an_earlier_release_stands_in_the_way(place, capsys, kind, left):
@@ -57,6 +59,7 @@ def test_an_empty_file_holds_no_release(place):
     assert release("--model", "m", "--out", "out.csv") == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_read_before_it_is_refused(place, capsys):
     (place / "out.csv").write_text("something")
     (place / "raw.csv").write_text("no,columns\nof,a stream\n")
@@ -65,6 +68,7 @@ def test_nothing_is_read_before_it_is_refused(place, capsys):
         assert "second spend" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_with_a_state_file_its_own_output_goes_on_and_another_is_refused(place, capsys):
     options = ["--model", "m", "--out", "out.csv", "--state"]
     assert release(*options, "s.db") == 0

@@ -20,6 +20,7 @@ SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))
 HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer", "rich")
 
 
+@pytest.mark.slow
 def test_import_is_light():
     code = "import sys, seqveil; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

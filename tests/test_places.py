@@ -122,6 +122,7 @@ def test_a_range_of_ones_own_needs_no_look_at_the_data(tmp_path):
     assert private.clamped == 0  # a count without noise is not told
 
 
+@pytest.mark.slow
 def test_commands(tmp_path, seqveil):
     pulse(tmp_path / "pulse.csv", n=2_000, bad=4)
     fit = ("fit", tmp_path / "pulse.csv", "-o", tmp_path / "m", "--bins", "auto")

@@ -32,6 +32,7 @@ def planned(capsys, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_totals_are_compared(planned, tmp_path):
     picture = tmp_path / "plan.png"
     code, out, err = planned(*SECRET, "--secret-epsilon", "0.1,2", "--plot", picture, "--json")
@@ -51,6 +52,7 @@ def test_totals_are_compared(planned, tmp_path):
     assert "if the stream follows the model" in out
 
 
+@pytest.mark.slow
 def test_secrets_from_a_file_and_an_epsilon_beside_them(planned, tmp_path):
     code, out, err = planned("--secrets", tmp_path / "with.toml", "--epsilon", "0.5,1", "--json")
     assert code == 0, err
@@ -61,6 +63,7 @@ def test_secrets_from_a_file_and_an_epsilon_beside_them(planned, tmp_path):
     assert alone["error"] <= rows[1]["error"]
 
 
+@pytest.mark.slow
 def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
     total = ("--secret-epsilon", 0.5, "--json")
     (told,) = json.loads(planned(*SECRET, *total)[1])["rows"]
@@ -75,6 +78,7 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
         assert planned(*SECRET, *total, *how)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -112,6 +116,7 @@ def test_a_file_without_totals_is_refused(planned, tmp_path):
     assert "has no total" in err
 
 
+@pytest.mark.slow
 def test_plans_without_secrets_stay_as_they_were(planned):
     code, out, _ = planned("--every", 2, "--batch", "1,2", "--json")
     assert code == 0

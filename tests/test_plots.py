@@ -31,6 +31,7 @@ def luminance(colour):
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
+@pytest.mark.slow
 def test_a_stream_is_drawn_as_given(drawn, tmp_path):
     raw, released, laws, leakage, composed = drawn
     labels = [f"symbol {k}" for k in range(SYMBOLS)]
@@ -46,6 +47,7 @@ def test_a_stream_is_drawn_as_given(drawn, tmp_path):
     assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_what_was_not_released_is_not_drawn(drawn):
     raw, released, laws, leakage, composed = drawn
     released[[2, 5]] = -1
@@ -67,6 +69,7 @@ def test_lengths_that_differ_are_refused(drawn):
         plots.grid_path(grid, np.array([0, 1]), np.array([0, 1]), np.array([0]))
 
 
+@pytest.mark.slow
 def test_a_belief_with_many_symbols_has_no_names(drawn):
     laws = np.random.default_rng(0).dirichlet(np.ones(40), 6)
     axes = plots.belief(laws, [f"planted{k}" for k in range(40)]).axes[0]

@@ -190,6 +190,7 @@ def fit(data, *args):
     return main(["fit", str(data / args[0]), "-o", str(data / "out.model"), *args[1:]])
 
 
+@pytest.mark.slow
 def test_the_command_fits_and_records(data, capsys):
     args = ("clicks.csv", "--private", "1", "--alphabet", str(data / "pages.txt"))
     assert fit(data, *args, "--json") == 0
@@ -209,6 +210,7 @@ def test_numbers_are_cut_over_a_public_range(data):
     assert MarkovModel.load(data / "out.model").n == 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "why"),
     [

@@ -27,6 +27,7 @@ def write(path: Path, streams: np.ndarray, by_step: bool = False) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_people_who_follow_the_model_fare_as_it_expects_and_others_do_not() -> None:
     made = plan(CALM, [1.0], length=12, users=200, period=2, batch_sizes=[2], batch_users=20)
     for people, far in ((CALM, 0.0), (LIVELY, 0.2)):
@@ -61,6 +62,7 @@ def asked(capsys: pytest.CaptureFixture[str], *call: object) -> dict[str, object
     return dict(json.loads(capsys.readouterr().out))
 
 
+@pytest.mark.slow
 def test_the_plan_says_whose_figures_it_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     CALM.save(tmp_path / "m")
     raw = write(tmp_path / "raw.csv", LIVELY.sample(12, 60, seed=5), by_step=True)
@@ -97,6 +99,7 @@ def test_the_plan_says_whose_figures_it_prints(tmp_path: Path, capsys: pytest.Ca
     assert "zq-secret" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
 def test_decoding_says_how_many_estimates_are_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: int
@@ -130,6 +133,7 @@ def test_decoding_says_how_many_estimates_are_right(
     assert (tmp_path / "decoded.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_page_says_whether_its_model_was_checked(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     people = np.where(rng.random((60, 1)) < 0.5, CALM.sample(12, 60, seed=1), LIVELY.sample(12, 60, seed=2))

@@ -17,6 +17,7 @@ def file_of(folder, times, values):
     return folder / "data.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["optimal", "tree"])
 @pytest.mark.parametrize(
     ("times", "window"),

@@ -178,6 +178,7 @@ def test_the_real_command_killed_again_and_again(made, tmp_path):
     assert pl.read_csv(out)["user"].to_list() == big["user"].to_list()
 
 
+@pytest.mark.slow
 def test_rows_added_to_the_input_are_released_after(made, tmp_path):
     text = (made / "data.csv").read_text().splitlines(keepends=True)
     data, setting = tmp_path / "data.csv", setting_of(made, "plain")
@@ -191,6 +192,7 @@ def test_rows_added_to_the_input_are_released_after(made, tmp_path):
     assert (tmp_path / "out.csv.meta.json").read_bytes() == (tmp_path / "whole.csv.meta.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_batches_take_no_rows_after_the_short_last_ones(made, tmp_path):
     text = (made / "data.csv").read_text().splitlines(keepends=True)
     data, setting = tmp_path / "data.csv", setting_of(made, "batched")
@@ -201,6 +203,7 @@ def test_batches_take_no_rows_after_the_short_last_ones(made, tmp_path):
         release_file(data, setting, tmp_path / "out.csv", state=tmp_path / "s.db")
 
 
+@pytest.mark.slow
 def test_another_input_is_refused_and_other_values_are_not_seen(made, tmp_path):
     setting, out, state = setting_of(made, "plain"), tmp_path / "out.csv", tmp_path / "s.db"
     frame, data = pl.read_csv(made / "data.csv"), tmp_path / "data.csv"
@@ -224,6 +227,7 @@ def test_another_input_is_refused_and_other_values_are_not_seen(made, tmp_path):
     assert out.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_output_that_is_not_the_states_is_refused(made, tmp_path):
     setting, out, state = setting_of(made, "plain"), tmp_path / "out.csv", tmp_path / "s.db"
     release_file(made / "data.csv", setting, out, state=state, group=100)
@@ -242,6 +246,7 @@ def test_an_output_that_is_not_the_states_is_refused(made, tmp_path):
     assert out.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_refused(made, tmp_path, seqveil):
     run = ("release", made / "data.csv", "-m", made / "m", "-e", 1)
     state = ("--state", tmp_path / "s.db")
@@ -258,6 +263,7 @@ def test_what_cannot_be_gone_on_with_is_refused(made, tmp_path, seqveil):
     assert not (tmp_path / "o.csv").exists()
 
 
+@pytest.mark.slow
 def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
     out, state = tmp_path / "o.csv", tmp_path / "s.db"
     run = ("release", made / "data.csv", "-m", made / "m", "--out", out, "--state", state)
@@ -272,6 +278,7 @@ def test_other_options_and_a_second_run_are_refused(made, tmp_path, seqveil):
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_seed_is_replayable_and_marked(made, tmp_path):
     setting = setting_of(made, "plain")
     for name in ("a", "b"):
@@ -282,6 +289,7 @@ def test_a_seed_is_replayable_and_marked(made, tmp_path):
         release_file(made / "data.csv", setting, tmp_path / "c.csv", state=tmp_path / "c.db", seed=5, key=KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "batched"])
 def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
     """Raw numbers, other columns and the key: not in the state file, its WAL, the output, or the side file."""
@@ -308,6 +316,7 @@ def test_no_raw_value_is_anywhere(made, tmp_path, kind, monkeypatch):
         assert not any(np.float64(value).tobytes() in content for value in raw)
 
 
+@pytest.mark.slow
 def test_a_raw_value_outside_the_alphabet_is_hidden_and_not_named(made, tmp_path, seqveil):
     data = tmp_path / "data.csv"
     data.write_text((made / "data.csv").read_text() + f"u1,999,{SECRET},x\n")
@@ -320,6 +329,7 @@ def test_a_raw_value_outside_the_alphabet_is_hidden_and_not_named(made, tmp_path
     assert SECRET not in said
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_at_a_short_batch_draws_nothing_when_repeated(tmp_path):
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     setting = Setting.of(model, "tree", 1.0, budget=Budget(total=1.0, when_spent="error"), batch=2)

@@ -29,6 +29,7 @@ def released(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
     assert main(["report", "plain.csv", "--model", "m.model", "-o", "r.html"]) == 0
     page = (released / "r.html").read_text()
@@ -45,6 +46,7 @@ def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
     assert capsys.readouterr().out.splitlines()[-1].split() in (["grade", "amber"], ["grade", "red"])
 
 
+@pytest.mark.slow
 def test_what_it_shows_is_escaped(released):
     side = released / "kept.csv.meta.json"
     found = json.loads(side.read_text())
@@ -61,6 +63,7 @@ def test_what_it_shows_is_escaped(released):
         assert tag not in page
 
 
+@pytest.mark.slow
 def test_a_guarded_release_and_its_attack(released):
     guess = {"likelihood_ratio": 1.5, "right": 3}
     one = {"about": "ever", "sentence": "holds: promised ε = 0.5", "verdict": "holds", "guess": guess}
@@ -73,6 +76,7 @@ def test_a_guarded_release_and_its_attack(released):
     assert "every declared secret within its ε</th><td>kept" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -97,6 +101,7 @@ def test_bad_input_gets_one_line(released, capsys, given, said):
     assert (released / "plain.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken", [{"setting": 3}, {"secrets": 3}, {"words": 3, "grade": []}, {"alphabet": None}, {"held_out_check": 1}]
 )
@@ -107,6 +112,7 @@ def test_a_damaged_side_file_is_no_internal_error(released, capsys, broken):
     assert "internal" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_a_browser_it_says_what_is_missing(released, capsys, monkeypatch):
     monkeypatch.setattr(command.shutil, "which", lambda name: None)
     capsys.readouterr()
@@ -115,6 +121,7 @@ def test_without_a_browser_it_says_what_is_missing(released, capsys, monkeypatch
     assert not (released / "plain.csv.report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_browser_that_fails_leaves_the_page(released, capsys, monkeypatch):
     monkeypatch.setattr(command, "_browser", lambda: "/bin/false")
     assert main(["report", "plain.csv", "--pdf"]) == 2

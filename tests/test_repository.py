@@ -42,6 +42,7 @@ def test_references_are_read_in_every_form():
     assert cited('reference="docs/theory.md, sections 13 to 16"') == {13, 14, 15, 16}
 
 
+@pytest.mark.slow
 def test_every_section_that_code_refers_to_exists():
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
     used = {path: cited(path.read_text(encoding="utf-8")) for path in files if path != Path(__file__)}

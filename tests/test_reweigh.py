@@ -25,6 +25,7 @@ def chains(seed, order):
     return rng, mine, (prior, transitions), MarkovModel(prior, transitions, order)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, order=st.integers(1, 2), mechanism=st.sampled_from(["optimal", "randomized_response", "balanced"]))
 def test_account_and_belief_are_those_of_all_sequences(seed, order, mechanism):
@@ -69,6 +70,7 @@ def test_under_its_own_model_a_release_weighs_what_it_is_charged():
         many.release(np.array([1, 1]), np.array([0, 0]), coins)
 
 
+@pytest.mark.slow
 def test_context_free_releases_are_within_epsilon_under_every_chain():
     rng = np.random.default_rng(5)
     none = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3))
@@ -82,6 +84,7 @@ def test_context_free_releases_are_within_epsilon_under_every_chain():
         assert many.account.worst.max() <= 4.0 + 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, mechanism=st.sampled_from(["tree", "tree_ldp"]))
 def test_batches_of_the_tree_are_weighed_exactly(seed, mechanism):

@@ -31,6 +31,7 @@ def test_utility_optimised_response_tells_sensitive_symbols_apart_from_nothing()
         assert (table[:3, 3:] == 0).all()
 
 
+@pytest.mark.slow
 def test_halving_keeps_the_secret_and_the_others_do_not():
     truth = MODEL.sample(8, 40, seed=3)
     kept = declared.Halving(MODEL, SECRET).release(truth, seed=1)

@@ -33,6 +33,7 @@ def test_the_trace_has_a_row_for_each_interface():
         assert others[1] > others[4] > 0
 
 
+@pytest.mark.slow
 def test_the_map_lists_every_layer_and_draws_it(tmp_path):
     lines = printed("house_map.py", tmp_path / "house.png")
     rooms = [line.partition("  (")[0] for line in lines if line[0] != " "]

@@ -60,6 +60,7 @@ def setting_of(path):
     return stream.Setting.from_dict(json.loads((path.parent / f"{path.name}.meta.json").read_text())["setting"], MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [WITHHOLD, PRICE], ids=["withhold", "price"])
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "state"])
 def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how, kind):
@@ -107,6 +108,7 @@ def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how
         assert json.loads((files / "r.csv.meta.json").read_text())["withheld"] == account["withheld"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [WITHHOLD, PRICE], ids=["withhold", "price"])
 def test_what_receivers_do_with_such_files(seqveil, files, how):
     model, out = files / "m.model", files / "r.csv"
@@ -130,6 +132,7 @@ def test_what_receivers_do_with_such_files(seqveil, files, how):
     assert "is empty" in err
 
 
+@pytest.mark.slow
 def test_an_attack_takes_what_was_withheld_as_a_symbol(seqveil, files):
     pytest.importorskip("sklearn")
     assert seqveil("release", files / "d.csv", "-m", files / "m.model", *WITHHOLD, "--out", files / "r.csv")[0] == 0
@@ -146,6 +149,7 @@ def test_a_blank_is_evidence(seqveil, files):
     assert law == pytest.approx(MODEL.prior * column / (MODEL.prior * column).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 7])
 def test_a_blank_that_was_changed_is_noticed(seqveil, files, place):
     out = files / "r.csv"
@@ -162,6 +166,7 @@ def test_a_blank_that_was_changed_is_noticed(seqveil, files, place):
         assert "cannot have come" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alphabet", "points", "bad"),
     [
@@ -204,6 +209,7 @@ def test_numbers_and_places_may_be_empty_too(seqveil, tmp_path, alphabet, points
             assert (code, "one coordinate is empty" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_from_an_empty_value_is_refused(seqveil, tmp_path, files):
     odd = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=["", "sports", "health"])
     odd.save(tmp_path / "odd.model")

@@ -58,6 +58,7 @@ def worst(secret, setting, released, model=MODEL) -> float:
 GUARDED = ("--mechanism", "guarded", "--secret", "ever:health", "--secret-epsilon", "0.5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["3", "2", "stream"])
 @pytest.mark.parametrize(
     "how", [(*GUARDED, "--secret-window", "3"), ("--epsilon", 1), ("--mechanism", "balanced", "-e", 2)]
@@ -81,6 +82,7 @@ def test_the_account_of_an_audit_is_that_of_an_enumeration(seqveil, files, how, 
     assert found["passed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [False, True])
 def test_release_audit_and_decode(seqveil, files, state):
     data, model, out = files / "d.csv", files / "m.model", files / "r.csv"
@@ -117,6 +119,7 @@ def test_release_audit_and_decode(seqveil, files, state):
         assert out.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_with_an_epsilon_the_rows_have_it(seqveil, files):
     args = ("release", files / "d.csv", "-m", files / "m.model", *GUARDED, "-e", 1, "--out", files / "r.csv")
     assert seqveil(*args).code == 0
@@ -128,6 +131,7 @@ def test_with_an_epsilon_the_rows_have_it(seqveil, files):
     assert "whole_sequence" not in found
 
 
+@pytest.mark.slow
 def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
     args = (*GUARDED, "--secret-window", "4", "--secret-sides", "up")
     assert seqveil("release", files / "d.csv", "-m", files / "m.model", *args, "--out", files / "r.csv").code == 0
@@ -139,6 +143,7 @@ def test_a_side_file_that_is_lost_is_replaced_by_the_options(seqveil, files):
     assert seqveil("decode", files / "r.csv", "-m", files / "m.model", *args, "--out", files / "x.csv").code == 0
 
 
+@pytest.mark.slow
 def test_an_epsilon_that_was_not_kept_fails_the_audit(seqveil, files):
     assert seqveil("release", files / "d.csv", "-m", files / "m.model", "-e", 4, "--out", files / "r.csv").code == 0
     asked = ("--secret", "ever:health", "--secret-window", 5, "--secret-epsilon", "0.1")
@@ -147,6 +152,7 @@ def test_an_epsilon_that_was_not_kept_fails_the_audit(seqveil, files):
     assert "BROKEN" in found.out
 
 
+@pytest.mark.slow
 def test_secrets_from_a_file_and_several_at_once(seqveil, files):
     (files / "s.toml").write_text(
         '[[secret]]\never = "health"\nepsilon = 0.5\nwindow = 3\n\n'
@@ -161,6 +167,7 @@ def test_secrets_from_a_file_and_several_at_once(seqveil, files):
     assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -196,6 +203,7 @@ def test_what_cannot_be_kept_is_refused_in_one_line_and_nothing_is_released(seqv
         assert (files / "r.csv").read_text().count("\n") <= 1
 
 
+@pytest.mark.slow
 def test_an_audit_refuses_in_one_line(seqveil, files):
     args = ("release", files / "d.csv", "-m", files / "m.model", "-e", 1, "--out", files / "r.csv")
     assert seqveil(*args).code == 0
@@ -217,6 +225,7 @@ OTHER = sv.MarkovModel([0.2, 0.2, 0.6], [[0.2, 0.3, 0.5], [0.5, 0.4, 0.1], [0.1,
 MIXED = sv.MarkovModel.mixture([MODEL, OTHER], [0.5, 0.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [False, True])
 def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
     """Each of them reasons by a model of their own; the side file names these, and receivers need them."""
@@ -249,6 +258,7 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files, state):
         assert out.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [False, True])
 def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil, files, state):
     codes = MODEL.sample(12, 60, seed=5)
@@ -274,6 +284,7 @@ def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil
     assert "held_out_check" not in meta
 
 
+@pytest.mark.slow
 def test_a_floor_from_the_command_line(seqveil, files):
     """Whatever the model: a release that a symbol of the secret can make is about as likely with any other symbol."""
     args = ("-m", files / "m.model", *GUARDED, "--secret-window", 5, "--secret-floor", 1)
@@ -286,6 +297,7 @@ def test_a_floor_from_the_command_line(seqveil, files):
     assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
 
 
+@pytest.mark.slow
 def test_observers_are_refused_in_one_line(seqveil, files):
     OTHER.save(files / "other.model")
     sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]).save(files / "letters.model")
@@ -317,6 +329,7 @@ def test_what_is_withheld_is_a_row_with_an_empty_value(files):
     assert (rows["value"] == truth["value"]).drop_nulls().all()
 
 
+@pytest.mark.slow
 def test_mechanisms_lists_guarded(seqveil):
     listed = {each["name"]: each for each in seqveil("mechanisms", "--json").json}
     assert listed["guarded"]["sound"]

@@ -29,6 +29,7 @@ def told(watch) -> tuple[object, ...]:
     return watch.name, watch.sentence, watch.epsilon, watch.log_odds, watch.lowest, watch.highest, watch.posterior
 
 
+@pytest.mark.slow
 def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
     setting = guarded(words_model(), "gym")
     with running(tmp_path, setting) as service:
@@ -51,6 +52,7 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
     assert [told(each) for each in account.secrets] == [told(each) for each in mine]
 
 
+@pytest.mark.slow
 def test_a_service_says_where_something_is_withheld(tmp_path):
     setting = guarded(words_model(), "gym", withhold=True)
     with running(tmp_path, setting) as service, Client(service.url, service.secret) as client:
@@ -60,6 +62,7 @@ def test_a_service_says_where_something_is_withheld(tmp_path):
         assert [each.status for each in client.releases("ann")] == [each.status for each in made]
 
 
+@pytest.mark.slow
 def test_a_client_reads_a_setting_with_observers_where_it_has_their_models(tmp_path):
     model = words_model()
     other = sv.MarkovModel.mixture([model, model], [0.5, 0.5])

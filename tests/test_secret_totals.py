@@ -79,6 +79,7 @@ def test_one_total_of_a_joint_secret_is_enough():
         assert secret.epsilon == 0.5
 
 
+@pytest.mark.slow
 def test_an_audit_asks_about_secrets_without_a_total(seqveil, files):
     data, model, out = files / "d.csv", files / "m.model", files / "r.csv"
     assert seqveil("release", data, "-m", model, "--secrets", files / "with.toml", "--out", out)[0] == 0
@@ -95,6 +96,7 @@ def test_an_audit_asks_about_secrets_without_a_total(seqveil, files):
     assert seqveil("audit", files / "p.csv", "-m", model, "--secrets", files / "with.toml")[0] == 1
 
 
+@pytest.mark.slow
 def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
     pytest.importorskip("sklearn")
     out = files / "r.csv"
@@ -105,6 +107,7 @@ def test_an_attack_asks_about_secrets_without_a_total(seqveil, files):
     assert "whether health occurs" in printed
 
 
+@pytest.mark.slow
 def test_where_nothing_is_promised_there_is_one_wording_and_the_attack_is_named_last(seqveil, files):
     model, out = files / "m.model", files / "r.csv"
     _, _, released = seqveil("release", files / "d.csv", "-m", model, "--secrets", files / "with.toml", "--out", out)

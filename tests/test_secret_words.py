@@ -114,6 +114,7 @@ def test_the_files_of_the_page_are_released_and_audited(seqveil, files, text):
         assert seqveil("audit", files / f"{k}.csv", "-m", model).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", KINDS[:-1], ids=lambda row: row[0].strip("`").partition("(")[0])
 def test_the_words_of_the_page_are_released(seqveil, files, row):
     word, per_day = typed(row[1])

@@ -70,6 +70,7 @@ def _log(ratio: Fraction) -> float:
     return math.log(ratio.numerator) - math.log(ratio.denominator) if ratio else -math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stay", [0.3, 0.02])
 @pytest.mark.parametrize("sides", ["both", "up"])
 def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):

@@ -83,6 +83,7 @@ _trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(text=_trees, anchored=st.sampled_from(["{}", "^ ({})", "({}) $", "^ ({}) $"]))
 @settings(max_examples=60, deadline=None)
 def test_random_patterns_agree_with_re(text, anchored):
@@ -91,6 +92,7 @@ def test_random_patterns_agree_with_re(text, anchored):
     _agrees(automaton.of_pattern(whole, _code, 3), lambda word: twin.search(_spell(word)) is not None)
 
 
+@pytest.mark.slow
 @given(data=st.data(), states=st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_minimising_keeps_the_labels_and_nothing_smaller_does(data, states):

@@ -300,6 +300,7 @@ def test_joint_secrets_with_hours_of_their_own_count_apart():
         assert both.read(word) == sum(part.read(word) << place for place, part in enumerate(parts))
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(1e-6, 50), window=st.one_of(st.none(), st.integers(1, 500), st.just("event")),
        values=st.lists(st.one_of(st.text(max_size=5), st.integers()), min_size=1, max_size=4))  # fmt: skip
 @settings(max_examples=60, deadline=None)
@@ -308,6 +309,7 @@ def test_any_declaration_survives_json(epsilon, window, values):
     assert secrets.from_dict(json.loads(json.dumps(secret.to_dict()))) == secret
 
 
+@pytest.mark.slow
 def test_an_event_at_which_a_secret_is_too_faint_to_be_counted_is_refused():
     """Pr(every event is home) underflows after 323 events; unnoticed, it would neither be kept nor accounted for."""
     alone = sv.MarkovModel([0.1, 0.9], [[0.1, 0.9], [0.1, 0.9]], alphabet=["home", "out"])

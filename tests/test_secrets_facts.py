@@ -10,6 +10,7 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.secrets.watch import Watch, Watches
 
 
+@pytest.mark.slow
 def test_fact_1_whole_sequence_leakage_bounds_every_secret():
     from seqveil import Session
 
@@ -48,6 +49,7 @@ def test_fact_3_the_constant_kernel_keeps_every_live_window(secret):
             watches = watches.observe(kernel[:, rng.integers(3)])
 
 
+@pytest.mark.slow
 def test_fact_4_secrets_apart_do_not_bound_both_but_a_joint_one_does():
     """Told through one label each way: apart they pass with a kernel that makes "both" certain to be told."""
     rng = np.random.default_rng(2)
@@ -73,6 +75,7 @@ def test_fact_4_secrets_apart_do_not_bound_both_but_a_joint_one_does():
     assert worst_joint <= 0.3
 
 
+@pytest.mark.slow
 def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watched_too():
     rng = np.random.default_rng(8)
     secret = secrets.ever(1, epsilon=0.2, window="first 3")

@@ -28,6 +28,7 @@ def in_logs(model, columns):
             law = np.stack([np.where(is_one, -np.inf, law[0]), np.where(is_one, np.logaddexp(*law), law[1])])
 
 
+@pytest.mark.slow
 def test_a_kind_of_person_that_was_ruled_out_comes_back():
     """Releases of a symbol that one type likes move its odds by more than any float holds, and back again."""
     model = typed_model(np.random.default_rng(5), 2, 2)

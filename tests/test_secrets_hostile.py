@@ -165,6 +165,7 @@ def tried(seeds, steps):
     return worst, kept
 
 
+@pytest.mark.slow
 def test_a_few_random_settings_keep_every_promise():
     worst, kept = tried(range(24), 3)
     assert kept >= 10
@@ -259,6 +260,7 @@ def test_releases_from_several_threads_are_charged_one_by_one():
     assert streams.standing("all").events == 40
 
 
+@pytest.mark.slow
 def test_an_observer_comes_to_the_account_of_the_sender():
     setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever(2, epsilon=0.3, window=5), withhold=True)
     sender, receiver = Streams(setting), Streams(setting)

@@ -33,6 +33,7 @@ def _check_accounts(watch: Watch, every: Enumerated, compiled, columns: list[np.
     return compared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.kind}-{secret.window}")
 def test_the_account_of_any_kernel_equals_enumeration(secret):
     compared = 0
@@ -81,6 +82,7 @@ def test_check_values_of_the_design():
     assert up.free().tolist() == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [0, 1, 2, 3], ids=["two", "three", "order-2", "types"])
 @pytest.mark.parametrize(
     "secret",
@@ -129,6 +131,7 @@ def _excess(model, secret, values, count, length, longest):
     return excess
 
 
+@pytest.mark.slow
 def test_windows_watched_late_are_kept_too():
     """Where tables are short a window is watched only once it could be broken: what came before is in its account."""
     model, length = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]]), 7
@@ -146,6 +149,7 @@ def test_windows_watched_late_are_kept_too():
     assert watch.accounts[-1].highest >= watch.ahead.unwatched
 
 
+@pytest.mark.slow
 def test_what_a_state_hides_keeps_a_window_live():
     """The type shows only two events later: symbols alone would say that nothing more can be told about the window."""
     from scipy import sparse
@@ -202,6 +206,7 @@ def test_a_window_left_out_of_the_weights_cannot_be_broken_by_telling_the_truth(
                     assert abs(new.log_odds) <= 0.8
 
 
+@pytest.mark.slow
 def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
     for secret in (secrets.ever(1, window=2), secrets.ever(1)):
@@ -294,6 +299,7 @@ def test_columns_that_are_none_are_refused_in_one_line(column):
         watch.observe(column)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 3), order=st.integers(1, 2), states=st.integers(2, 4),
        events=st.integers(1, 4), tumbling=st.booleans())  # fmt: skip
 @settings(max_examples=40, deadline=None)

@@ -24,6 +24,7 @@ def audited(kind, capsys, *more):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seeded_release_is_never_kept(place, capsys, kind):
     assert main(["release", "raw.csv", *KINDS[kind], "--epsilon", "1", "--seed", "1", "--out", "out.csv"]) == 0
@@ -39,6 +40,7 @@ def test_a_seeded_release_is_never_kept(place, capsys, kind):
     assert found["checks"]["each_release"] is True  # the figures stand, for who does not know the seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_release_without_a_seed_is_kept(place, capsys, kind):
     assert main(["release", "raw.csv", *KINDS[kind], "--epsilon", "1", "--out", "out.csv"]) == 0
@@ -49,6 +51,7 @@ def test_a_release_without_a_seed_is_kept(place, capsys, kind):
     assert json.loads(audited(kind, capsys, "--json")[1])["checks"]["unseeded"] is True
 
 
+@pytest.mark.slow
 def test_without_a_side_file_nothing_is_known_of_a_seed(place, capsys):
     assert main(["release", "raw.csv", "--model", "m", "--epsilon", "1", "--seed", "1", "--out", "out.csv"]) == 0
     (place / "out.csv.meta.json").unlink()
@@ -56,6 +59,7 @@ def test_without_a_side_file_nothing_is_known_of_a_seed(place, capsys):
     assert (code, json.loads(text)["checks"]["unseeded"]) == (0, None)
 
 
+@pytest.mark.slow
 def test_what_a_seed_began_stays_seeded(place, capsys):
     """Rows that were seeded do not become private because later rows of the same state file are not."""
     rows = (place / "raw.csv").read_text().splitlines(keepends=True)
@@ -69,6 +73,7 @@ def test_what_a_seed_began_stays_seeded(place, capsys):
     assert audited("plain", capsys)[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["clicks", "gaze"])
 def test_what_the_page_hands_out_carries_no_seed(source):
     """The page's own picture is seeded and says so; commands and script are for a private release."""

@@ -43,6 +43,7 @@ def event(user, seq, value="home", **more):
     return {"user": user, "seq": seq, "value": value, **more}
 
 
+@pytest.mark.slow
 def test_what_is_answered_is_what_a_store_with_this_key_releases(service, tmp_path):
     raw = [WORDS[k] for k in np.random.default_rng(3).integers(0, 4, 40)]
     users, seqs = [f"twin {k % 4}" for k in range(40)], [k // 4 for k in range(40)]
@@ -215,6 +216,7 @@ def test_metrics_count_and_health_is_told(service):
     assert 'seqveil_user_leakage_nats_bucket{le="1.0"}' in counts
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_503_and_passes(tmp_path):
     with running(tmp_path, words_setting()) as service:
         service.release(event("ann", 0))
@@ -239,6 +241,7 @@ BUDGETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BUDGETS)
 def test_a_budget_is_kept_and_told(tmp_path, kind):
     with running(tmp_path, words_setting(budget=BUDGETS[kind])) as service:
@@ -271,6 +274,7 @@ def test_a_budget_is_kept_and_told(tmp_path, kind):
             assert service.ask("GET", "/v1/users/ann/releases?since=2").json["releases"][0]["time"] == 102.0
 
 
+@pytest.mark.slow
 def test_gaps_may_be_skipped(tmp_path):
     with running(tmp_path, words_setting(), gaps="skip") as service:
         rows = service.release(event("ann", 2), event("ann", 0)).json["releases"]
@@ -280,6 +284,7 @@ def test_gaps_may_be_skipped(tmp_path):
         assert service.release(event("ann", 50_000)).reason == "out-of-order"
 
 
+@pytest.mark.slow
 def test_batches_are_released_with_their_paths(tmp_path):
     setting = Setting.of(words_model(), "tree", 2.0, batch=3)
     with running(tmp_path, setting) as service:
@@ -301,6 +306,7 @@ def test_batches_are_released_with_their_paths(tmp_path):
         assert service.ask("POST", "/v1/release", event("ann", 3)).reason == "malformed"
 
 
+@pytest.mark.slow
 def test_points_of_a_grid_are_pairs(tmp_path):
     chain = ref.random_chain(np.random.default_rng(2), 4)
     model = MarkovModel(*chain, alphabet=Grid.regular(2, 2, bounds=(0, 2, 0, 2)))

@@ -58,6 +58,7 @@ def endless_header(connection, ending):
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_health_answers_while_headers_never_end(tmp_path):
     with running(tmp_path, words_setting()) as service, attackers(service.port, 4, endless_header):
         time.sleep(0.5)
@@ -67,6 +68,7 @@ def test_health_answers_while_headers_never_end(tmp_path):
             assert took < PATIENCE
 
 
+@pytest.mark.slow
 def test_a_head_that_is_too_large_or_too_slow_is_refused(tmp_path):
     with running(tmp_path, words_setting(), timeout=0.5) as service:
         for sent, status in ((b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, b"431"), (b"GET / HT", b"408"), (b"", b"408")):
@@ -80,6 +82,7 @@ def test_a_head_that_is_too_large_or_too_slow_is_refused(tmp_path):
             assert b"408" in slow.sock.recv(100)
 
 
+@pytest.mark.slow
 def test_silent_connections_make_room(tmp_path):
     with running(tmp_path, words_setting(), max_connections=40, max_per_address=30) as service:
         crowd = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(200)]
@@ -92,6 +95,7 @@ def test_silent_connections_make_room(tmp_path):
                 connection.close()
 
 
+@pytest.mark.slow
 def test_a_request_in_progress_is_never_made_to_leave(tmp_path):
     with running(tmp_path, words_setting(), max_connections=5, max_per_address=5) as service:
         busy = socket.create_connection(("127.0.0.1", service.port))
@@ -111,6 +115,7 @@ def test_a_request_in_progress_is_never_made_to_leave(tmp_path):
 # jumps
 
 
+@pytest.mark.slow
 def test_jumps_are_charged_to_the_rate_and_moved_over_in_one_step(tmp_path):
     with running(tmp_path, words_setting(), gaps="skip", rate=1e7, timeout=60.0) as service:
         service.release(event("ann", 0))
@@ -124,6 +129,7 @@ def test_jumps_are_charged_to_the_rate_and_moved_over_in_one_step(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_jumps_are_paid_back_and_have_an_end(tmp_path):
     with running(tmp_path, words_setting(), gaps="skip", rate=1000.0) as service:
         service.release(event("ann", 0))
@@ -151,6 +157,7 @@ def test_the_service_ends_quickly_whatever_jumps_are_under_way(tmp_path):
 # reads and large requests
 
 
+@pytest.mark.slow
 def test_readers_of_a_long_stream_hold_up_nobody(tmp_path):
     with running(tmp_path, words_setting()) as service:
         for k in range(2):
@@ -173,6 +180,7 @@ def test_readers_of_a_long_stream_hold_up_nobody(tmp_path):
         assert sorted(times)[len(times) // 2] < PATIENCE / 4
 
 
+@pytest.mark.slow
 def test_a_large_request_lets_others_go_between_its_parts(tmp_path):
     with running(tmp_path, words_setting(), timeout=60.0) as service:
         service.release(event("ann", 0))
@@ -186,6 +194,7 @@ def test_a_large_request_lets_others_go_between_its_parts(tmp_path):
         assert service.ask("GET", "/v1/users/long/account").json["events"] == 1500
 
 
+@pytest.mark.slow
 def test_a_part_that_is_refused_says_what_stands(tmp_path):
     with running(tmp_path, words_setting(), group=10) as service:
         events = [event("ann", k) for k in range(25)] + [event("ann", 30)]
@@ -197,6 +206,7 @@ def test_a_part_that_is_refused_says_what_stands(tmp_path):
 # the rate
 
 
+@pytest.mark.slow
 def test_a_request_larger_than_the_rate_allows_says_what_to_do(tmp_path):
     with running(tmp_path, words_setting(), rate=100.0) as service:
         answer = service.release(*(event("ann", k) for k in range(201)))
@@ -206,6 +216,7 @@ def test_a_request_larger_than_the_rate_allows_says_what_to_do(tmp_path):
         assert service.release(*(event("ann", k) for k in range(200))).status in (200, 429)
 
 
+@pytest.mark.slow
 def test_the_client_splits_what_is_too_large(tmp_path):
     with running(tmp_path, words_setting(), rate=100.0) as service, Client(service.url, service.secret) as client:
         made = client.release_many([("ann", k, "home") for k in range(201)])
@@ -237,6 +248,7 @@ def test_a_pattern_is_what_a_regular_expression_says(pattern):
             assert token.covers(name) == bool(same.fullmatch(name)), name
 
 
+@pytest.mark.slow
 def test_those_who_send_out_of_order_hold_up_nobody(tmp_path):
     with running(tmp_path, words_setting()) as service:
         service.release(*(event(f"user {k}", 0) for k in range(2000)))
@@ -258,6 +270,7 @@ def test_those_who_send_out_of_order_hold_up_nobody(tmp_path):
         assert sorted(times)[len(times) // 2] < PATIENCE / 4
 
 
+@pytest.mark.slow
 def test_figures_over_all_users_hold_up_nobody(tmp_path):
     with running(tmp_path, words_setting(), metrics_refresh=0.0) as service:
         for k in range(3):

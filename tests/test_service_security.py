@@ -51,6 +51,7 @@ PATHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", PATHS)
 def test_each_address_needs_its_own_scope(service, scope):
     secret = fresh(service, scope)
@@ -95,6 +96,7 @@ def test_a_device_writes_and_reads_its_own_stream_alone(service):
     assert service.release(event("ward-3/door", 0), token=ward).status == 403
 
 
+@pytest.mark.slow
 def test_a_revoked_token_is_no_good_and_a_damaged_file_lets_nobody_in(tmp_path):
     with running(tmp_path, words_setting()) as service:
         ring, file = service.app.state.service.guard._ring, tmp_path / "tokens.json"
@@ -132,6 +134,7 @@ def test_a_token_has_its_rate(service):
     assert service.release(*many[:9], token=greedy).status == 429
 
 
+@pytest.mark.slow
 def test_a_body_that_never_ends_is_given_up(service):
     with socket.create_connection(("127.0.0.1", service.port)) as line:
         head = f"POST /v1/release HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.secret}\r\n"
@@ -149,6 +152,7 @@ def test_a_body_is_not_read_before_the_token(service):
         assert line.recv(100).startswith(b"HTTP/1.1 401")
 
 
+@pytest.mark.slow
 def test_without_tokens_only_this_machine_is_answered(tmp_path):
     with running(tmp_path, words_setting(), auth=False) as service:
         assert service.release(event("ann", 0)).status == 200
@@ -205,6 +209,7 @@ def test_flags_win_over_the_environment_over_the_file(tmp_path, monkeypatch):
         load({})
 
 
+@pytest.mark.slow
 def test_tokens_by_command(tmp_path, capfd):
     file = str(tmp_path / "tokens.json")
     assert main(["tokens", "add", file, "--scope", "release", "--user", "ann", "--note", "her watch"]) == 0
@@ -233,6 +238,7 @@ def test_tokens_by_command(tmp_path, capfd):
     assert len(tokens.read(file)) == 1
 
 
+@pytest.mark.slow
 def test_planted_values_are_in_no_log_answer_metric_or_file(tmp_path):
     """Raw numbers with many digits, of which a release shows the bin's middle alone; and text that is no number."""
     model = MarkovModel(*ref.random_chain(np.random.default_rng(1), 4), alphabet=Bins([0, 1, 2, 3, 4]))
@@ -273,6 +279,7 @@ def test_planted_values_are_in_no_log_answer_metric_or_file(tmp_path):
     assert not any(f'"{user}"' in metrics for user in ("ann", "bob"))
 
 
+@pytest.mark.slow
 def test_users_are_logged_as_hashes_where_asked_for(tmp_path):
     said = io.StringIO()
     monitoring.begin_log("info", said)
@@ -309,6 +316,7 @@ def test_nothing_goes_to_telemetry(service):
     assert len(spans) == seen
 
 
+@pytest.mark.slow
 def test_the_service_is_not_imported_unless_asked_for():
     names = "seqveil, seqveil.client, seqveil.interfaces.cli, seqveil.interfaces.service.tokens"
     code = f"import sys, {names}; print(*sys.modules)"
@@ -339,6 +347,7 @@ def test_tls_protects_the_way(tmp_path):
         assert process.end() == 0
 
 
+@pytest.mark.slow
 def test_a_running_service_looks_at_its_tokens_again(service):
     secret = service.token("read")
     begin = time.monotonic()

@@ -77,6 +77,7 @@ def test_symbols_the_model_thought_impossible_can_be_released(name, chain):
         assert session.leakage >= 0  # never NaN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_follows_from_releases_never_from_raw_data(name):
     """Two sessions with other raw data, and coins chosen so that both release the same."""
@@ -98,6 +99,7 @@ def test_the_kernel_follows_from_releases_never_from_raw_data(name):
         assert (one.kernel().weights == other.kernel().weights).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     seed=seeds,
@@ -124,6 +126,7 @@ def test_a_total_is_never_passed(seed, name, order, zeros, total, epsilon, horiz
     assert max(most, -least) <= total + 1e-12
 
 
+@pytest.mark.slow
 def test_a_total_holds_on_a_long_stream():
     """Thousands of free releases after the budget is gone must not add up to anything."""
     session = sv.Session(sv.MarkovModel(*PAIR), epsilon=1.0, budget=1.0, seed=1)
@@ -137,6 +140,7 @@ def cost_of(column, belief):
     return ref.exact_leakage(column[:, None], belief, whole_alphabet=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(seed=seeds, name=st.sampled_from(SOUND), size=st.integers(1, 5), cap=st.floats(0.2, 2), period=st.integers(1, 3))
 def test_no_window_of_releases_costs_more_than_allowed(seed, name, size, cap, period):
@@ -161,6 +165,7 @@ def window_costs(times, seed=1, period=1):
     return made
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(gaps=st.lists(st.floats(0, 8), min_size=1, max_size=12), seed=st.integers(0, 99), period=st.integers(1, 2))
 def test_no_window_of_seconds_costs_more_than_allowed(gaps, seed, period):

@@ -43,6 +43,7 @@ def together(act, times):
     return made
 
 
+@pytest.mark.slow
 def test_every_release_of_threads_that_share_a_session_is_charged():
     session = sv.Session(MODEL, "balanced", 1.0)
     made = together(lambda: session.release(0), 100)
@@ -72,6 +73,7 @@ def test_threads_cannot_pass_a_budget(policy):
     assert shared.leakage <= 20.0
 
 
+@pytest.mark.slow
 def test_threads_that_push_fill_whole_batches():
     session = sv.Session(MODEL, "tree", 2.0, batch=3)
     made = together(lambda: session.push(0), 30)

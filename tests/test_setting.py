@@ -41,6 +41,7 @@ def settings(draw):
     return Setting.of(MODEL, mechanism, epsilon, distortion, schedule, draw(budgets()), batch)
 
 
+@pytest.mark.slow
 @given(settings())
 def test_what_is_written_down_is_read_back_as_the_same_setting(setting):
     saved = json.loads(json.dumps(setting.to_dict()))

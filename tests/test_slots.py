@@ -153,6 +153,7 @@ def test_the_model_keeps_the_slots(tmp_path):
         from_json(damaged)
 
 
+@pytest.mark.slow
 def test_commands_share_the_slots(tmp_path, seqveil):
     rng = np.random.default_rng(4)
     given = [
@@ -195,6 +196,7 @@ def test_commands_share_the_slots(tmp_path, seqveil):
     assert "--every-seconds" in cold.err
 
 
+@pytest.mark.slow
 def test_the_journey_of_a_pointer():
     done = subprocess.run([sys.executable, ROOT / "examples" / "pointer.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -112,6 +112,7 @@ def by_store(setting, events):
     return rows[rows["value"] >= 0].sort_values(["user", "seq"]).reset_index(drop=True), ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SETTINGS)
 @settings(max_examples=15, deadline=None)
 @given(made=streams())
@@ -140,6 +141,7 @@ def test_a_repeat_is_dropped_whatever_comes_with_it():
     assert len(first) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [SETTINGS["plain"], SETTINGS["seconds"], BATCHED["tree"]])
 def test_which_of_two_rows_counts_does_not_depend_on_their_order(setting):
     """A shuffle may bring them in another order when a task runs again."""
@@ -225,6 +227,7 @@ def test_what_waits_is_sealed():
             Seal(key).open(user, blob)
 
 
+@pytest.mark.slow
 def test_large_states_are_computed_from_what_was_told(monkeypatch):
     """Above 4 KB the releases are kept and the state is not."""
     rng = np.random.default_rng(0)
@@ -274,6 +277,7 @@ def test_budgets_stop_or_hold():
 SECRET = "zq-secret-77"
 
 
+@pytest.mark.slow
 def test_neither_state_nor_errors_hold_a_raw_symbol():
     """Raw values of bins have digits that no release shows; unknown ones are in no message."""
     alphabet = Bins([0.0, 1.0, 2.0, 3.0])
@@ -342,6 +346,7 @@ def test_a_job_travels_without_a_key_that_is_a_file(tmp_path):
     assert repr(KEY) not in repr(job_of(SETTINGS["plain"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [SETTINGS["plain"], BATCHED["tree"]], ids=["one by one", "batches"])
 def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     """Whole users at a time, in frames of any size; short batches go out at the end."""

@@ -69,6 +69,7 @@ def test_what_a_new_file_spends_is_said(tmp_path):
         Streams.open(path, Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "balanced", 0.7))
 
 
+@pytest.mark.slow
 def test_the_command_says_that_a_ledger_begins(tmp_path, capsys):
     words_model().save(tmp_path / "model")
     (tmp_path / "d.csv").write_text("user,value\nann,home\n")
@@ -85,6 +86,7 @@ def test_the_command_says_that_a_ledger_begins(tmp_path, capsys):
     assert "began at zero" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_service_has_a_metric_of_when_its_ledger_began(tmp_path):
     with running(tmp_path, words_setting()) as service:
         text = service.ask("GET", "/metrics").content.decode()

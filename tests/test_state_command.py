@@ -36,6 +36,7 @@ def run(capsys, *argv):
     return code, told.out, told.err
 
 
+@pytest.mark.slow
 def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
     words_model().save(tmp_path / "model")
     with filled(tmp_path / "s.db") as store:
@@ -56,6 +57,7 @@ def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
         assert copy.standing("ann").events == 70
 
 
+@pytest.mark.slow
 def test_damage_is_listed_and_never_copied(tmp_path, capsys):
     filled(tmp_path / "s.db").close()
     with sqlite3.connect(tmp_path / "s.db") as sql:
@@ -72,6 +74,7 @@ def test_damage_is_listed_and_never_copied(tmp_path, capsys):
     assert [row.get("damaged", False) for row in json.loads(out)] == [False, True]
 
 
+@pytest.mark.slow
 def test_the_right_file_is_blamed(tmp_path, capsys):
     filled(tmp_path / "s.db").close()
     for target, blamed in (("none/c.db", "c.db: a copy cannot be written"), ("s.db", "s.db: is the state file itself")):
@@ -97,6 +100,7 @@ def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
     assert (tmp_path / "copy.db").read_text() == "earlier"
 
 
+@pytest.mark.slow
 def test_a_key_is_rotated(tmp_path, capsys):
     filled(tmp_path / "s.db").close()
     code, out, _ = run(capsys, "rotate-key", tmp_path / "s.db", "--key", tmp_path / "key")
@@ -128,6 +132,7 @@ def test_an_export_is_whole_or_not_there(tmp_path, capsys):
     assert not list(tmp_path.glob("o.jsonl*"))
 
 
+@pytest.mark.slow
 def test_the_service_makes_copies_for_its_admin(tmp_path):
     folder = tmp_path / "copies"
     folder.mkdir()
@@ -149,6 +154,7 @@ def test_the_service_makes_copies_for_its_admin(tmp_path):
         assert service.release(event("ann", 1)).status == 200
 
 
+@pytest.mark.slow
 def test_without_a_folder_no_copies_are_made(tmp_path):
     with running(tmp_path, words_setting()) as service:
         assert service.ask("POST", "/v1/backup", {}).reason == "not-found"
@@ -163,6 +169,7 @@ def _change(path, names):
         tokens.revoke(path, name)
 
 
+@pytest.mark.slow
 def test_no_change_of_the_tokens_is_lost(tmp_path):
     path = tmp_path / "tokens.json"
     names = [tokens.add(path, ["release"])[0].id for _ in range(12)]
@@ -178,6 +185,7 @@ def test_no_change_of_the_tokens_is_lost(tmp_path):
     assert len(left) == 12
 
 
+@pytest.mark.slow
 def test_an_unreadable_file_of_tokens_is_loud(tmp_path, caplog):
     with running(tmp_path, words_setting()) as service:
         saved = (tmp_path / "tokens.json").read_text()
@@ -195,6 +203,7 @@ def test_an_unreadable_file_of_tokens_is_loud(tmp_path, caplog):
 # groups by time
 
 
+@pytest.mark.slow
 def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monkeypatch):
     """A batch that takes 20 ms made transactions of 5 s; killed every 3 s they came to no end."""
     now, sizes = [0.0], []

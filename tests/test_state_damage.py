@@ -110,6 +110,7 @@ def _less(told, true):
     return told[0] is None or told[1] != true[1][: len(told[1])] or len(told[1]) < len(true[1]) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", [False, True], ids=["settled", "with a log"])
 def test_a_flipped_bit_is_found_or_harmless(tmp_path, log):
     silent, found = flips(tmp_path, 15, log)
@@ -169,6 +170,7 @@ def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path):
         streams.releases("user 3")
 
 
+@pytest.mark.slow
 def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path):
     path = tmp_path / "s.db"
     make(path)

@@ -79,6 +79,7 @@ def events(setting, count=40, seed=0):
     return users, rng.integers(0, 3, (count, 2)).tolist() if setting.in_batches else rng.integers(0, 3, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(("cut", "memory"), [(40, 1 << 20), (7, 1 << 20), (5, 1)])
 def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut, memory):
@@ -121,6 +122,7 @@ def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
     streams.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["symbols", "batches", "guarded", "withheld"])
 def test_an_event_that_comes_again_is_not_drawn_again(kind, name_of, size, name):
     """Where the releases are kept they are given back; where not, all there is to say is that there was one."""
@@ -156,6 +158,7 @@ def test_releases_are_told_where_they_are_kept(kind, name_of, size):
     streams.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_lasts_goes_on_as_if_it_had_been_kept_open(tmp_path, size, name):
     setting = SETTINGS[name]
@@ -202,6 +205,7 @@ def test_a_spent_budget_refuses_its_user_alone(kind):
     streams.close()
 
 
+@pytest.mark.slow
 def test_an_observer_reaches_the_same_standings(kind):
     for name in ("symbols", "batches", "guarded", "withheld"):
         setting = SETTINGS[name]

@@ -49,6 +49,7 @@ def every_release(setting, raw):
             yield np.array(codes), probability
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["randomized_response", "crr_repaired"])
 @pytest.mark.parametrize("raw", [[0, 0, 0, 1], [1, 2, 1, 2]])
 def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
@@ -126,6 +127,7 @@ def test_intervals_from_a_learned_chain_cover():
     assert np.mean([rates for rates, _ in found]) >= 0.88
 
 
+@pytest.mark.slow
 def test_both_methods_agree_where_both_can_be_had():
     setting, raw = Setting.of(MODEL, "randomized_response", 3.0), TRUTH.sample(20, 300, 5)
     users, codes = np.repeat(np.arange(300), 20).tolist(), release(setting, raw, 6).ravel()
@@ -162,6 +164,7 @@ def test_the_top_is_sure_where_it_is_clear():
     assert set(both.maybe_top) | {both.top[1].code} == {1, 2}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5))
 def test_the_ends_of_a_ratio_interval_hold_all_that_is_allowed(square, linear, constant):
@@ -206,6 +209,7 @@ def test_unsound_batched_and_impossible_are_refused():
         summarise(Setting.of(MODEL, "randomized_response", schedule=2), ["u"] * 2, np.array([0, 0]), method="design")
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_json(tmp_path, capsys):
     named = MarkovModel(MODEL.prior, MODEL.advance(np.eye(3)), alphabet=["home", "work", "else"])
     named.save(tmp_path / "m.model")

@@ -254,9 +254,11 @@ class BatchMachine(Machine):
 
 for machine, examples in ((Machine, 25), (LargeMachine, 20), (BatchMachine, 10)):
     machine.TestCase.settings = settings(deadline=None, max_examples=examples, stateful_step_count=15)
+    machine.TestCase.pytestmark = [pytest.mark.slow]
 TestMachine, TestLargeMachine, TestBatchMachine = Machine.TestCase, LargeMachine.TestCase, BatchMachine.TestCase
 
 
+@pytest.mark.slow
 def test_a_user_is_released_as_in_a_fleet_of_its_own_whatever_the_groups(tmp_path):
     setting, rng = plain(), np.random.default_rng(3)
     users = [f"u{k}" for k in rng.integers(0, 20, 400)]
@@ -275,6 +277,7 @@ def test_a_user_is_released_as_in_a_fleet_of_its_own_whatever_the_groups(tmp_pat
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_a_repeated_event_is_given_back_whatever_comes_with_it(tmp_path):
     with Streams.open(tmp_path / "s.db", plain()) as store:
         first = store.release(["ann"] * 200, np.arange(200) % 4, range(200))
@@ -440,6 +443,7 @@ def test_a_seed_marks_the_file_for_good(tmp_path):
         Streams.open(tmp_path / "p.db", plain(), gaps="ignore")
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused(tmp_path):
     path = tmp_path / "s.db"
     with Streams.open(path, plain()) as store:
@@ -518,6 +522,7 @@ def test_an_older_version_is_brought_forward(tmp_path, monkeypatch):
     sql.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):
     with Streams.open(tmp_path / "s.db", plain()) as store:
         store.release(["ann"], [0], [0])
@@ -552,6 +557,7 @@ def test_an_unsound_mechanism_is_told_without_bound(tmp_path):
         assert store.standings().leakage.tolist() == [np.inf]
 
 
+@pytest.mark.slow
 def test_large_states_are_not_written(tmp_path):
     rng = np.random.default_rng(5)
     rows = rng.dirichlet(np.ones(700), 700)
@@ -570,6 +576,7 @@ def test_large_states_are_not_written(tmp_path):
     assert (units(twin.standings().most) == units(kept.most)).all()
 
 
+@pytest.mark.slow
 def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
     monkeypatch.setattr("seqveil.release.streams.time.time", lambda: 1e9)  # when it began is written

@@ -40,6 +40,7 @@ def chain(seed=0, n=4, order=1, zeros=False):
     return MarkovModel(*ref.random_chain(np.random.default_rng(seed), n, order, zeros), order=order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @pytest.mark.parametrize(("order", "zeros"), [(1, False), (1, True), (2, False)])
 def test_a_row_evolves_as_a_session_with_its_own_coins(name, order, zeros):
@@ -120,6 +121,7 @@ def test_an_observer_reaches_the_same_state():
     assert all(rows_of(sender.state, row) == rows_of(receiver.state, row) for row in range(4))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 5), max_size=30))
 def test_rounds_hold_each_user_once_in_the_order_of_events(users):
@@ -174,6 +176,7 @@ def test_streams_that_put_users_aside_give_the_same_accounts(options, zeros, mon
     assert figures(roomy) == figures(tight)
 
 
+@pytest.mark.slow
 def test_a_large_alphabet_is_put_aside_too():
     rng = np.random.default_rng(12)
     rows = rng.dirichlet(np.ones(700), 700)
@@ -186,6 +189,7 @@ def test_a_large_alphabet_is_put_aside_too():
     assert figures(roomy) == figures(tight)
 
 
+@pytest.mark.slow
 def test_a_chunk_is_worth_its_events_one_by_one(monkeypatch):
     """A receiver may take releases in chunks of any size, with users coming and going."""
     setting = stream.Setting.of(chain(15), "optimal", 0.7, budget=Budget(total=2.0))

@@ -89,6 +89,7 @@ def test_the_total_is_the_sum_of_the_streams():
     assert found.least == pytest.approx(sum(one.least for one in alone))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("memory", [1, 1 << 28])
 def test_a_state_file_goes_on_as_memory_does(tmp_path, batch, memory):
@@ -116,6 +117,7 @@ def test_a_state_file_goes_on_as_memory_does(tmp_path, batch, memory):
         sv.Streams.open(tmp_path / "s.db", sv.Setting.of(model, setting.mechanism, 0.8 * batch, **how), key=KEY)
 
 
+@pytest.mark.slow
 def test_large_states_are_replayed_with_their_streams(tmp_path):
     n = 700  # a state too large to be kept as it is
     model = sv.MarkovModel(np.full(n, 1 / n), 0.5 * np.eye(n) + 0.5 / n)
@@ -193,6 +195,7 @@ def test_a_fit_counts_within_streams(visits):
     assert got.fingerprint == want.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--batch", 2), ("--budget", 3), ("--mechanism", "randomized_response")])
 @pytest.mark.parametrize("state", [False, True])
 def test_the_journey_of_a_file(visits, tmp_path, capsys, more, state):
@@ -233,6 +236,7 @@ def test_the_journey_of_a_file(visits, tmp_path, capsys, more, state):
         assert run("stats", out, "-m", visits / "v.model") == 0
 
 
+@pytest.mark.slow
 def test_a_stream_is_decoded_by_itself(visits, tmp_path):
     out, decoded = tmp_path / "r.csv", tmp_path / "d.csv"
     model = sv.MarkovModel.load(visits / "v.model")
@@ -244,6 +248,7 @@ def test_a_stream_is_decoded_by_itself(visits, tmp_path):
         np.testing.assert_allclose(part["confidence"].to_numpy(), best, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_changed_stream_is_noticed(visits, tmp_path, capsys):
     out = tmp_path / "r.csv"
     assert run("release", visits / "v.csv", "-m", visits / "v.model", "-e", 1, SESSIONS, "session", "-o", out) == 0
@@ -253,6 +258,7 @@ def test_a_changed_stream_is_noticed(visits, tmp_path, capsys):
     assert not json.loads(capsys.readouterr().out)["checks"]["unchanged"]
 
 
+@pytest.mark.slow
 def test_refusals_of_a_file(visits, tmp_path, capsys):
     model, out = visits / "v.model", tmp_path / "r.csv"
     back = tmp_path / "back.csv"

@@ -16,6 +16,7 @@ from studios import finish
 KEPT = {"source": "clicks", "events": 30, "mechanism": "guarded", "epsilon": None, "secret": 5}
 
 
+@pytest.mark.slow
 def test_a_chosen_secret_is_kept_and_its_odds_are_those_of_a_session():
     shown = finish(Sandbox().show, **KEPT)
     json.dumps(shown, allow_nan=False)
@@ -35,6 +36,7 @@ def test_a_chosen_secret_is_kept_and_its_odds_are_those_of_a_session():
     )
 
 
+@pytest.mark.slow
 def test_without_an_epsilon_it_says_that_nothing_is_promised_about_the_whole_sequence():
     alone, both = (picture(builtin("clicks"), Ask.of({**KEPT, "events": 8, "epsilon": e})) for e in (None, 1.0))
     assert "a suspicion of 25 % stays between 11 % and 48 %" in alone["sentence"]
@@ -64,11 +66,13 @@ def test_what_cannot_be_kept_is_refused_in_one_line(wrong):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_only_what_keeps_a_secret_is_offered_with_one():
     assert [each.name for each in offers(builtin("clicks"), Ask.of(KEPT)) if not each.why_not] == ["guarded"]
     assert Sandbox().curve({**KEPT, "mechanism": "balanced"})["mechanism"] == "balanced"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("clicks", 5), ("gaze", 44), ("heart_rate", 12)])
 def test_the_exported_commands_and_script_reprint_the_odds(name, code, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)

@@ -200,6 +200,7 @@ def test_fact_5_the_closed_form_where_it_is_sound():
         assert error_of(belief, epsilon, absolute(points)) == pytest.approx(away, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_fact_5_never_worse_than_silence_and_better_with_more_epsilon():
     for belief in beliefs(30, 7, seed=9):
         errors = [error_of(belief, epsilon) for epsilon in (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)]
@@ -212,6 +213,7 @@ def model_of(order, zeros, n=3, seed=0):
     return MarkovModel(prior, transitions, order=order), prior, transitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "zeros"), CHAINS)
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, zeros, name):
@@ -230,6 +232,7 @@ def test_facts_6_and_7_belief_and_account_equal_bayes_over_all_sequences(order, 
         assert not setting.mechanism.sound or max(most, -least) <= length * 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize(("horizon", "schedule", "when_spent"), [(None, 1, "hold"), (4, 1, "hold"), (None, 2, "stop")])
@@ -249,6 +252,7 @@ def test_fact_7_the_budget_filter_holds_on_every_path(name, zeros, horizon, sche
     assert worst > 0.5 * total or name in SPARING  # the filter is no mere refusal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smooth", [False, True])
 @pytest.mark.parametrize(("order", "zeros"), CHAINS)
 def test_fact_9_the_decoder_equals_bayes_over_all_sequences(order, zeros, smooth):

@@ -88,6 +88,7 @@ def test_what_is_no_time_is_refused_in_one_line_without_being_told(wrong):
 # the two attacks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_nanoseconds_do_not_pass_a_window_of_seconds(unit):
     """In float64 1.7e18 - 60 is 1.7e18: a window that looks back from there is empty, whatever was released."""
@@ -114,6 +115,7 @@ def test_times_too_coarse_for_the_window_are_refused_below_every_reader():
     stream.step(short, state, np.array([0]), SeededCoins(1), np.array([5.0]))
 
 
+@pytest.mark.slow
 def test_an_absurd_time_over_http_neither_empties_the_window_nor_shuts_a_user_out(tmp_path):
     setting = served.words_setting(budget=limited(3.0))
     with served.running(tmp_path, setting, auth=False) as service:
@@ -136,6 +138,7 @@ def test_an_absurd_time_over_http_neither_empties_the_window_nor_shuts_a_user_ou
         assert release(16, 0.5).reason == "time-went-back"
 
 
+@pytest.mark.slow
 def test_over_http_a_time_may_come_in_any_unit_or_as_text(tmp_path):
     setting = served.words_setting(budget=limited(3.0))
     begin = int(time.time()) - 1000
@@ -206,6 +209,7 @@ def cost_of(made, model):
     return float(np.abs(np.log(lifts[belief > 0])).max())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(st.lists(gaps, min_size=1, max_size=14), st.floats(-1e11, 1e10), st.booleans(), st.booleans())
 def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_unit):
@@ -230,6 +234,7 @@ def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_un
     assert [at for at, _ in taken] == sorted(at for at, _ in taken)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(st.floats(-1e11, 1e11), st.floats(0, 1e11), st.floats(1e-3, 1e11))
 def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
@@ -243,6 +248,7 @@ def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
 # files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", range(4), ids=clock.UNITS)
 def test_a_file_is_released_by_the_same_seconds_and_says_what_it_read(tmp_path, unit, capsys):
     setting = Setting.of(MODEL, "optimal", 0.5, budget=limited())

@@ -72,6 +72,7 @@ def channel(batch, ldp=False):
     return leaves, (1.0 - told) * fresh[:, None] + told * inside
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_channel_is_a_channel_and_every_lift_is_within_epsilon(seed):
@@ -91,6 +92,7 @@ def test_channel_is_a_channel_and_every_lift_is_within_epsilon(seed):
         assert sent.lift(batches_of(batch)[0]) == pytest.approx(lifts[y, 0], rel=1e-9)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_posterior_and_smoothing_equal_bayes(seed):
@@ -115,6 +117,7 @@ def test_posterior_and_smoothing_equal_bayes(seed):
             assert likelihood[state] == pytest.approx(wanted, rel=1e-9)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_expected_distortion_equals_enumeration(seed):
@@ -130,6 +133,7 @@ def test_expected_distortion_equals_enumeration(seed):
         assert MODES[ldp].expected(batch) == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_reproduction_is_the_best_estimate(seed):
@@ -141,6 +145,7 @@ def test_reproduction_is_the_best_estimate(seed):
         assert costs[np.arange(batch.length), sent.codes] == pytest.approx(costs.min(1), abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(seeds, st.sampled_from([(2, 2), (2, 3), (3, 1)]))
 def test_leakage_of_whole_streams_is_within_the_sum(seed, shape):
@@ -196,6 +201,7 @@ class ScriptedCoin:
         return not self < weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ldp", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_every_coin_the_walk_throws_gives_the_channel(seed, ldp):
@@ -216,6 +222,7 @@ def test_every_coin_the_walk_throws_gives_the_channel(seed, ldp):
         assert list(found.values()) == pytest.approx(table[:, o].tolist(), abs=1e-12)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_reading_the_path_gives_what_was_drawn(seed):
@@ -236,6 +243,7 @@ def test_reading_the_path_gives_what_was_drawn(seed):
         assert -again.least <= batch.epsilon
 
 
+@pytest.mark.slow
 def test_impossible_paths_are_refused():
     batch = random_batch(5, length=2, epsilon=2.5)
     path = trees.plant(batch).everything()[0].path
@@ -245,6 +253,7 @@ def test_impossible_paths_are_refused():
             tree.read(batch, wrong)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_ldp_mode_holds_for_every_pair_whatever_the_belief(seed):
@@ -299,6 +308,7 @@ def test_a_window_never_overstates_a_box_and_loses_no_more_than_it_says():
         assert exact <= inside.sum() + lost + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ldp", [False, True])
 def test_large_alphabets_keep_the_promise_and_read_back(ldp):
     generator = np.random.default_rng(4)
@@ -323,6 +333,7 @@ def test_large_alphabets_keep_the_promise_and_read_back(ldp):
     assert np.mean(errors) < 4.0
 
 
+@pytest.mark.slow
 def test_leaves_cover_every_batch_once():
     batch = random_batch(11, length=3, epsilon=3.0, n=3)
     found = trees.plant(batch).everything()
@@ -374,6 +385,7 @@ def test_windows_forced_open_do_cut_something(monkeypatch):
     assert max(lost) > 0.01
 
 
+@pytest.mark.slow
 def test_the_same_batch_gives_the_same_tree_bit_for_bit():
     generator = np.random.default_rng(8)
     model, costs = random_walk(40, generator)

@@ -87,6 +87,7 @@ def test_smoothed_models_too():
         check_release(batch, refined.read((index,)), table[:, index] / marginal[index])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [2, 3])
 def test_sequences_leak_no_more_than_the_sum(batches):
     for seed in range(4):
@@ -103,6 +104,7 @@ def test_sequences_leak_no_more_than_the_sum(batches):
         assert worst <= sum(epsilons)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distortion", [hamming(), absolute([0.0, 1.0, 4.0]), euclidean([[0, 0], [0, 1], [2, 0]])])
 def test_leaves_are_a_partition_of_all_batches(distortion):
     for seed in range(6):
@@ -119,6 +121,7 @@ def test_leaves_are_a_partition_of_all_batches(distortion):
         assert len(leaves.weights) == possible
 
 
+@pytest.mark.slow
 def test_more_leaves_never_cost_more():
     batch = a_batch(2, 3, 4, 2.0)
     costs = [refine(grow(batch, count)).expected for count in (1, 2, 4, 8, 16, 100)]
@@ -144,6 +147,7 @@ def test_every_batch_a_leaf_is_the_exact_optimum():
         assert refined.expected == pytest.approx(batch_lp.expected(batch), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_labels_of_leaves_are_improved_to_the_optimum(monkeypatch):
     """Starting from the leaves' own reproductions alone, relabelling must not end worse than they are."""
     monkeypatch.setattr(leaves_module, "MOST_LABELS", 1)
@@ -172,6 +176,7 @@ def test_coins_fall_where_the_integers_say():
                     assert refined.draw(o, FixedCoins(outer, edge)).path == (y,)
 
 
+@pytest.mark.slow
 def test_draws_follow_the_table():
     """Chi-square; false alarm 1e-6."""
     batch = a_batch(8, 2, 3, 1.5)
@@ -206,6 +211,7 @@ def test_leaves_of_the_tree_come_close_to_the_optimum(epsilon):
     assert np.exp(np.mean(np.log(ratios))) <= 1.01
 
 
+@pytest.mark.slow
 def test_released_and_read_alike_with_program_and_with_tree_alone():
     seen = set()
     for seed in range(12):
@@ -220,6 +226,7 @@ def test_released_and_read_alike_with_program_and_with_tree_alone():
     assert seen == {True, False}
 
 
+@pytest.mark.slow
 def test_batches_too_many_to_list():
     """10^12 batches: sound, and better than saying nothing."""
     n, length = 10, 12

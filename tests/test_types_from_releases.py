@@ -73,6 +73,7 @@ def test_a_round_of_em_is_that_of_all_types_and_sequences(seed):
         np.testing.assert_allclose(after.chains[k].first, want / want.sum(), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_likelihood_times_prior_never_falls():
     types, evidence = random_types(7)
     values = [climb_types(evidence, types, types.chains, 1.0, rounds).value for rounds in range(1, 12)]
@@ -118,6 +119,7 @@ def test_types_are_found_where_there_are_some_and_not_where_there_are_none():
     assert not again.held_out.earned  # the model in force already knows the types
 
 
+@pytest.mark.slow
 def test_what_cannot_be_learned_with_types_is_refused_or_left_a_chain():
     evidence = evidence_of(BOTH.sample(8, 12, seed=5))
     assert learn(evidence, types=2).types is None  # too few people to hold any out
@@ -209,6 +211,7 @@ def test_the_commands_learn_types(tmp_path, capsys):
     assert "chains of order 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_bets_against_a_mixture_are_fair():
     """Brute force: Σ Pr(releases) · E(releases) = 1 under the mixture, for two users in turn."""
     setting = Setting.of(MarkovModel.mixture([CALM, LIVELY], [0.3, 0.7], 0.01), "optimal", 1.2)

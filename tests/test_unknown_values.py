@@ -68,6 +68,7 @@ def after_some_releases(setting, seed, steps=2):
 # the law of one release
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**31), order=st.integers(1, 2), zeros=st.booleans(), epsilon=st.floats(0.2, 3.0))
@@ -185,6 +186,7 @@ def lift_of(sent, batch):
     return sent.lifts[sent.book.rows.row(batch, twin.FixedCoins())]  # a batch that stands for itself takes no coin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mechanisms.batched())
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_law_of_a_batch_is_a_mixture_of_rows_and_the_marginal_where_all_is_unknown(name, order):
@@ -314,6 +316,7 @@ def settings_of(made):
     return {"single": Setting.of(model, "balanced", 0.8), "batched": Setting.of(model, "tree", 2.0, batch=3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "batched"])
 @pytest.mark.parametrize("form", ["holes.csv", "holes.jsonl", "holes.parquet"])
 def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form):
@@ -337,6 +340,7 @@ def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form)
     assert main(["audit", str(tmp_path / "private.csv"), "-m", str(made / "m")]) == 0
 
 
+@pytest.mark.slow
 def test_standard_output_is_watched_so_it_never_stops(made, capfd):
     command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out", "-"]
     assert main(command) == 0
@@ -352,6 +356,7 @@ class Crash(BaseException):
     """Stands for a kill."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "batched"])
 def test_a_durable_release_goes_on_and_after_a_crash_it_is_the_same(made, tmp_path, kind, monkeypatch):
     setting = settings_of(made)[kind]
@@ -398,6 +403,7 @@ def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):
 # the store, and what its ledger says
 
 
+@pytest.mark.slow
 def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     setting = words_setting("optimal", 0.9)
     codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
@@ -427,6 +433,7 @@ def event(seq, value):
     return {"user": "ann", "seq": seq, "value": value}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
     from served import running
@@ -459,6 +466,7 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
     assert made == rows
 
 
+@pytest.mark.slow
 def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, caplog):
     from served import running
 
@@ -547,6 +555,7 @@ class Wire:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 @pytest.mark.parametrize("on_refused", ["report", "stop"])
 def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
@@ -585,6 +594,7 @@ def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on
 # Spark
 
 
+@pytest.mark.slow
 def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
     pytest.importorskip("pandas")
     pytest.importorskip("pyspark")

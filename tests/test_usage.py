@@ -50,6 +50,7 @@ def test_every_command_has_an_example_that_its_options_allow(path):
         assert {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"} <= spelled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 def test_an_option_that_does_not_exist_is_answered_with_an_example(path, said):
     code, err = said(*path, "--nonsense")
@@ -60,6 +61,7 @@ def test_an_option_that_does_not_exist_is_answered_with_an_example(path, said):
     assert f"(options: seqveil {' '.join(path)} --help)" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_alone_names_its_commands(group, said):
     code, err = said(group)
@@ -87,6 +89,7 @@ ALONE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "options"), ALONE.items(), ids=ALONE)
 def test_options_that_need_another_name_it(answer, options, said, tmp_path):
     import seqveil as sv
@@ -100,6 +103,7 @@ def test_options_that_need_another_name_it(answer, options, said, tmp_path):
     assert not (tmp_path / "r.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_without_a_folder_is_refused_before_anything_is_computed(said, tmp_path):
     for command in (("plan", "none.model"), ("compare", "none.csv")):
         code, err = said(*command, "--plot", "nowhere/p.png")

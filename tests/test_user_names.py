@@ -27,6 +27,7 @@ MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.
 WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seven", WHOLE.values(), ids=WHOLE)
 def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
     setting = Setting.of(MODEL, "optimal", 1.0, budget=1.0)
@@ -49,6 +50,7 @@ def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
         Streams.open(tmp_path / "s.db", Setting.of(MODEL)).release([wrong], [0], [0])
 
 
+@pytest.mark.slow
 def test_numbers_of_a_parquet_file_and_text_over_http_have_one_account(tmp_path):
     """Released from a file first, then over HTTP: what the file's user had spent is spent."""
     setting = served.words_setting(budget=Budget(total=1.0))

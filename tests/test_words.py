@@ -34,6 +34,7 @@ def test_odds_move_as_fractions_say(suspicion, factor):
         assert words.log_odds_for(float(suspicion), found) == pytest.approx(math.log(factor), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 40), min_size=2, max_size=5),
     st.lists(st.floats(-3, 3), min_size=5, max_size=5),
@@ -151,6 +152,7 @@ def clicks(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_release_and_audit_say_it_and_yes_silences_the_warning(clicks, capsys):
     assert main(["release", "clicks.csv", "-m", "m.model", "-e", "1", "--every", "3", "-o", "a.csv"]) == 0
     said = capsys.readouterr().err
@@ -170,6 +172,7 @@ def test_release_and_audit_say_it_and_yes_silences_the_warning(clicks, capsys):
     assert "grade     red: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_small_budget_and_a_declared_secret_are_green(clicks, capsys):
     assert main(["release", "clicks.csv", "-m", "m.model", "-e", "0.5", "--budget", "2", "-o", "a.csv", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -183,6 +186,7 @@ def test_a_small_budget_and_a_declared_secret_are_green(clicks, capsys):
     assert json.loads(capsys.readouterr().out)["grade"] == "green"
 
 
+@pytest.mark.slow
 def test_a_seeded_release_is_red(clicks, capsys):
     assert main(["release", "clicks.csv", "-m", "m.model", "-e", "0.1", "--seed", "1", "-o", "a.csv"]) == 0
     assert capsys.readouterr().err.count("warning") == 1
@@ -191,6 +195,7 @@ def test_a_seeded_release_is_red(clicks, capsys):
     assert json.loads(capsys.readouterr().out)["grade"] == "red"
 
 
+@pytest.mark.slow
 def test_a_plan_says_it(clicks, capsys):
     assert main(["plan", "m.model", "-e", "1", "--every", "3", "--users", "20", "--length", "12"]) == 0
     said = capsys.readouterr().out

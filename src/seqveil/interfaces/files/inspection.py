@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files.columns import TIMES, Columns, Taken, order_in
+from seqveil.interfaces.files.columns import TIMES, Columns, Taken
+from seqveil.interfaces.files.guessing import Guess, Role, guessed
 from seqveil.interfaces.files.kinds import as_polars
-from seqveil.interfaces.files.ordering import iso_times, order_key, seconds
-from seqveil.interfaces.files.reading import DECIMAL, FRAME, Chunk, FilePath, first_rows, format_of
+from seqveil.interfaces.files.ordering import order_key, seconds
+from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.receive.contexts import held_out
 from seqveil.receive.follow import numbered
@@ -36,32 +37,6 @@ MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
 FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
 LEVELS = 20  # bins that are proposed
-PEOPLE = ("user", "person", "participant", "subject", "customer", "client", "patient", "member", "device", "account")
-STREAMS = ("session", "trip", "visit", "trial", "recording", "run", "tour", "episode")
-VALUES = (
-    "value",
-    "category",
-    "symbol",
-    "page",
-    "event",
-    "state",
-    "label",
-    "place",
-    "venue",
-    "activity",
-    "item",
-    "action",
-)
-PAIRS = (("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("x", "y"))
-
-
-@dataclass(frozen=True)
-class Role:
-    """What a column is taken for, and why."""
-
-    column: str
-    role: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +74,12 @@ class Inspection:
 
     def lines(self) -> list[tuple[str, str]]:
         """What was found, a line for each part."""
-        said = [("column", f"{role.column!r}: {role.role} ({role.why})") for role in self.roles]
+        said = [
+            ("column", f"{role.column!r}: {role.role} ({role.why})") for role in self.roles if role.role != "not used"
+        ]
+        unused = [repr(role.column) for role in self.roles if role.role == "not used"]
+        more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
+        said += [("column", f"not used: {', '.join(unused[:SHOWN])}{more}")] if unused else []
         said.append(("read", self.read))
         length = f"{self.shortest} to {self.longest} events each, {self.typical} in the middle"
         streams = f", {self.streams:,} streams" if self.streams != self.users else ""
@@ -118,9 +98,8 @@ class Inspection:
         if self.numbers and self.outliers:
             said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
         if not self.numbers:
-            said.append(
-                ("rare", f"{self.rare:,} values that fewer than {SHARED} people have, in {self.rare_events:,} events")
-            )
+            few = f"{self.rare:,} value{'s' * (self.rare != 1)} that fewer than {SHARED} people have"
+            said.append(("rare", f"{few}, in {self.rare_events:,} events"))
             shown = ", ".join(f"{value!r} {count:,}" for value, count in self.shared)
             said += [("shared", shown)] if shown else []
         if self.log_likelihood:
@@ -166,7 +145,8 @@ def inspect(
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     head = first_rows(source, format)
-    roles, names = _guessed(head, columns)
+    guess = guessed(head, columns, file_name(source))
+    names = guess.columns
     rows = Source(source, names, format, missing="drop")
     sort = False
     try:
@@ -176,7 +156,7 @@ def inspect(
             raise
         sort, rows = True, Source(source, names, format, True, missing="drop")
         parts = list(rows.chunks(progress=progress))
-    return _found(parts, rows, roles, sort, _title(source, format))
+    return _found(parts, rows, guess, sort, _title(source, format))
 
 
 def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:
@@ -188,117 +168,7 @@ def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]
     return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
 
 
-def _guessed(head: pl.DataFrame, columns: Columns | None) -> tuple[list[Role], Columns]:
-    """What each column is taken for: what was named, else by names, else by what it holds."""
-    given = columns or Columns()
-    found = head.columns
-    roles: dict[str, Role] = {}
-
-    def take(names: Sequence[str], role: str, why: str) -> str:
-        roles.update({name: Role(name, role, why) for name in names})
-        return ",".join(names)
-
-    def free() -> list[str]:
-        return [name for name in found if name not in roles]
-
-    named = Columns()
-    for role, names, asked in (
-        ("user", given.user_columns, given.user != named.user),
-        ("value", given.value_columns, given.value != named.value),
-        ("stream", given.stream_columns, given.stream is not None),
-        ("order", given.time_columns, given.time is not None),
-    ):
-        if asked:
-            take([name for name in names if name not in roles], role, "as named")
-    stream = given.stream
-    user = given.user if given.user != named.user else None
-    if user is None:
-        person = _by_name(free(), PEOPLE) or _by_name(free(), ("uid", "id", "name"))
-        why = "by its name" if person else "its values come again"
-        person = person or _repeating(head.select(free()))
-        user = take([person], "user", why) if person else "user"
-    order = given.time
-    if order is None:
-        names, why = order_in(free(), Columns(user=user, value="\x00"))
-        if names and names[0] != "seq" and not _timely(head[names[0]]):
-            names = ()
-        if not names:
-            names, why = tuple(name for name in free() if _dated(head[name]))[:1], "it holds times"
-        order = take(names, "order", why) if names else None
-        if order is not None and order.strip().lower() in ("seq", *TIMES):
-            order = None  # `fit` takes it by itself
-    value = given.value if given.value != named.value else None
-    if value is None:
-        pair = next(([a, b] for one in PAIRS for a, b in [_pair(free(), one)] if a and b), None)
-        single = _by_name(free(), VALUES)
-        if single is None and pair is not None:
-            value = take(pair, "value, a place", "by their names")
-        else:
-            why = "by its name" if single else "its values repeat among people"
-            single = single or _alike(head.select(free()))
-            value = take([single], "value", why) if single else "value"
-    if stream is None:
-        session = _by_name(free(), STREAMS)
-        stream = take([session], "stream", "by its name") if session else None
-    told = [roles[name] if name in roles else Role(name, "not used", "nothing else is needed") for name in found]
-    return told, Columns(user, value, order, stream=stream)
-
-
-def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """The column that is called so, or so with a suffix such as _id."""
-    plain = {name: name.strip().lower().replace(" ", "_").replace("-", "_") for name in names}
-    for word in known:
-        for name, text in plain.items():
-            if text in (word, f"{word}_id", f"{word}id", f"{word}_name", f"{word}_category", f"{word}s"):
-                return name
-    return None
-
-
-def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
-    plain = {name.strip().lower(): name for name in names}
-    return plain.get(pair[0]), plain.get(pair[1])
-
-
-def _repeating(head: pl.DataFrame) -> str | None:
-    """The column with the most different values that come several times each."""
-    counts = {name: head[name].n_unique() for name in head.columns if not _timely(head[name])}
-    fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
-    return max(fit, key=lambda name: fit[name]) if fit else None
-
-
-def _alike(head: pl.DataFrame) -> str | None:
-    """The column with the fewest values, more than one: what people have in common."""
-    counts = {name: head[name].n_unique() for name in head.columns if not _dated(head[name])}
-    fit = {name: n for name, n in counts.items() if n > 1}
-    return min(fit, key=lambda name: fit[name]) if fit else None
-
-
-def _timely(column: pl.Series) -> bool:
-    """Whether a column can be read as times or numbers of an order."""
-    import polars as pl
-
-    if column.dtype != pl.String:
-        return column.dtype.is_numeric() or column.dtype.is_temporal()
-    text = column.drop_nulls()
-    return bool(text.len() and (text.str.contains(DECIMAL).all() or iso_times(text).is_not_null().all()))
-
-
-def _dated(column: pl.Series) -> bool:
-    """Whether a column holds calendar times, whatever it is called: ISO 8601, or numbers since 1970 in some unit."""
-    import polars as pl
-
-    if column.dtype.is_temporal():
-        return True
-    if not _timely(column):
-        return False
-    numbers = column.cast(pl.Float64, strict=False).drop_nulls()
-    if not numbers.len():
-        return column.dtype == pl.String
-    low, high = float(numbers.min() or 0), float(numbers.max() or 0)  # type: ignore[arg-type]
-    return any(1e9 * 10.0 ** (3 * k) <= low and high < 3e9 * 10.0 ** (3 * k) for k in range(4))
-
-
-def _found(parts: list[Chunk], source: Source, roles: list[Role], sort: bool, title: tuple[str, str]) -> Inspection:
+def _found(parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: tuple[str, str]) -> Inspection:
     taken, names = source.taken, source.columns
     people, streams = dict[Hashable, int](), dict[Hashable, int]()
     who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
@@ -313,7 +183,7 @@ def _found(parts: list[Chunk], source: Source, roles: list[Role], sort: bool, ti
     facts |= {"gap_longest": None if gaps is None else float(gaps.max(initial=0.0))}
     read = taken.sentence
     return Inspection(
-        roles=roles,
+        roles=guess.roles,
         reading=taken.to_dict(),
         read=read,
         users=len(people),
@@ -330,7 +200,7 @@ def _found(parts: list[Chunk], source: Source, roles: list[Role], sort: bool, ti
         shared=values.shared,
         log_likelihood={} if zero is None or one is None else {"order 0": zero, "order 1": one},
         held_out_people=held,
-        questions=_questions(values, names, len(people)),
+        questions=[*guess.questions, *_questions(values, names, len(people), int(lengths.max()))],
         command=_command(values, names, taken, sort, len(people), title),
         **facts,
     )
@@ -442,7 +312,7 @@ def _foretold(
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
-def _questions(values: _Values, names: Columns, people: int) -> list[str]:
+def _questions(values: _Values, names: Columns, people: int, longest: int) -> list[str]:
     asked = []
     if len(names.value_columns) == 2:
         asked.append("places need a grid: how fine shall it be? 10x10 cells are proposed")
@@ -455,6 +325,8 @@ def _questions(values: _Values, names: Columns, people: int) -> list[str]:
         asked.append(f"{values.count:,} different values are many: is this the value column?")
     if people < SHARED:
         asked.append(f"{people} people are few: a model of them shows how they behave. Is the user column right?")
+    elif longest == 1:
+        asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
     return asked
 
 

@@ -1,0 +1,233 @@
+"""What the columns of somebody's own file may be: by what they are called, else by what stands in their first rows.
+
+Every guess keeps its reason, and where several columns could be meant the others are named, so that whoever knows the
+file can say better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seqveil.core.errors import DataError
+from seqveil.interfaces.files.columns import TIMES, Columns, order_in
+from seqveil.interfaces.files.ordering import iso_times
+from seqveil.interfaces.files.reading import DECIMAL
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PEOPLE = (
+    *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),
+    *("driver", "rider", "player", "student", "visitor", "employee", "worker", "resident", "tracker", "phone"),
+    *("device", "account", "vehicle", "uid", "id", "name"),
+)
+STREAMS = ("session", "trip", "visit", "trial", "recording", "run", "tour", "episode")
+VALUES = (
+    *("value", "category", "symbol", "page", "event", "state", "label", "place", "venue", "activity", "item", "action"),
+    *("posture", "mode", "status", "room", "location", "url", "product", "song", "app", "bpm", "heart_rate", "pulse"),
+    *("steps", "speed", "temperature", "power", "kwh", "wh", "watts", "load", "consumption", "intensity", "glucose"),
+)
+PAIRS = (("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("x", "y"))
+OTHERS = 3  # columns that are named beside one that was guessed
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a column is taken for, and why."""
+
+    column: str
+    role: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What each column is taken for, the columns that follow from it, and what should be asked."""
+
+    roles: list[Role]
+    columns: Columns
+    questions: list[str]
+
+
+def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
+    """What each column is taken for: what was named, else by names, else by what it holds."""
+    import polars as pl
+
+    listed = next((name for name in head.columns if isinstance(head.schema[name], pl.List | pl.Array)), None)
+    if listed is not None:
+        raise DataError(
+            f"{file}: column {listed!r} holds a list in each row, and one event a row was expected; make a row of each "
+            f"entry, as polars does with explode({listed!r})"
+        )
+    return _Guesser(head, given or Columns(), file).all()
+
+
+class _Guesser:
+    """Gives each column at most one role, the surest roles first."""
+
+    def __init__(self, head: pl.DataFrame, given: Columns, file: str) -> None:
+        self.head, self.given, self.file = head, given, file
+        self.roles: dict[str, Role] = {}
+        self.questions: list[str] = []
+
+    def all(self) -> Guess:
+        given, named = self.given, Columns()
+        for role, names, asked in (
+            ("user", given.user_columns, given.user != named.user),
+            ("value", given.value_columns, given.value != named.value),
+            ("stream", given.stream_columns, given.stream is not None),
+            ("order", given.time_columns, given.time is not None),
+        ):
+            if asked:
+                self._take([name for name in names if name not in self.roles], role, "as named")
+        user = given.user if given.user != named.user else self._user()
+        order = given.time if given.time is not None else self._order(user)
+        value = given.value if given.value != named.value else self._named_value()
+        stream = given.stream if given.stream is not None else self._stream()
+        value = value or self._guessed_value()
+        unused = [Role(name, "not used", "nothing else is needed") for name in self._free()]
+        told = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
+        return Guess(told, Columns(user, value, order, stream=stream), self.questions)
+
+    def _take(self, names: Sequence[str], role: str, why: str) -> str:
+        self.roles.update({name: Role(name, role, why) for name in names if name in self.head.columns})
+        return ",".join(names)
+
+    def _free(self) -> list[str]:
+        return [name for name in self.head.columns if name not in self.roles]
+
+    def _user(self) -> str:
+        person = _by_name(self._free(), PEOPLE)
+        why = "by its name" if person else "its values come again"
+        person = person or _repeating(self.head.select(self._free()))
+        if person is None:
+            raise DataError(
+                f"{self.file}: no column could be a user's name: none is called as people are, and in none do values "
+                f"come again (it has {_listed(self.head.columns)}); name it with --user-column"
+            )
+        return self._take([person], "user", why)
+
+    def _order(self, user: str) -> str | None:
+        free = self._free()
+        names, why = order_in(free, Columns(user=user, value="\x00"))
+        if names and names[0] != "seq" and not _timely(self.head[names[0]]):
+            names = ()
+        if not names:
+            names, why = tuple(name for name in free if _dated(self.head[name]))[:1], "it holds times"
+        if not names:
+            names, why = _rising(self.head, user, free)[:1], "it rises with each row of a person"
+        order = self._take(names, "order", why) if names else None
+        return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
+
+    def _named_value(self) -> str | None:
+        free = self._free()
+        pair = next(([a, b] for one in PAIRS for a, b in [_pair(free, one)] if a and b), None)
+        named = _by_name(free, VALUES)
+        if named is None and pair is not None:
+            return self._take(pair, "value, a place", "by their names")
+        return None if named is None else self._take([named], "value", "by its name")
+
+    def _guessed_value(self) -> str:
+        alike = _alike(self.head.select(self._free()))
+        if not alike:
+            raise DataError(
+                f"{self.file}: no column is left that could be the value (it has {_listed(self.head.columns)}); name "
+                "it with --value-column"
+            )
+        if len(alike) > 1:
+            self.questions.append(
+                f"is {alike[0]!r} the value? It is a guess; {_listed(alike[1:])} could be, too. Name yours with "
+                "--value-column"
+            )
+        return self._take(alike[:1], "value", "its values repeat among people")
+
+    def _stream(self) -> str | None:
+        session = _by_name(self._free(), STREAMS)
+        return self._take([session], "stream", "by its name") if session else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names of columns in a sentence, the first few of many."""
+    shown = ", ".join(repr(name) for name in names[:OTHERS])
+    return shown if len(names) <= OTHERS else f"{shown} and {len(names) - OTHERS} more"
+
+
+def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column that is called so, or so with a suffix such as _id."""
+    plain = {name: name.strip().lower().replace(" ", "_").replace("-", "_") for name in names}
+    for word in known:
+        for name, text in plain.items():
+            if text in (word, f"{word}_id", f"{word}id", f"{word}_name", f"{word}_category", f"{word}s"):
+                return name
+    return None
+
+
+def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
+    """The columns that are called so, or so after a word such as gps_ or eye_."""
+    plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in names}
+    plain |= {name.strip().lower(): name for name in names}
+    return plain.get(pair[0]), plain.get(pair[1])
+
+
+def _repeating(head: pl.DataFrame) -> str | None:
+    """The column with the most different values that come several times each."""
+    counts = {name: head[name].n_unique() for name in head.columns if not _timely(head[name])}
+    fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
+    return max(fit, key=lambda name: fit[name]) if fit else None
+
+
+def _rising(head: pl.DataFrame, user: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of numbers that never fall from a row of a person to the next, and nearly always rise."""
+    import polars as pl
+
+    people = [name for name in user.split(",") if name in head.columns]
+    found = []
+    for name in names if people else ():
+        numbers = head[name].cast(pl.Float64, strict=False) if _timely(head[name]) else None
+        if numbers is None or numbers.null_count():
+            continue
+        steps = head.select(*people, numbers.alias("\x00")).select(pl.col("\x00").diff().over(people)).to_series()
+        steps = steps.drop_nulls()
+        if steps.len() and (steps >= 0).all() and (steps > 0).sum() >= 0.9 * steps.len():
+            found.append(name)
+    return tuple(found)
+
+
+def _alike(head: pl.DataFrame) -> list[str]:
+    """The columns with more than one value, words before numbers, the fewest values first: what people share."""
+    import polars as pl
+
+    counts = {name: head[name].n_unique() for name in head.columns if not _dated(head[name])}
+    words = {
+        name: head[name].dtype in (pl.String, pl.Categorical, pl.Enum) and not _timely(head[name]) for name in counts
+    }
+    own = {name: words[name] and n > head.height / 2 for name, n in counts.items()}  # a note in each row, say
+    fit = [name for name, n in counts.items() if n > 1]
+    return sorted(fit, key=lambda name: (own[name], not words[name], counts[name]))
+
+
+def _timely(column: pl.Series) -> bool:
+    """Whether a column can be read as times or numbers of an order."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return column.dtype.is_numeric() or column.dtype.is_temporal()
+    text = column.drop_nulls()
+    return bool(text.len() and (text.str.contains(DECIMAL).all() or iso_times(text).is_not_null().all()))
+
+
+def _dated(column: pl.Series) -> bool:
+    """Whether a column holds calendar times, whatever it is called: ISO 8601, or numbers since 1970 in some unit."""
+    import polars as pl
+
+    if column.dtype.is_temporal():
+        return True
+    if not _timely(column):
+        return False
+    numbers = column.cast(pl.Float64, strict=False).drop_nulls()
+    if not numbers.len():
+        return column.dtype == pl.String
+    low, high = float(numbers.min() or 0), float(numbers.max() or 0)  # type: ignore[arg-type]
+    return any(1e9 * 10.0 ** (3 * k) <= low and high < 3e9 * 10.0 ** (3 * k) for k in range(4))
