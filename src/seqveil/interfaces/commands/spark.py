@@ -164,6 +164,7 @@ def release(
     from seqveil.interfaces.spark.beginning import with_remedy
     from seqveil.interfaces.spark.frames import FORMATS, format_of, read
     from seqveil.interfaces.spark.job import facts_of_job
+    from seqveil.release.calls import OutOfOrder
     from seqveil.release.store import StoreError
 
     setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
@@ -183,6 +184,8 @@ def release(
             try:
                 _stream(released, out, out_format, checkpoint, follow)
             except (DataError, InputError, StoreError) as error:
+                if files is not None and isinstance(error, OutOfOrder):
+                    error.args = (f"{error} (files are taken by the time of their last change: see docs/spark.md)",)
                 raise with_remedy(session, checkpoint, out, error) from None
             facts = asdict(sv.total(session, checkpoint))
     _say(facts | {"out": out, "setting": setting.to_dict()}, json)
