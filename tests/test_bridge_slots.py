@@ -1,6 +1,7 @@
 """Slots of time in the bridge: one release for each slot and stream, drawn once, whatever happened in it."""
 
 import json
+import signal
 
 import pytest
 
@@ -18,17 +19,18 @@ from seqveil.interfaces.slotting import SlotStreams
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
 from seqveil.release.streams import Streams
+from test_mqtt_command import meet, process
 
 SLOT = 60.0
 BEGIN = 1_700_000_040.0  # a multiple of a minute
 NAMES = Alphabet(["zq-home", "zq-away", NOTHING])
 
 
-def setting_of(alphabet=NAMES, rule="last", epsilon=16.0, mechanism="balanced", **options):
+def setting_of(alphabet=NAMES, rule="last", epsilon=16.0, mechanism="balanced", slot=SLOT, **options):
     """A setting in slots; with its large ε releases are nearly always the truth."""
     n = alphabet.n
     rows = [[0.5 if a == b else 0.5 / (n - 1) for b in range(n)] for a in range(n)]
-    model = MarkovModel([1 / n] * n, rows, alphabet=alphabet.with_slots(Slots(SLOT, rule)))
+    model = MarkovModel([1 / n] * n, rows, alphabet=alphabet.with_slots(Slots(slot, rule)))
     return Setting.of(model, mechanism, epsilon, **options)
 
 
@@ -278,3 +280,28 @@ def test_slots_at_a_real_broker(place):
     with Streams.open(place.state, setting_of(), key=KEY) as store:
         assert [store.standing(user).events for user in ("ann", "bob")] == [3, 3]
     assert "zq-" not in repr(place.log)
+
+
+@pytest.mark.slow
+@mosquitto.needed
+def test_the_command_killed_within_its_slots_draws_none_twice(place):
+    """Slots of a second by the real clock; after each kill the slots that ended meanwhile are drawn as nobody's."""
+    setting_of(epsilon=1.0, slot=1.0).model.save(place.folder / "m.model")
+    device, receiver = place.device(), place.receiver()
+
+    def told():
+        return {(topic, payload) for topic, payload in list(receiver.got)}
+
+    for _ in range(4):
+        with process(place, "--payload", "json:v") as running:
+            meet(place, running)
+            before = len(told())
+            device.send_all([(place.raw(user), b'{"v": "zq-home"}') for user in ("ann", "bob")])
+            until(lambda: len(told()) > before + 3)  # noqa: B023
+            running.send_signal(signal.SIGKILL)
+    for user in ("ann", "bob"):
+        said = [json.loads(payload)["seqveil"] for topic, payload in told() if topic.endswith(user)]
+        seqs = sorted(one["seq"] for one in said)
+        assert seqs == list(range(len(seqs)))  # none is missing, and none has two payloads
+        begun = min(one["slot"] for one in said)
+        assert all(one["slot"] - begun == one["seq"] for one in said)
