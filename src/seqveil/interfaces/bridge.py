@@ -27,6 +27,7 @@ from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 GROUP = 1000  # events of a transaction, at most
+MOST_NEEDED = 4  # times as many names of events as may be under way, at most
 KNOWN = 200_000  # users whose next number is kept in memory
 REPORT = 60.0  # seconds between lines about progress
 
@@ -187,10 +188,15 @@ class Core(Generic[Item]):
             if ident is not None:
                 self.numbers.pop(ident, None)
 
-    def keep(self, most: int) -> None:
-        """Only the latest so many events can still come again."""
-        for ident in list(self.numbers)[: max(0, len(self.numbers) - most)]:
-            del self.numbers[ident]
+    def keep(self, most: int, needed: Callable[[str], bool] = lambda ident: False) -> None:
+        """Only the latest so many events can still come again, and those that are needed; of them not without end."""
+        extra = len(self.numbers) - most
+        for ident in list(self.numbers) if extra > 0 else ():
+            if extra <= 0:
+                break
+            if len(self.numbers) > MOST_NEEDED * most or not needed(ident):
+                del self.numbers[ident]
+                extra -= 1
 
     def forget(self) -> None:
         """The source has forgotten what it sent: nothing of that comes again."""

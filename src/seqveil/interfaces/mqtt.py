@@ -125,6 +125,7 @@ class _Pending:
 
     message: Arrived | None = None
     waits: int = 0
+    ident: str | None = None  # the broker's name for the event, where it has no number
     in_slot: bool = False  # whether its slot of time is still to be released
 
 
@@ -189,6 +190,7 @@ class Bridge:
         self._most = 2 * link.broker.in_flight  # messages under way, and waiting at QoS 0
         self._deadline: float | None = None
         self._expected: dict[str, set[str]] = {}  # names of a user's events that have not come again yet
+        self._open: set[str] = set()  # names of events that are not acknowledged
 
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
@@ -280,7 +282,7 @@ class Bridge:
         """A connection begins: what was not acknowledged before comes again first, unless the session is new."""
         if new:
             self._core.forget()
-        self._expected = {}
+        self._expected, self._open = {}, set()
         for ident in self._core.numbers:
             self._expected.setdefault(ident.partition("/")[2], set()).add(ident)
 
@@ -334,13 +336,20 @@ class Bridge:
         for pending in found.replaced:
             pending.waits -= 1
         made = self._core.release([event for _, event in found.ready])
-        self._core.keep(self._link.broker.in_flight)  # more cannot come again: the broker waits for acknowledgements
+        self._core.keep(self._link.broker.in_flight, self._may_come)
         for (pending, event), outcome in zip(found.ready, made, strict=True):
             pending.waits -= 1
             if isinstance(outcome, Refusal):
                 self._refuse(pending, event.user, outcome)
             elif outcome is not None:
                 self._publish(pending, event.user, outcome)
+
+    def _may_come(self, ident: str) -> bool:
+        """Whether a message was not acknowledged, or not since the connection began, so that it may come again.
+
+        No more than `in_flight` should, but Mosquitto sends more after it was restarted.
+        """
+        return ident in self._open or ident in self._expected.get(ident.partition("/")[2], ())
 
     def _take(self, readable: list[tuple[_Pending, Event]], slots: SlotStreams[_Pending]) -> None:
         """Count messages in their slot, with which they are settled."""
@@ -371,7 +380,10 @@ class Bridge:
             return None
         if form.numbered or not message.reliable:
             return event
-        return self._named(event, message)
+        event = self._named(event, message)
+        pending.ident = event.ident
+        self._open.add(event.ident or "")
+        return event
 
     def _publish(self, pending: _Pending, user: str, made: Made) -> None:
         topic = self._topics.released_to(user)
@@ -406,5 +418,7 @@ class Bridge:
         while self._unacknowledged and not self._unacknowledged[0].waits:
             if self._unacknowledged[0].in_slot and len(self._unacknowledged) <= IN_SLOT:
                 break
-            message = self._unacknowledged.popleft().message
-            self.counts.acknowledged += message is not None and self._link.acknowledge(message)
+            first = self._unacknowledged.popleft()
+            if first.message is not None and self._link.acknowledge(first.message):
+                self.counts.acknowledged += 1
+                self._open.discard(first.ident or "")
