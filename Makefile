@@ -6,25 +6,30 @@ BIN := $(VENV)/bin
 HEAVY := java or browser or broker
 QUICK := not slow and not ($(HEAVY))
 
-.PHONY: demo check test coverage bench peers lint clean help
+.PHONY: demo check test coverage bench peers docs lint clean help
 
 help:
 	@echo "make demo      fit a model, release a stream, print its account and draw it"
 	@echo "make check     lint, types, layers and the quick tests, on all cores"
 	@echo "make test      lint, types, layers and every test"
 	@echo "make coverage  every test again, with the lines that none of them runs"
-	@echo "make bench     every figure the README states, measured here in one run"
+	@echo "make docs      the pages as a site with search, in out/site; a broken link fails"
+	@echo "make bench     every figure the docs state, measured here in one run"
 	@echo "make peers     cross-checks against other packages, each installed apart in .peers (make test needs none)"
 
 INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check
 
 $(VENV)/.demo: pyproject.toml
-	$(INSTALL) -e '.[plots,serve]'
+	$(INSTALL) -e '.[plots,serve,attack]'
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml
 	$(INSTALL) -e '.[dev]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml
+	$(INSTALL) -e '.[docs,plots]'
+	@touch $@
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -48,6 +53,10 @@ test: lint
 
 coverage: lint
 	$(BIN)/python -m pytest --cov=seqveil --cov-report=term:skip-covered
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . out/site
+	@echo "the site is out/site/index.html"
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks

@@ -31,6 +31,7 @@ NAMES = (
     "bridge",
     "service",
     "abuse",
+    "fuzz",
     "page",
     "cold_start",
     "private_fit",

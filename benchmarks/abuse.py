@@ -1,26 +1,34 @@
 """The service while others abuse it: latency of single events and of /healthz, beside the same without them.
 
-Each attack runs from threads of this process against a service in a process of its own; figures are milliseconds.
+Each attack runs from threads of this process against a service in a process of its own; figures are milliseconds. At
+the end all at once: single events at a fixed rate, while readers page through a long stream and four connections abuse
+it, both from processes of their own. Latency then counts from when a request was due, as in `benchmarks.service`;
+beside it stands how many processors the service kept busy: far below 1, the machine had none left for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import multiprocessing
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.service import serving
+from benchmarks.service import CONNECTIONS, QUANTILES, RATE, TIMES, processor, serving, single_events
 
 SECONDS = 3.0  # of each attack
 SILENT = 1000  # connections that say nothing
 USERS = 20_000
+CROWD = (("readers", 16), ("headers", 4))
+CONTEXT = multiprocessing.get_context("spawn")
 
 Attack = Callable[[int, str, threading.Event], None]
 
@@ -37,7 +45,38 @@ def run(data: Path | None) -> dict[str, object]:
         told = found[name]
         assert isinstance(told, dict)
         print(f"  {name:<24} " + "  ".join(f"{key} {value:.1f}" for key, value in told.items()), flush=True)
+    found["all at once"] = [all_at_once() for _ in range(TIMES)]
     return found
+
+
+def all_at_once() -> dict[str, float]:
+    """Single events at a fixed rate beside readers and abusers, and what the service's processor did meanwhile."""
+    with serving("admin") as (port, token):
+        fill(port, token)
+        ending = CONTEXT.Event()
+        crowd = [CONTEXT.Process(target=attacking, args=(port, token, *each, ending)) for each in CROWD]
+        for process in crowd:
+            process.start()
+        time.sleep(3.0)  # until they are all at it
+        before, begin = processor(port, token), time.perf_counter()
+        waits = asyncio.run(single_events(port, token))
+        busy = (processor(port, token) - before) / (time.perf_counter() - begin)
+        ending.set()
+        for process in crowd:
+            process.join(30)
+    told = {f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processors": busy}
+    print(
+        f"  {RATE} events/s, {CONNECTIONS} connections, 16 readers, 4 endless headers: "
+        + "  ".join(f"{key} {value:.2f}" for key, value in told.items()),
+        flush=True,
+    )
+    return told
+
+
+def attacking(port: int, token: str, name: str, count: int, ending: Any) -> None:
+    """So many threads of a process that do the same until it is to end."""
+    with attacked(port, token, {"readers": reading, "headers": endless_header}[name], count):
+        ending.wait()
 
 
 def fill(port: int, token: str) -> None:

@@ -1,7 +1,7 @@
 """The service under load from a second process over loopback: latency of single events, events per second in batches.
 
 Latency counts from the moment a request was due, whether or not the load could send it then: a stalled server is not
-spared the requests it kept waiting.
+spared the requests it kept waiting. Beside it stands the service's processor time, which a busy machine changes little.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import numpy as np
 
@@ -33,19 +34,33 @@ def run(data: Path | None) -> dict[str, object]:
     print(f"one event a request, {RATE} requests/s for {SECONDS} s on {CONNECTIONS} connections, n={SYMBOLS}, ms:")
     latencies = []
     for _ in range(TIMES):  # machines are noisy: all runs are shown
-        with serving() as (port, token):
+        with serving("admin") as (port, token):
+            before = processor(port, token)
             waits = asyncio.run(single_events(port, token))
-        latencies.append({f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES})
+            busy = 1000 * (processor(port, token) - before) / (RATE * (SECONDS + 1))
+        latencies.append({f"p{q}": float(np.percentile(waits, q)) for q in QUANTILES} | {"processor": busy})
         print("  " + "  ".join(f"{name} {wait:.2f}" for name, wait in latencies[-1].items()), flush=True)
-    rates = {"service": 0.0, "store": 0.0, "bare": 0.0}
+    rates, busy = {"service": 0.0, "store": 0.0, "bare": 0.0}, float("inf")
     for _ in range(TIMES):  # in turn, the best of each
-        with serving() as (port, token):
+        with serving("admin") as (port, token):
+            before = processor(port, token)
             rates["service"] = max(rates["service"], asyncio.run(in_batches(port, token, stream)))
+            busy = min(busy, 1e6 * (processor(port, token) - before) / (GROUP * len(stream)))
         rates["store"] = max(rates["store"], durable(stream, "optimal"))
         rates["bare"] = max(rates["bare"], bare(stream))
     print(f"{GROUP} events a request, {AT_ONCE} requests at a time, {USERS:,} users, events/s, best of {TIMES}:")
     print(f"  service {rates['service']:,.0f}  store alone {rates['store']:,.0f}  bare map {rates['bare']:,.0f}")
-    return {"single_ms": latencies, "events_per_second": rates}
+    print(f"  processor time of the service {busy:.1f} µs an event: {1e6 / busy:,.0f} events/s of one processor")
+    return {"single_ms": latencies, "events_per_second": rates, "processor_us_per_event": busy}
+
+
+def processor(port: int, token: str) -> float:
+    """Seconds of processor time that the service has used, as it tells itself."""
+    asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(asked, timeout=60) as answer:
+        found = re.search(rb"^process_cpu_seconds_total (.*)$", answer.read(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 @contextmanager

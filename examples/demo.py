@@ -1,4 +1,8 @@
-"""The sixty-second tour (`make demo`): clicks of 300 people, a model, a plan, a release, its audit, a picture."""
+"""The tour of `make demo`: clicks of generated people, a model of some of them, and a release of the others.
+
+It goes the way of the README: inspect, fit, advise, release with a declared secret, audit, attack, decode. What it made
+is left in out/demo, with two pictures.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
+import clicks
 import polars as pl
 
 import seqveil as sv
 from seqveil import plots
 
-PAGES = ["front", "news", "sport", "weather", "tech", "travel", "health", "opinion"]
 OUT = Path("out/demo")
-
-
-def people() -> pl.DataFrame:
-    """Clicks of 300 people who stay on a page for a while and leave for the front page or a favourite."""
-    rng = np.random.default_rng(4)
-    n = len(PAGES)
-    leave = rng.dirichlet(np.full(n, 0.4), n) + 0.6 * np.eye(n)[0]
-    chain = 0.75 * np.eye(n) + 0.25 * leave / leave.sum(1, keepdims=True)
-    clicks = sv.MarkovModel(np.full(n, 1 / n), chain).sample(40, users=300, seed=4)
-    users = np.repeat([f"person{k:03d}" for k in range(300)], 40)
-    return pl.DataFrame({"user": users, "value": [PAGES[c] for c in clicks.ravel()]})
+SECRET = "--secret ever:health --secret-window 20"
 
 
 def command(line: str) -> None:
@@ -36,38 +29,38 @@ def command(line: str) -> None:
 def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)  # `release` does not draw again over an earlier release
     OUT.mkdir(parents=True)
-    people().write_csv(OUT / "clicks.csv")
-    command(f"fit {OUT}/clicks.csv -o {OUT}/model.npz")
-    command(f"plan {OUT}/model.npz --epsilon 0.5,1,2 --find-period --plot {OUT}/plan.png")
-    command(f"release {OUT}/clicks.csv --model {OUT}/model.npz --epsilon 1 --every 3 --out {OUT}/released.csv")
-    command(f"audit {OUT}/released.csv --model {OUT}/model.npz")
-    command(f"decode {OUT}/released.csv --model {OUT}/model.npz --out {OUT}/decoded.csv")
-    one_stream()
+    clicks.write(OUT / "past.csv", 2000, seed=1)
+    clicks.write(OUT / "today.csv", 300, seed=2)
+    model, released = OUT / "past.model", OUT / "released.csv"
+    command(f"inspect {OUT}/past.csv")
+    command(f"fit {OUT}/past.csv -o {model} --smoothing 1")
+    command(f"advise --file {model} --seen-by partner {SECRET} --length 20 --out {OUT}/seqveil.toml")
+    command(f"release {OUT}/today.csv --config {OUT}/seqveil.toml --out {released}")
+    command(f"audit {released} --model {model}")
+    command(f"attack {released} --truth {OUT}/today.csv --plot {OUT}/attack.png")
+    command(f"decode {released} --model {model} --truth {OUT}/today.csv --out {OUT}/decoded.csv")
+    one_stream(sv.MarkovModel.load(model))
 
 
-def one_stream() -> None:
-    """One person's stream in Python: released click by click, decoded, drawn."""
-    model = sv.MarkovModel.load(OUT / "model.npz")
-    raw = pl.read_csv(OUT / "clicks.csv").filter(pl.col("user") == "person007")["value"].to_list()
-    session = sv.Session(model, epsilon=1.0, schedule=3)
+def one_stream(model: sv.MarkovModel) -> None:
+    """One person's stream in Python, without a secret: every click bounded, until a budget is gone."""
+    streams = pl.read_csv(OUT / "today.csv").partition_by("user")
+    raw = max((stream["value"].to_list() for stream in streams), key=lambda pages: len(set(pages)))  # that varies most
+    session = sv.Session(model, epsilon=1.0, schedule=3, budget=12.0)
     released, leakage, composed = [], [], []
     for page in raw:
         released.append(session.release(page))
         leakage.append(session.leakage)
         composed.append(session.standing().by_composition)
-    laws = sv.decode(model, released, epsilon=1.0, schedule=3)
+    laws = sv.decode(model, released, epsilon=1.0, schedule=3, budget=12.0)
     decoded = model.alphabet.decode(laws.argmax(1))
-    print("\nperson007, click by click (raw / released / decoded):")
+    print("\nWithout a secret, every third click at 3 nats and 12 in all, one person click by click:")
     for name, stream in (("raw", raw), ("released", released), ("decoded", decoded)):
         print(f"  {name:<9}" + " ".join(page[:2] for page in stream))
-    wrong = [sum(a != b for a, b in zip(raw, s, strict=True)) for s in (released, decoded)]
-    print(f"  wrong: {wrong[0]} of {len(raw)} as released, {wrong[1]} after the decoder")
-    print(f"  leaked: {session.leakage:.2f} of the {composed[-1]:g} that composition charges, on the worse side")
-    codes = model.alphabet.encode
-    labels = [str(value) for value in model.alphabet.decode(range(model.n))]
-    plots.stream(codes(raw), codes(released), laws, leakage, composed, labels, OUT / "stream.png")
-    print(f"\npictures: {OUT}/plan.png, {OUT}/stream.png")
-    print(f"the page, to look at it and try other settings: .venv/bin/seqveil studio {OUT}/clicks.csv")
+    codes, labels = model.alphabet.encode, [str(value) for value in model.alphabet.decode(range(model.n))]
+    plots.stream(codes(raw), codes(released), laws, leakage, composed, labels, OUT / "stream.png", budget=12.0)
+    print(f"\npictures: {OUT}/attack.png, {OUT}/stream.png")
+    print(f"the page, to look at it and try other settings: .venv/bin/seqveil studio {OUT}/past.csv")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,18 @@ Seeds are fixed, so the same versions of numpy and matplotlib draw the same pict
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
 import seqveil as sv
 from seqveil import datasets, planning, plots
+from seqveil.core import words
 from seqveil.core.alphabet import Codes
 from seqveil.receive.decode import estimates
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import clicks
 
 TARGET = Path(__file__).parent.parent / "docs" / "img"
 SEED = 7
@@ -59,12 +64,53 @@ def what_a_budget_buys(folder: Path) -> None:
     plots.tradeoff(made, folder / "tradeoff.png")
 
 
+def a_secret(folder: Path) -> None:
+    """Somebody of the generated clicks who read about health: what was read and released, and what one may suspect."""
+    from matplotlib.figure import Figure
+
+    draw = random.Random(1)
+    model = sv.MarkovModel.fit([clicks.reader(draw, 20) for _ in range(2000)], smoothing=1.0)
+    read = next(each for each in iter(lambda: clicks.reader(draw, 20), None) if 2 <= each.count("health") <= 4)
+    released, suspected = watched(model, read, epsilon=1.0)
+    _, as_it_is = watched(model, read, epsilon=60.0)  # so large that every click is told as it is
+    figure = Figure(figsize=(9, 5.2), layout="constrained")
+    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.25, 1])
+    code = [*(page for page in clicks.PAGES if page != "health"), "health"].index
+    steps, told = range(1, 21), {"ms": 5, "color": plots.COLOURS[1]}
+    top.plot(steps, [code(page) for page in read], "s", ms=11, mfc="none", mec="0.35", label="what was read")
+    top.plot(steps, [code(page) for page in released], "o", **told, label="what was released")
+    top.axhspan(code("health") - 0.5, code("health") + 0.5, color=plots.COLOURS[1], alpha=0.1)
+    top.set(yticks=range(len(clicks.PAGES)), yticklabels=sorted(clicks.PAGES, key=code))
+    top.set_title("Twenty clicks of somebody who read about health")
+    for name, shares, colour in (("as it is", as_it_is, "0.35"), ("with seqveil", suspected, plots.COLOURS[1])):
+        below.step(range(21), [100 * share for share in shares], where="post", color=colour, lw=2, label=name)
+    low, high = (100 * words.moved(suspected[0], side) for side in (-1.0, 1.0))
+    below.axhspan(low, high, color=plots.COLOURS[1], alpha=0.12, label="promised at ε = 1")
+    below.set(xlabel="click", ylabel="%", ylim=(0, 103), xlim=(0, 20.6), xticks=[1, 5, 10, 15, 20])
+    below.set_title("What somebody who sees the stream suspects: did they read about health?")
+    for axes in (top, below):
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    figure.savefig(folder / "secret.png", dpi=110)
+
+
+def watched(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[list[str], list[float]]:
+    """What is released of somebody's clicks, and what an observer suspects about health before and after each."""
+    secret = sv.secrets.ever("health", epsilon=epsilon, window=20)
+    session = sv.Session(model, "guarded", secrets=[secret], seed=SEED)
+    released, suspected = [], [session.secrets[0].prior]
+    for page in read:
+        released.append(session.release(page))
+        suspected.append(session.secrets[0].posterior)
+    return released, suspected
+
+
 def main(folder: Path = TARGET) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for draw in (one_stream, a_path, what_a_budget_buys):
+    for draw in (a_secret, one_stream, a_path, what_a_budget_buys):
         draw(folder)
         print((draw.__doc__ or "").partition("\n")[0])
-    print(f"pictures: {', '.join(str(folder / name) for name in ('stream.png', 'path.png', 'tradeoff.png'))}")
+    made = ("secret.png", "stream.png", "path.png", "tradeoff.png")
+    print(f"pictures: {', '.join(str(folder / name) for name in made)}")
 
 
 if __name__ == "__main__":

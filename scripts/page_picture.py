@@ -1,4 +1,4 @@
-"""Make docs/img/page.png, the README's picture of the page, with a real browser (`python scripts/page_picture.py`)."""
+"""Make docs/img/page.png, the docs' picture of the page, with a real browser (`python scripts/page_picture.py`)."""
 
 from __future__ import annotations
 

@@ -52,6 +52,7 @@ def test_both_take_their_options_from_a_configuration_file(said, kind):
 def test_no_option_of_the_bridges_is_written_twice():
     """What both commands have comes from the same group, but for the topics, which are patterns in one of them."""
     both = [set(inspect.signature(command).parameters) for command in (bridge.mqtt, bridge.kafka)]
-    groups = (bridge.StoreOptions, bridge.PayloadOptions, bridge.PolicyOptions, bridge.o.SettingOptions)
+    own = (bridge.StoreOptions, bridge.PayloadOptions, bridge.PolicyOptions, bridge.MetricsOptions)
+    groups = (*own, bridge.o.SettingOptions)
     shared = {name for group in groups for name in inspect.signature(group).parameters}
     assert both[0] & both[1] - shared == {"raw", "released", "errors", "config", "json"}

@@ -15,8 +15,10 @@ from seqveil.interfaces.cli import main
 
 ROOT = Path(__file__).parent.parent
 TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
-PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
-CONSOLES = [ROOT / "docs" / name for name in ("quickstart.md", "choosing.md", "files.md")]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*TOP, *DOCS]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+CONSOLES = [TOP[0], *(ROOT / "docs" / name for name in ("quickstart.md", "choosing.md", "files.md", "advise.md"))]
 sys.path.insert(0, str(ROOT / "scripts"))
 import cli_reference  # noqa: E402
 
@@ -74,9 +76,10 @@ def run(command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", CONSOLES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*CONSOLES, *TUTORIALS], ids=lambda page: page.name)
 def test_consoles_show_what_the_commands_print(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     shown = list(consoles(page))
     assert len(shown) > 4
     for command, want in shown:
@@ -104,25 +107,28 @@ def test_the_command_reference_is_current():
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == cli_reference.reference()
 
 
-def test_readme_shows_every_command_benchmark_and_mechanism():
+def test_readme_and_docs_show_every_command_benchmark_and_mechanism():
     from benchmarks.__main__ import NAMES
     from seqveil import mechanisms
 
-    readme, table = PAGES[0].read_text(encoding="utf-8"), (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    readme, figures, table = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/figures.md", "docs/mechanisms.md")
+    )
     assert "make demo" in readme
     assert "make test" in readme
     for name in NAMES:
-        assert f"python -m benchmarks {name}" in readme
+        assert f"python -m benchmarks {name}" in figures
     for name in mechanisms.names():
         assert f"`{name}`" in table
-    for name in ("fit", "release", "audit", "decode", "mechanisms"):
+    for name in ("inspect", "fit", "advise", "release", "audit", "attack", "decode", "mechanisms"):
         assert f"seqveil {name}" in readme
 
 
-def test_every_page_is_linked_from_the_readme():
-    readme = PAGES[0].read_text(encoding="utf-8")
-    for page in PAGES[1:]:
-        assert f"({page.relative_to(ROOT)})" in readme, page.name
+def test_every_page_is_in_the_list_of_pages_and_the_list_in_the_readme():
+    index = ROOT / "docs" / "index.md"
+    assert "(docs/index.md)" in PAGES[0].read_text(encoding="utf-8")
+    listed = [index.parent / link for link in re.findall(r"\]\(([^)#:]+\.md)\)", index.read_text(encoding="utf-8"))]
+    assert {page.resolve() for page in listed} >= {page for page in PAGES if page != index}
 
 
 def test_mechanism_names_in_the_docs_exist():

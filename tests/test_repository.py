@@ -130,3 +130,12 @@ def test_nothing_tells_users_to_install_from_an_index():
     advice = re.compile(r"pip install\s+(?:-U\s+)?['\"]?seqveil")
     told = [path.name for path in pages if path != Path(__file__) and advice.search(path.read_text(encoding="utf-8"))]
     assert told == []
+
+
+def test_every_fact_about_secrets_has_its_proof():
+    section = THEORY.partition("\n## 18. ")[2]
+    facts = re.split(r"\n\d\. \*", section.partition("**Facts.**")[2].partition("Fact 4, by counting")[0])[1:]
+    assert len(facts) == 7
+    for fact in facts:
+        assert "*Proof.*" in fact
+        assert "∎" in fact

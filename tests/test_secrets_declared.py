@@ -52,7 +52,7 @@ def test_the_sentence_says_what_is_kept():
     assert str(both) == both.sentence
     assert both.sentence.startswith(
         "whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): "
-        "a suspicion of 25 % stays between 17 % and 35 %"
+        "a suspicion of 25 % stays between 16 % and 36 %"
     )
     up = secrets.count(["a", "b"], 2, epsilon=1.0, sides="up").sentence
     assert "a or b occurs at least 2 times in the stream" in up

@@ -30,16 +30,16 @@ def test_a_chosen_secret_is_kept_and_its_odds_are_those_of_a_session():
     assert told["odds"] == pytest.approx(odds, rel=1e-5)
     assert max(map(abs, told["odds"])) <= 1.0
     assert told["kept"]
-    assert told["suspicions"] == ["11 %", "25 %", "48 %"]
+    assert told["suspicions"] == ["10 %", "25 %", "48 %"]
     assert told["sentence"].startswith(
-        "A suspicion of 25 % stays between 11 % and 48 %; after the releases shown it is "
+        "A suspicion of 25 % stays between 10 % and 48 %; after the releases shown it is "
     )
 
 
 @pytest.mark.slow
 def test_without_an_epsilon_it_says_that_nothing_is_promised_about_the_whole_sequence():
     alone, both = (picture(builtin("clicks"), Ask.of({**KEPT, "events": 8, "epsilon": e})) for e in (None, 1.0))
-    assert "a suspicion of 25 % stays between 11 % and 48 %" in alone["sentence"]
+    assert "a suspicion of 25 % stays between 10 % and 48 %" in alone["sentence"]
     assert "no bound: nothing is promised about the whole sequence" in alone["sentence"]
     assert alone["figures"]["composition"] == alone["figures"]["claimed"] == "inf"
     assert "locally differentially private" not in " ".join(alone["notes"])

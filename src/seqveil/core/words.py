@@ -19,7 +19,7 @@ Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -117,12 +117,25 @@ def percent_up(share: float) -> str:
     >>> percent_up(0.25), percent_up(0.0272), percent_up(0.3547), percent_up(0.00123), percent_up(0.99999)
     ('25 %', '2.8 %', '36 %', '0.13 %', '100 %')
     """
+    return _rounded(share, math.ceil)
+
+
+def percent_down(share: float) -> str:
+    """A probability as people say it, rounded down, so that "at least" stays true.
+
+    >>> percent_down(0.25), percent_down(0.1682), percent_down(0.0432), percent_down(0.00123), percent_down(0.99999)
+    ('25 %', '16 %', '4.3 %', '0.12 %', '99.9 %')
+    """
+    return _rounded(share, math.floor)
+
+
+def _rounded(share: float, to_whole: Callable[[float], int]) -> str:
     points = share * 100
     if points <= 0:
         return "0 %"
     places = 0 if 10 <= points <= 99 else 1 if points >= 1 else 1 - math.floor(math.log10(points))
     scale = 10**places
-    return f"{math.ceil(round(points * scale, 6)) / scale:g} %"
+    return f"{to_whole(round(points * scale, 6)) / scale:g} %"
 
 
 def suspicions(becomes: Sequence[float], before: Sequence[float] = SUSPICIONS) -> str:

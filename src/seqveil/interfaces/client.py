@@ -43,8 +43,9 @@ _HALF = re.compile("[\ud800-\udfff]")  # half a character, which no reader of JS
 class ServiceError(SeqveilError):
     """The service refused. `reason` is the short name of docs/http.md, `position` the event's place in the request.
 
-    Where a budget is spent, `refused` are the places of all events refused, and `releases` what was released of the
-    request for good; the same request gets the same answer again.
+    Where a budget is spent, `refused` are the places of all events refused; the same request gets the same answer
+    again. `releases` is what was released for good of the events that were given. Places are among those events, in
+    however many requests the client sent them.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
@@ -56,6 +57,12 @@ class ServiceError(SeqveilError):
         self.refused: list[int] = list(problem.get("refused", ()))
         self.releases = [_release(row) for row in problem.get("releases", ())]
         super().__init__(f"the service answered {status} {self.reason}: {problem.get('detail', 'no more is known')}")
+
+    def come_after(self, made: Sequence[Release], events: int) -> None:
+        """Count so many events that were sent before this request, and what was released of them."""
+        self.releases = [*made, *self.releases]
+        self.refused = [place + events for place in self.refused]
+        self.position = None if self.position is None else self.position + events
 
 
 class Unreachable(SeqveilError):
@@ -149,11 +156,11 @@ class Client:
 
     def release_many(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 1000) -> list[Release]:
         """Release symbols, so many in a request; the first request that is refused ends it."""
-        return [made for part in _parts(events, at_once) for made in self._release(part, "value")]
+        return self._in_parts(events, at_once, "value")
 
     def release_batches(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 100) -> list[Release]:
         """Release batches, so many in a request."""
-        return [made for part in _parts(events, at_once) for made in self._release(part, "values")]
+        return self._in_parts(events, at_once, "values")
 
     def account(self, user: User) -> Account:
         """A user's ledger."""
@@ -223,7 +230,20 @@ class Client:
                 raise
             # refused before anything was drawn: in parts, as many as it takes at once, or half of what was too large
             size = min(error.most or len(events), (len(events) + 1) // 2 if error.most is None else len(events) - 1)
-            return [made for part in _parts(events, max(1, size)) for made in self._release(part, name)]
+            return self._in_parts(events, max(1, size), name)
+
+    def _in_parts(self, events: Iterable[Event | tuple[Any, ...]], size: int, name: str) -> list[Release]:
+        """Release events, so many at once; a refusal names places among all of them, and has all that was released."""
+        made: list[Release] = []
+        done = 0
+        for part in _parts(events, size):
+            try:
+                made += self._release(part, name)
+            except ServiceError as error:
+                error.come_after(made, done)
+                raise
+            done += len(part)
+        return made
 
     def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._send(method, path, body))

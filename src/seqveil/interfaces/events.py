@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,11 @@ class Wording:
     def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
         self._alphabet = alphabet.watched(on_unknown)
         self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The symbols as JSON text, in the order of their codes."""
+        return [json.dumps(value) for value in self.shown]
 
     def encode(self, values: list[Any]) -> Codes:
         """The codes of values."""

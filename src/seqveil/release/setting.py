@@ -276,6 +276,19 @@ def refuse_restarts(setting: Setting, where: str) -> None:
         )
 
 
+def refuse_dead_end(setting: Setting, where: str) -> None:
+    """Refuse a budget that would shut a user out for good without saying so.
+
+    A window of releases moves on with each event, and an event that is refused counts as if it had never come: once the
+    window is full, every later event of its user is refused too.
+    """
+    if setting.budget.releases is not None and setting.budget.when_spent == "error":
+        raise InputError(
+            f"{where} would refuse a user for good once a window of releases is full, because refused events do not "
+            "move it on; use --when-spent stop or hold, or --window-seconds"
+        )
+
+
 def symbols_named(alphabet: Symbols, secrets: Sequence[Secret]) -> Ints:
     """Codes of the symbols that secrets name, each once, in order: the sensitive ones."""
     return np.unique(np.concatenate([np.zeros(0, np.int64), *(secret.named(alphabet) for secret in secrets)]))

@@ -131,6 +131,7 @@ class Streams:
         self.began = None if began is None else float(began)
         self._level = _level(setting, self.versions or [])
         self._live = Live(setting, self._store, memory, self._level)
+        self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock = threading.RLock()
         self._open = True
 
@@ -224,6 +225,37 @@ class Streams:
         raw = self._raw(symbols)
         call = self._call(users, raw, seqs, times, begins, watch=self._watch)
         return self._run(call, positions)
+
+    def check(
+        self,
+        users: Sequence[User],
+        symbols: Sequence[int] | Ints | Sequence[Sequence[int] | Ints],
+        seqs: Sequence[int] | Ints | None = None,
+        times: Sequence[Time] | Floats | None = None,
+    ) -> None:
+        """Refuse what `release` would refuse before it draws anything (an order, a time, a length); nothing is drawn.
+
+        For whoever releases a call in parts: those after the first may still find a budget spent, or that somebody else
+        released in between.
+
+        Parameters:
+            users: as for `release`.
+            symbols: as for `release`.
+            seqs: as for `release`.
+            times: as for `release`.
+        """
+        call = self._call(users, self._raw(symbols), seqs, times, None)
+        with self._lock:
+            known = self._live.known_seqs(call.names)
+            try:
+                with self._store.transaction():
+                    if groups := list(self._groups(call.names)):
+                        self._check(call, groups)
+                    raise _NothingToKeep  # users who came with this call alone are not there yet
+            except _NothingToKeep:
+                pass
+            finally:
+                self._live.undo([name for name in dict.fromkeys(call.names) if name not in known])
 
     def observe(
         self,
@@ -379,6 +411,7 @@ class Streams:
                 # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
                 self._live.undo(call.names)
                 raise
+            self.committed = time.time()
         refused = made.refused
         if failure is None and refused.any():
             failure = budget_spent(self.setting, refused)
@@ -389,15 +422,8 @@ class Streams:
     def _play(self, call: Call) -> Exception | None:
         """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
         groups = list(self._groups(call.names))
-        if len(groups) > 1 and call.made.seqs[0] != NEXT:
-            # the first group could be drawn before the order of the next is known to be wrong
-            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
-            upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
-            users = np.array([everyone[name] for name in call.names], np.intp)
-            plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
-        limited = self.setting.timed or self.setting.watches is not None
-        for group in groups if len(groups) > 1 and limited else ():
-            call.check(group, self._live, self._gaps)
+        if len(groups) > 1:  # the first group could be drawn before the next is known to be wrong
+            self._check(call, groups)
         drawn = False
         for group in groups:
             played = call.play(group, self._live, self._store, self._coins, self._gaps)
@@ -407,6 +433,17 @@ class Streams:
             if played.failure is not None:
                 return played.failure
         return None
+
+    def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
+        """Refuse a wrong order, wrong times, or more events than were promised for; nothing is drawn."""
+        if call.made.seqs[0] != NEXT:
+            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
+            upcoming = [0 if row is None else row.events for row in self._store.find(list(everyone))]
+            users = np.array([everyone[name] for name in call.names], np.intp)
+            plan_of(users, call.made.seqs, np.array(upcoming, np.int64)[users], self._gaps)
+        if self.setting.timed or self.setting.watches is not None:
+            for group in groups:
+                call.check(group, self._live, self._gaps)
 
     def _note_positions(
         self, made: Releases, positions: Positions | Callable[[Releases], Positions] | None
@@ -475,6 +512,10 @@ class Streams:
 
     def __repr__(self) -> str:
         return f"Streams({self._store.name}, {self.setting.mechanism.name}, {len(self._live)} users live)"
+
+
+class _NothingToKeep(Exception):
+    """Ends a transaction that was only for looking."""
 
 
 def _marks(begins: Sequence[bool] | NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:

@@ -53,7 +53,7 @@ class Secret:
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
     whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
-    suspicion of 25 % stays between 17 % and 35 %, if the stream follows the model
+    suspicion of 25 % stays between 16 % and 36 %, if the stream follows the model
     """
 
     kind: str

@@ -15,7 +15,7 @@ from seqveil.core.alphabet import _from_json_value, _to_json_value
 from seqveil.core.errors import InputError
 from seqveil.core.secrets import declared
 from seqveil.core.secrets.declared import UNSAID, Secret
-from seqveil.core.words import moved, percent
+from seqveil.core.words import moved, percent, percent_down, percent_up
 
 _SHARED = ("epsilon", "window", "sides", "per_day")
 _OWN = {
@@ -222,7 +222,7 @@ def promise(secret: Secret) -> str:
 def example(secret: Secret) -> str:
     """What the promise means for somebody who suspects the secret a little."""
     told = f"a suspicion of {percent(SUSPICION)}"
-    low, high = (percent(moved(SUSPICION, bound)) for bound in (-secret.epsilon, secret.epsilon))
+    low, high = percent_down(moved(SUSPICION, -secret.epsilon)), percent_up(moved(SUSPICION, secret.epsilon))
     return f"{told} becomes at most {high}" if secret.sides == "up" else f"{told} stays between {low} and {high}"
 
 

@@ -21,6 +21,7 @@ import typer
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import Interrupted, emit_json
+from seqveil.interfaces.commands.watching import MetricsOptions
 
 if TYPE_CHECKING:
     import ssl
@@ -243,6 +244,7 @@ def mqtt(
     policies: PolicyOptions,
     waits: ReorderOptions,
     connection: ConnectionOptions,
+    metrics: MetricsOptions,
     config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
@@ -269,7 +271,7 @@ def mqtt(
         _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
         if reached.tls is None and reached.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
-        _work(working, store, kept.state, json)
+        _work(working, store, kept.state, metrics, json)
 
 
 @bridge.command()
@@ -291,6 +293,7 @@ def kafka(
     payloads: PayloadOptions,
     chosen: o.SettingOptions,
     policies: PolicyOptions,
+    metrics: MetricsOptions,
     config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
@@ -315,7 +318,7 @@ def kafka(
     with kept.opened(chosen, policies.gaps) as store:
         working = Bridge(store, Link(cluster), form=form, **policies.refusing)
         _log("started", {"group": group, "private": store.private})
-        _work(working, store, kept.state, json)
+        _work(working, store, kept.state, metrics, json)
 
 
 def _settings(file: Path) -> dict[str, str]:
@@ -340,11 +343,14 @@ class Working(Protocol):
         """Finish what was accepted and end."""
 
 
-def _work(working: Working, store: Streams, state: Path, json: bool) -> None:
+def _work(working: Working, store: Streams, state: Path, metrics: MetricsOptions, json: bool) -> None:
     if store.begun:
         _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
-    with _ended_by_signals(working):
-        counts = working.run()
+    with metrics.serving(working, store, state) as port:
+        if port is not None:
+            _log("metrics", {"port": port})
+        with _ended_by_signals(working):
+            counts = working.run()
     if json:
         emit_json(asdict(counts))
 

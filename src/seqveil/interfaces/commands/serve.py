@@ -36,6 +36,12 @@ class ServiceOptions:
     insecure: Annotated[
         bool | None, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
     ] = None
+    audit_log: Annotated[
+        Path | None, o.option("FILE", "Append who asked for what, never values  [default: nowhere]")
+    ] = None
+    audit_users: Annotated[str | None, o.option("pseudonym|name", "Users in the audit log  [default: pseudonym]")] = (
+        None
+    )
     backups: Annotated[Path | None, o.option("FOLDER", "Where POST /v1/backup puts copies  [default: nowhere]")] = None
     max_body: Annotated[int | None, o.option("BYTES", "Largest body  [default: 4 MiB]")] = None
     max_events: Annotated[int | None, o.option("N", "Events of a request  [default: 10000]")] = None
@@ -111,6 +117,9 @@ def add(
     ] = None,
     rate: Annotated[float | None, o.option("N", "Events a second  [default: the service's]")] = None,
     note: Annotated[str, o.option("TEXT", "What it is for; shown by list.")] = "",
+    expires: Annotated[
+        str | None, o.option("30d|DATE", "Good for so many hours (h), days (d) or weeks (w), or to the end of a day.")
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Make a token and print it, this once: the file keeps its hash alone.
@@ -119,7 +128,7 @@ def add(
     """
     from seqveil.interfaces.service import tokens as kept
 
-    token, secret = kept.add(file, scope, user, rate, note)
+    token, secret = kept.add(file, scope, user, rate, note, expires)
     if json:
         emit_json(_token_facts(token) | {"token": secret})
     else:
@@ -128,7 +137,7 @@ def add(
 
 @tokens.command("list")
 def list_(file: TokenFile, json: o.Json = False) -> None:
-    """Show the tokens' ids, scopes and users; a token itself cannot be shown again.
+    """Show the tokens' ids, scopes, users and when they expire; a token itself cannot be shown again.
 
     Example: seqveil tokens list tokens.json
     """
@@ -138,7 +147,9 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
     if json:
         emit_json(found)
     else:
-        headings = ("id", "scopes", "user", "rate", "created", "note")
+        for row in found:
+            row["expires"] = f"{row['expires']} (no longer good)" if row["expired"] else row["expires"]
+        headings = ("id", "scopes", "user", "rate", "created", "expires", "note")
         table(headings, [[str(row[name] or "") for name in headings] for row in found])
 
 
@@ -163,7 +174,8 @@ def revoke(
 
 def _token_facts(token: Token) -> dict[str, object]:
     shown = ("id", "user", "rate", "created", "note")
-    return {name: getattr(token, name) for name in shown} | {"scopes": " ".join(token.scopes)}
+    facts = {name: getattr(token, name) for name in shown} | {"scopes": " ".join(token.scopes)}
+    return facts | {"expires": token.expires or None, "expired": token.expired()}
 
 
 def studio(

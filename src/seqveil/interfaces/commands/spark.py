@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError, needs_extra
 from seqveil.core.words import by_leakage
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import UpgradeOptions, say_fitted
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seqveil.interfaces.spark import Carried, Columns
+    from seqveil.interfaces.spark.figures import SparkFigures
 
 spark = typer.Typer(help="The same on Apache Spark, for users who do not fit one machine.", rich_markup_mode=None)
 
@@ -147,6 +149,9 @@ def release(
     out_format: Annotated[str, o.option("parquet|csv|json|orc", "Format of the released rows.")] = "parquet",
     files: Annotated[int | None, o.option("N", "With --checkpoint: files taken at a time.")] = None,
     buckets: Annotated[int, o.option("N", "With --checkpoint: groups of users; it keeps its own.")] = 32,
+    metrics_file: Annotated[
+        Path | None, o.option("FILE.prom", "With --checkpoint: figures for node_exporter's textfile collector.")
+    ] = None,
     cluster: ClusterOptions,
     config: o.ConfigFile = None,
     json: o.Json = False,
@@ -170,8 +175,8 @@ def release(
     setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
     if out_format not in FORMATS:
         raise InputError(f"expected a format of {', '.join(FORMATS)}, got {out_format!r}")
-    if checkpoint is None and (follow or files is not None):
-        raise InputError("--follow and --files need --checkpoint, which says what was released before")
+    if checkpoint is None and (follow or files is not None or metrics_file is not None):
+        raise InputError("--follow, --files and --metrics-file need --checkpoint, which says what was released before")
     kind, secret = format_of(data, format), key_file(key, create=True)
     with cluster.session() as session:
         begin = None if checkpoint is None else _ready(session, checkpoint, out, facts_of_job(setting, buckets, secret))
@@ -182,7 +187,7 @@ def release(
             facts = _at_once(released, out, out_format)
         else:
             try:
-                _stream(released, out, out_format, checkpoint, follow)
+                _stream(released, out, out_format, checkpoint, follow, metrics_file)
             except (DataError, InputError, StoreError) as error:
                 if files is not None and isinstance(error, OutOfOrder):
                     error.args = (f"{error} (files are taken by the time of their last change: see docs/spark.md)",)
@@ -324,27 +329,46 @@ def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:
         raise InputError(f"the checkpoint was begun with {facts['buckets']} buckets, not {buckets}; use those")
 
 
-def _stream(released: DataFrame, out: str, format: str, checkpoint: str, follow: bool) -> None:
+def _stream(
+    released: DataFrame, out: str, format: str, checkpoint: str, follow: bool, metrics: Path | None = None
+) -> None:
     from seqveil.interfaces.spark.sessions import told
 
     with told():
         writer = released.writeStream.format(format).options(**_headed(format)).option("path", out)
         writer = writer.option("checkpointLocation", checkpoint)
+        figures = None if metrics is None else _figures(metrics, checkpoint)
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         try:
-            while _active(query):
+            while _undisturbed(lambda: query.isActive):
+                if figures is not None and figures.due:
+                    figures.take(_undisturbed(lambda: query.recentProgress))
+                    figures.write()
                 time.sleep(0.2)
         except INTERRUPTIONS:
             query.stop()
             raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
+        finally:
+            if figures is not None:
+                figures.take(query.recentProgress)
+                figures.running, figures.failed = False, query.exception() is not None
+                figures.write()
         query.awaitTermination()  # raises what ended it
 
 
-def _active(query: Any) -> bool:
-    """Whether the query runs; a signal waits for the answer, as half of one would spoil the next."""
+def _figures(file: Path, checkpoint: str) -> SparkFigures:
+    with needs_extra("--metrics-file", "spark"):
+        from seqveil.interfaces.spark.figures import SparkFigures
+    figures = SparkFigures(file, checkpoint)
+    figures.write()  # refused now rather than after the first batch
+    return figures
+
+
+def _undisturbed(ask: Callable[[], Any]) -> Any:
+    """What the driver says; a signal waits for the answer, as half of one would spoil the next."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
-        return bool(query.isActive)
+        return ask()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -95,6 +95,7 @@ class Guard:
     def _known(self, request: Request) -> Token:
         if self._ring is None:
             self._check_host(request, "without tokens the service")
+            _remember(request, ANYBODY)
             return ANYBODY
         secret = _bearer(request)
         if not secret:
@@ -106,6 +107,9 @@ class Guard:
             )
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")
+        _remember(request, token)
+        if token.expired():
+            raise Problem("unauthorised", f"the token expired at {token.expires}; ask whoever made it for a new one")
         return token
 
     def _check_host(self, request: Request, who: str) -> None:
@@ -165,6 +169,13 @@ class KeyGuard(Guard):
         """One person may ask for as much as there is."""
 
 
+def _remember(request: Request, token: Token) -> None:
+    """Leave whose request it is for the audit log."""
+    facts = request.scope.get("seqveil")
+    if facts is not None:
+        facts.token = token.id
+
+
 def _bearer(request: Request) -> str:
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if kind.lower() == "bearer" else ""
@@ -200,6 +211,8 @@ def guarded(scope: str | None) -> type[APIRoute]:
 
             async def handle(request: Request) -> Response:
                 guard: Guard = request.app.state.guard
+                if "user" in request.path_params and "seqveil" in request.scope:  # whoever asks, and may not, is named
+                    request.scope["seqveil"].users = [request.path_params["user"][:256]]
                 request.state.token = guard.admit(request, scope)
                 return await inner(guard.body(request) if request.method == "POST" else request)
 

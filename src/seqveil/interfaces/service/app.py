@@ -6,8 +6,13 @@ import asyncio
 import gc
 import math
 import os
+import signal
+import socket
+import ssl
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -18,6 +23,7 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
+from seqveil.interfaces.service.audit import NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.messages import invalid, refused
@@ -29,6 +35,8 @@ from seqveil.release.store.backup import key_for
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams, taken
 
+# seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
+SWITCH = 0.0002
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
@@ -43,7 +51,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
     >>> with tempfile.TemporaryDirectory() as folder, Streams.open(f"{folder}/state.db", setting) as store:
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
-    ['/healthz', '/metrics', '/v1/backup']
+    ['/healthz', '/livez', '/metrics']
     """
     service = Service(store, setting, config)
 
@@ -67,7 +75,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
         app.include_router(router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     pseudonyms = Pseudonyms() if config.log_users else None
-    app.add_middleware(Observed, metrics=service.metrics, pseudonyms=pseudonyms)
+    app.add_middleware(Observed, metrics=service.metrics, pseudonyms=pseudonyms, audit=service.audit)
     return app
 
 
@@ -81,12 +89,53 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     with Streams.open(config.state, setting, key=secret, gaps=config.gaps, must_exist=config.must_exist) as store:
         app = create_app(store, setting, config)
         _warm(setting)
+        sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         with listen(config.host, config.port) as listener:
             _announce(config, listener.getsockname()[1])
             if store.begun:
                 log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
-            server(app, config).run(sockets=[listener])
+            _run(server(app, config), app.state.service, listener)
+
+
+def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> None:
+    """Serve until it ends; SIGHUP reads certificate and tokens again and reopens the audit log."""
+
+    def reload() -> None:
+        _reload_certificate(running.config, service.config)
+        service.reload()
+
+    def hung_up(number: int, frame: FrameType | None) -> None:  # between any two steps of the loop's thread: not now
+        loop = service.writer.loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(reload)
+
+    hangup = getattr(signal, "SIGHUP", None)
+    before = None if hangup is None else signal.signal(hangup, hung_up)
+    if service.audit is not None:
+        service.audit.write("start", version=__version__)
+    try:
+        running.run(sockets=[listener])
+    finally:
+        if hangup is not None:
+            signal.signal(hangup, before)
+        if service.audit is not None:
+            with suppress(NotWritten):
+                service.audit.write("stop")
+            service.audit.close()
+
+
+def _reload_certificate(options: uvicorn.Config, config: ServeConfig) -> None:
+    """New connections get the certificate that is in the file now, open ones keep theirs; a bad one changes nothing."""
+    if not config.tls or options.ssl is None:
+        return
+    assert config.tls_cert is not None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key)
+        options.ssl.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "reason", None) or error.strerror or type(error).__name__
+        log.error("the certificate was not reloaded", extra={"facts": {"detail": f"{config.tls_cert.name}: {why}"}})
 
 
 def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:

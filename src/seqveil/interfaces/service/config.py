@@ -49,6 +49,8 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     tokens: Path | None = None
     no_auth: bool = False
 
+    audit_log: Path | None = Field(None, description="who asked for what, as lines of JSON")
+    audit_users: Literal["pseudonym", "name"] = "pseudonym"
     backups: Path | None = Field(None, description="the folder of copies that POST /v1/backup makes")
 
     max_body: int = Field(4 << 20, ge=1024, description="bytes of one request")
@@ -61,6 +63,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     grace: float = Field(30.0, gt=0, allow_inf_nan=False, description="seconds for what was accepted, at the end")
     group: int = Field(1000, ge=1, description="events a transaction is filled up to")
     linger: float = Field(0.002, ge=0, le=1, description="seconds it waits for more of them")
+    min_free: int = Field(64 << 20, ge=0, description="bytes free on the disk, below which /readyz fails")
     metrics_refresh: float = Field(60.0, ge=0, description="seconds for which figures over all users stand")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_users: bool = False
@@ -85,6 +88,10 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
         """Refuse to serve in a way that lets strangers in or raw symbols out."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
+        others = (self.state, self.key, self.tokens, self.model, self.tls_cert, self.tls_key)
+        named = {os.path.realpath(each) for each in others if each is not None}
+        if self.audit_log is not None and named & {os.path.realpath(f"{self.audit_log}{end}") for end in ("", ".key")}:
+            raise InputError("--audit-log names a file that is something else already; give it a file of its own")
         if self.tokens is not None and self.no_auth:
             raise InputError("pass --tokens or --no-auth, not both")
         if self.tokens is None and not self.no_auth:

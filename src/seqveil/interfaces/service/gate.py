@@ -13,6 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD = 32 << 10  # bytes of a request before its body
+CHUNK = 16  # bytes that say how large a chunk of a body is
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -77,6 +78,9 @@ class Gated(HttpToolsProtocol):
     gate: Gate
     address = ""
     _head = 0  # bytes of the present request's head
+    _in_body = False  # whether the body of a request is still to come, answered or not
+    _beside = 0  # bytes that came with a body and are none of it: sizes of chunks, what follows the last of them
+    _refused = False
     _timer: asyncio.TimerHandle | None = None
 
     @property
@@ -101,24 +105,46 @@ class Gated(HttpToolsProtocol):
         """Count what comes before the head of a request is whole."""
         if self.transport.is_closing():
             return
-        if self.idle:
+        if not self._in_body:
             self._head += len(data)
             if self._timer is None:
                 self._wait()
+        else:
+            self._beside += len(data)
         super().data_received(data)
-        if self.idle and self._head > self.gate.head and not self.transport.is_closing():
+        if not self._in_body and self._head > self.gate.head:
             self._refuse(TOO_LARGE)
+        elif self._in_body and self._beside > self.gate.head:
+            self.drop()  # headers after the body have no end, and would be kept until they have
 
     def on_headers_complete(self) -> None:
-        """The head has come in time."""
+        """The head has come in time; one that came at once may still be too large."""
         self._stop_waiting()
-        self._head = 0
-        super().on_headers_complete()
+        self._head, self._beside, self._in_body = 0, 0, True
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > self.gate.head:
+            self._refuse(TOO_LARGE)
+        if not self._refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Pass a part of the body on, unless the request was refused for its head."""
+        self._beside = max(0, self._beside - len(body) - CHUNK)
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body is whole; what comes next is the head of another request."""
+        self._in_body = False
+        if not self._refused:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The connection was of use."""
+        """The connection was of use. Of a request that was answered early the rest of the body is read and dropped, for
+        whoever still sends it would not see the answer else; but not for ever."""
         self.gate.heard(self)
         super().on_response_complete()
+        if self._in_body and self._timer is None and not self.pipeline:
+            self._timer = self.loop.call_later(self.gate.seconds, self.transport.close)
 
     def drop(self) -> None:
         """Make room for another connection."""
@@ -136,6 +162,7 @@ class Gated(HttpToolsProtocol):
 
     def _refuse(self, answer: bytes) -> None:
         self._stop_waiting()
+        self._refused = True
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()

@@ -16,13 +16,10 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from seqveil.interfaces.events import finite_or_text
-from seqveil.release.releases import SecretStanding
-from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.release.streams import GAP, Releases, Standing, Stored
+from seqveil.release.streams import Releases
 
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
-PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"  # no control characters, and no ends of lines
 
 UserName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=PRINTABLE)]
 Seq = Annotated[int, Field(strict=True, ge=0, le=MOST, description="Counts the user's events from 0, without gaps.")]
@@ -254,68 +251,6 @@ class ProblemDetails(BaseModel):
     detail: str
 
 
-_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
-
-
-def rows_of(users: Sequence[str], made: Releases, shown: list[Any]) -> list[dict[str, Any]]:
-    """What was released, event by event; those refused are left out."""
-    batches = made.symbols if made.sent is not None else None
-    columns = (made.seqs, made.codes, made.epsilons, made.replayed)
-    told = zip(users, made.paths, *(column.tolist() for column in columns), strict=True)
-    rows: list[dict[str, Any]] = []
-    for k, (user, path, seq, code, epsilon, replayed) in enumerate(told):
-        if code == REFUSED:
-            continue
-        said: dict[str, Any] = {"value": shown[code] if code >= 0 else None}
-        if batches is not None:
-            words = None if path is None else [shown[each] for each in batches[k].tolist()]
-            said = {"values": words, "path": path}
-        status = "released" if code >= 0 else _STATUS[code]
-        rows.append(
-            {"user": user, "seq": seq, "status": status, **said, "epsilon": rate(epsilon), "replayed": replayed}
-        )
-    return rows
-
-
-def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, shown: list[Any], batches: bool) -> bytes:
-    """Releases of a user for a receiver, at most `limit` of them."""
-    rows = []
-    for each in stored[:limit]:
-        row: dict[str, Any] = {"seq": each.seq, "status": "released" if each.released else _STATUS[each.code]}
-        words = [shown[code] for code in each.codes] if each.released else None
-        if batches:
-            row |= {"values": words, "path": each.path, "events": each.events}
-        else:
-            row["value"] = words[0] if words else None
-        time = None if each.time is None or math.isnan(each.time) else each.time
-        rows.append(row | {"epsilon": rate(each.epsilon), "time": time})
-    following = rows[-1]["seq"] + 1 if rows else since
-    return json.dumps({"user": user, "releases": rows, "next": following, "more": len(stored) > limit}).encode()
-
-
-def account_of(account: Standing) -> bytes:
-    """A user's ledger."""
-    figures = {
-        name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")
-    }
-    counts = {"user": account.user, "events": account.events, "releases": account.releases}
-    told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
-    told["words"] = account.words
-    if account.whole_sequence:
-        told["whole_sequence"] = account.whole_sequence
-    if account.secrets:
-        secrets = (
-            vars(each if isinstance(each, SecretStanding) else SecretStanding.of(each)) for each in account.secrets
-        )
-        told["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
-    return json.dumps(told).encode()
-
-
-def rate(epsilon: float) -> float | None:
-    """The ε of a release; None where there is none, because nothing is promised about the whole sequence."""
-    return epsilon if math.isfinite(epsilon) else None
-
-
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:problem:seqveil:"
 
@@ -338,6 +273,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "busy": (503, "The service is busy"),
     "store": (503, "The state file cannot be written"),
     "tokens": (503, "The tokens cannot be read"),
+    "audit": (503, "The audit log cannot be written"),
     "stopping": (503, "The service is shutting down"),
     "timeout": (503, "The service was too slow"),
 }
@@ -356,6 +292,7 @@ class Problem(HTTPException):
             headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
         super().__init__(status, detail, headers)
         self.reason, self.members = reason, members
+        self.made: Releases | None = None  # what stands of a request that was released in part
 
     def answer(self) -> Response:
         """The refusal as a response, in the form of RFC 9457."""

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -26,6 +27,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
+from seqveil.interfaces.health import StateFigures
+from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.messages import Problem
 from seqveil.release.streams import Streams
 
@@ -40,7 +43,7 @@ METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 class Metrics:
     """The metrics of one service, in a registry of their own."""
 
-    def __init__(self, store: Streams, refresh: float) -> None:
+    def __init__(self, store: Streams, refresh: float, state: Path | None = None) -> None:
         self.registry = CollectorRegistry()
         shared: Any = {"registry": self.registry}
         self.releases = Counter("seqveil_releases", "Events released and on the disk.", **shared)
@@ -60,11 +63,9 @@ class Metrics:
             buckets=(1, 10, 100, 1000, 10_000),
             **shared,
         )
+        self.unaudited = Counter("seqveil_audit_failures", "Lines that the audit log could not take.", **shared)
         self.waiting = Gauge("seqveil_waiting_events", "Events accepted and not yet on the disk.", **shared)
-        began = Gauge("seqveil_ledger_began_timestamp_seconds", "When the ledger began; 0: not known.", **shared)
-        began.set(store.began or 0.0)
-        new = Gauge("seqveil_ledger_new", "Whether the ledger began at zero with this process.", **shared)
-        new.set(float(store.begun))
+        self.registry.register(StateFigures(store, state))
         self.damaged = Gauge("seqveil_damaged_users", "Users whose records are damaged, as last looked up.", **shared)
         ProcessCollector(registry=self.registry)
         self._standing = _Standing(store, refresh)
@@ -209,17 +210,30 @@ class Facts:
     """What the log line and the metrics of one request tell."""
 
     reason: str | None = None
+    token: str | None = None  # the id of the caller's, once it is known
     events: int = 0
     replayed: int = 0
     unknown: int = 0  # values outside the alphabet among those released
     users: list[str] = field(default_factory=list)
 
 
-class Observed:
-    """Around everything: times a request, logs and counts it, and turns what nobody foresaw into a bare 500."""
+def _route(scope: Scope) -> str:
+    """The template of the address, which names no user."""
+    return getattr(scope.get("route"), "path_format", "none")
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, pseudonyms: Pseudonyms | None) -> None:
-        self._app, self._metrics, self._pseudonyms = app, metrics, pseudonyms
+
+# not in the audit log, and answered even while that cannot be written: machines ask for these every few seconds
+OPEN = ("/healthz", "/livez", "/readyz", "/metrics")
+
+
+class Observed:
+    """Around everything: times a request, logs and counts it, writes the audit log, and turns what nobody foresaw into
+    a bare 500."""
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, pseudonyms: Pseudonyms | None, audit: AuditLog | None = None
+    ) -> None:
+        self._app, self._metrics, self._pseudonyms, self._audit = app, metrics, pseudonyms, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, then log and count what came of it."""
@@ -232,11 +246,17 @@ class Observed:
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                self._write_down(scope, facts, message["status"])
                 status = message["status"]
             await send(message)
 
         try:
+            self._check_audit(scope)
             await self._app(scope, receive, sending)
+        except NotWritten:
+            facts.reason, status = "audit", 503
+            detail = "nothing is answered that the audit log does not hold; send the same events again"
+            await Problem("audit", detail, wait=5).answer()(scope, receive, send)
         except Exception as error:
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)
             where = f"{frame.f_globals.get('__name__')}:{line}"
@@ -247,8 +267,32 @@ class Observed:
                 await answer(scope, receive, sending)
         self._note(scope, facts, status, time.perf_counter() - begin)
 
+    def _check_audit(self, scope: Scope) -> None:
+        """Refuse what could not be written down, before any of it is done."""
+        if self._audit is not None and self._audit.trouble is not None and scope["path"] not in OPEN:
+            self._audited("the audit log goes on")
+            log.warning("the audit log can be written again")
+
+    def _write_down(self, scope: Scope, facts: Facts, status: int) -> None:
+        if self._audit is None or facts.token is None or scope["path"] in OPEN:
+            return
+        told: dict[str, Any] = {"events": facts.events} if facts.events else {}
+        told |= {} if facts.reason is None else {"reason": facts.reason}
+        self._audited(f"{scope['method']} {_route(scope)}", token=facts.token, users=facts.users, status=status, **told)
+
+    def _audited(self, action: str, **facts: Any) -> None:
+        assert self._audit is not None
+        before = self._audit.trouble
+        try:
+            self._audit.write(action, **facts)
+        except NotWritten as error:
+            self._metrics.unaudited.inc()
+            if before is None:
+                log.error("requests are refused", extra={"facts": {"detail": str(error)}})
+            raise
+
     def _note(self, scope: Scope, facts: Facts, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path_format", "none")
+        route = _route(scope)
         self._metrics.request(scope["method"], route, status, seconds, facts.reason)
         told: dict[str, Any] = {"route": route, "status": status, "ms": round(1000 * seconds, 2)}
         if facts.events:

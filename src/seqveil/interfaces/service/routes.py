@@ -15,12 +15,12 @@ from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.interfaces.events import Job, Wording
-from seqveil.interfaces.service import messages
+from seqveil.interfaces.service import answers, messages
 from seqveil.interfaces.service.access import covered, guarded
 from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, ProblemDetails
 from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
-from seqveil.interfaces.service.writer import Service, damage_told
+from seqveil.interfaces.service.writer import Service
 from seqveil.release.calls import MOST_WATCHED
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import Releases
@@ -30,7 +30,7 @@ Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequ
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 JSON = "application/json"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
-ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
+ENTRY = ("unauthorised", "forbidden", "too-many", "tokens", "audit")
 COPIES = ("malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
@@ -44,12 +44,9 @@ def routers(service: Service) -> list[APIRouter]:
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
     reading = refusals(*ENTRY, "malformed", "not-found", "damaged", "store")
     everyone = APIRouter()
-    everyone.add_api_route(
-        "/healthz",
-        healthz,
-        response_model=messages.Health,
-        responses=refusals("store", "tokens", "busy", "stopping", "timeout"),
-    )
+    unwell = refusals("store", "tokens", "busy", "stopping", "timeout", "audit")
+    for path, answer, told in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
+        everyone.add_api_route(path, answer, response_model=messages.Health, responses=told)
     return [
         _endpoint(
             "release",
@@ -149,7 +146,8 @@ def _begin(request: Request, body: Any, events: list[Any]) -> tuple[Service, lis
         raise Problem("too-large", f"expected at most {most} events at once; send them in parts", most=most)
     if body.model is not None and body.model != service.setting.model.fingerprint:
         raise Problem("wrong-model", "the service releases with another model; get it from /v1/model")
-    covered(token, (event.user for event in events))
+    request.scope["seqveil"].users = users = [event.user for event in events]
+    covered(token, users)
     if service.setting.timed:
         place = next((k for k, event in enumerate(events) if event.time is None), None)
         if place is not None:
@@ -180,7 +178,7 @@ async def _finish(
     request: Request, service: Service, events: list[Any], coded: list[Any], unknown: list[int]
 ) -> Response:
     users, facts = [event.user for event in events], request.scope["seqveil"]
-    facts.events, facts.users = len(events), users
+    facts.events = len(events)
     seqs = [event.seq for event in events]
     left_out = await run_in_threadpool(service.left_out, users, seqs) if service.config.gaps == "skip" else 0
     # with declared secrets each number left out takes the one writer about a millisecond, and everyone else waits
@@ -195,12 +193,17 @@ async def _finish(
         made = await service.write(job)
     except BudgetSpent as spent:
         made, refusal = spent.made, spent
+    except Problem as problem:
+        if problem.made is not None:
+            _count(service, facts, problem.made, unknown)
+            problem.members["releases"] = json.loads(answers.rows_of(users, problem.made, service.wording))
+        raise
     _count(service, facts, made, unknown)
-    rows = messages.rows_of(users, made, service.wording.shown)
+    rows = answers.rows_of(users, made, service.wording)
     if refusal is not None:
         places = refusal.places
-        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=rows)
-    return Response(json.dumps({"releases": rows}), media_type=JSON)
+        raise Problem("budget-spent", str(refusal), position=places[0], refused=places, releases=json.loads(rows))
+    return Response(f'{{"releases": {rows}}}', media_type=JSON)
 
 
 def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -> None:
@@ -211,24 +214,30 @@ def _count(service: Service, facts: Facts, made: Releases, unknown: list[int]) -
     service.metrics.released(len(refused) - sum(refused), facts.replayed, facts.unknown)
 
 
-def account(request: Request, user: UserPath) -> Response:
+async def account(request: Request, user: UserPath) -> Response:
     """A user's ledger: releases, leakage so far on both sides, what composition charges, budget left."""
     service = _of(request, user)
-    with damage_told():
-        found = service.store.standing(user)
+    return await service.read(lambda: _account(service, user))
+
+
+def _account(service: Service, user: str) -> Response:
+    found = service.store.standing(user)
     if found is None:
         raise Problem("not-found", "nothing was released of this user")
-    return Response(messages.account_of(found), media_type=JSON)
+    return Response(answers.account_of(found), media_type=JSON)
 
 
-def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
+async def releases(request: Request, user: UserPath, since: Since = 0, limit: Limit = 1000) -> Response:
     """What was released of a user, for a receiver."""
     service = _of(request, user)
-    with damage_told():
-        stored = service.store.releases(user, since, limit + 1)
-        if not stored and service.store.standing(user) is None:
-            raise Problem("not-found", "nothing was released of this user")
-    content = messages.page_of(user, stored, since, limit, service.wording.shown, service.setting.in_batches)
+    return await service.read(lambda: _page(service, user, since, limit))
+
+
+def _page(service: Service, user: str, since: int, limit: int) -> Response:
+    stored = service.store.releases(user, since, limit + 1)
+    if not stored and service.store.standing(user) is None:
+        raise Problem("not-found", "nothing was released of this user")
+    content = answers.page_of(user, stored, since, limit, service.wording, service.setting.in_batches)
     return Response(content, media_type=JSON)
 
 
@@ -237,7 +246,6 @@ def _of(request: Request, user: str) -> Service:
     token: Token = request.state.token
     if not token.covers(user):
         raise Problem("forbidden", "the token is not for this user")
-    request.scope["seqveil"].users = [user]
     service: Service = request.app.state.service
     return service
 
@@ -277,17 +285,28 @@ def backup(request: Request, body: messages.CopyWanted) -> Any:
     return service.backup()
 
 
-def metrics(request: Request) -> Response:
+async def metrics(request: Request) -> Response:
     """Figures for Prometheus, over all users together."""
     service: Service = request.app.state.service
-    with damage_told():
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return await service.read(lambda: Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST))
 
 
 async def healthz(request: Request) -> Any:
     """Whether the service lives and its disk can be written."""
     service: Service = request.app.state.service
     await service.probe()
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+async def readyz(request: Request) -> Any:
+    """Whether events would be released now: the file can be written, the tokens read, and there is room."""
+    service: Service = request.app.state.service
+    await service.ready()
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+async def livez(request: Request) -> Any:
+    """Whether the process answers at all; nothing is written or read for it."""
     return Response(b'{"status":"ok"}', media_type=JSON)
 
 

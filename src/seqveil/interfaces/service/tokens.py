@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,9 @@ PATIENCE = 30.0  # seconds to wait for another change of the file
 LOOK_EVERY = 1.0  # seconds between looks at the file: so long a revoked token may still work
 SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
 _SHA256 = re.compile("[0-9a-f]{64}")
+STAMP = "%Y-%m-%dT%H:%M:%SZ"  # how moments are written in the file
+_SPAN = re.compile(r"(\d{1,9})([hdw])")
+_UNITS = {"h": 3600, "d": 86_400, "w": 604_800}  # in seconds
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 FilePath = str | os.PathLike[str]
@@ -47,6 +52,20 @@ class Token:
     rate: float | None = None
     note: str = ""
     created: str = ""
+    expires: str = ""  # a moment in UTC from which on it is no longer good; empty: it does not expire
+
+    @cached_property
+    def _until(self) -> float:
+        return datetime.strptime(self.expires, STAMP).replace(tzinfo=UTC).timestamp() if self.expires else math.inf
+
+    def expired(self, now: float | None = None) -> bool:
+        """Whether it was good once and no longer is; `now` in seconds since 1970.
+
+        >>> token = Token("a", "", ("read",), expires="2026-01-01T00:00:00Z")
+        >>> token.expired(0.0), token.expired(2e9), Token("a", "", ("read",)).expired(2e9)
+        (False, True, False)
+        """
+        return (time.time() if now is None else now) >= self._until
 
     def may(self, scope: str) -> bool:
         """Whether the token has this scope; admin has all of them.
@@ -82,6 +101,37 @@ class Token:
         return (self.user or "").split("*")
 
 
+def expiry(text: str, now: float | None = None) -> str:
+    """The moment that `--expires` means: 12h, 30d or 8w from now, a day (to its end, in UTC), or a time.
+
+    >>> expiry("2d", now=0.0), expiry("2026-12-31", now=0.0), expiry("2026-12-31T12:00+02:00", now=0.0)
+    ('1970-01-03T00:00:00Z', '2027-01-01T00:00:00Z', '2026-12-31T10:00:00Z')
+    """
+    begin = time.time() if now is None else now
+    span = _SPAN.fullmatch(text.strip())
+    try:
+        moment = begin + int(span[1]) * _UNITS[span[2]] if span else _moment(text.strip())
+        stamp = datetime.fromtimestamp(moment, UTC).strftime(STAMP)
+    except (ValueError, OverflowError, OSError):
+        raise InputError(
+            "expected --expires as a span such as 12h, 30d or 8w, as a day such as 2027-01-31, or as a time such as "
+            "2027-01-31T12:00Z"
+        ) from None
+    if moment <= begin:
+        raise InputError("expected --expires to be in the future; a token that is no longer good is never made")
+    return stamp
+
+
+def _moment(text: str) -> float:
+    """The end of a day, or a time; one that names no zone is in UTC."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        given = datetime.fromisoformat(text)
+        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() + _UNITS["d"]
+
+
 ANYBODY = Token("none", "", ("admin",))  # who calls a service that asks for no token
 
 
@@ -111,20 +161,34 @@ def _token(entry: dict[str, Any]) -> Token:
     if not isinstance(entry, dict) or not isinstance(entry["scopes"], list):
         raise TypeError
     token = Token(**entry | {"scopes": tuple(entry["scopes"])})
-    texts = [token.id, token.sha256, token.note, token.created, *token.scopes]
+    texts = [token.id, token.sha256, token.note, token.created, token.expires, *token.scopes]
     if not all(isinstance(text, str) for text in texts) or not isinstance(token.user, str | None):
         raise TypeError
     if isinstance(token.rate, bool) or not isinstance(token.rate, int | float | None):
         raise TypeError
     if not token.id or not _SHA256.fullmatch(token.sha256):
         raise ValueError
+    token.expired()  # ValueError where its moment is none
     return token
 
 
 def add(
-    path: FilePath, scopes: Sequence[str], user: str | None = None, rate: float | None = None, note: str = ""
+    path: FilePath,
+    scopes: Sequence[str],
+    user: str | None = None,
+    rate: float | None = None,
+    note: str = "",
+    expires: str | None = None,
 ) -> tuple[Token, str]:
     """Add a token to the file, which is made where there is none, and return it with its secret text, once.
+
+    Parameters:
+        path: the file.
+        scopes: what the token allows.
+        user: the users that it is for; None: all of them.
+        rate: events a second; None: as the service says.
+        note: what it is for.
+        expires: as for `expiry`; None: never.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -136,8 +200,9 @@ def add(
     name = secrets.token_hex(6)
     secret = f"sv_{name}_{secrets.token_urlsafe(32)}"
     chosen = tuple(scope for scope in SCOPES if scope in scopes)
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    token = Token(name, _digest(secret), chosen, user, rate, note, created)
+    created = time.strftime(STAMP, time.gmtime())
+    until = "" if expires is None else expiry(expires)
+    token = Token(name, _digest(secret), chosen, user, rate, note, created, until)
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise InputError(f"no scope is called {', '.join(unknown)}; choose from {', '.join(SCOPES)}")
     _check(token)
@@ -220,8 +285,10 @@ class Keyring:
             self.trouble = trouble
             self._told(trouble)
 
-    def look(self) -> str | None:
-        """Look at the file again if it is time; why it cannot be read, or None."""
+    def look(self, now: bool = False) -> str | None:
+        """Look at the file again if it is time, or `now`; why it cannot be read, or None."""
+        if now:
+            self._looked, self._seen = -math.inf, (-1,)
         self._look()
         return self.trouble
 
@@ -251,7 +318,11 @@ def _check(token: Token) -> None:
 
 def _write(path: FilePath, tokens: list[Token]) -> None:
     """All or nothing, readable by its owner alone."""
-    content = {"format": FORMAT, "version": VERSION, "tokens": [asdict(token) for token in tokens]}
+    entries = [asdict(token) for token in tokens]
+    for entry in entries:
+        if not entry["expires"]:
+            del entry["expires"]  # so that what has none can be read by versions that knew of none
+    content = {"format": FORMAT, "version": VERSION, "tokens": entries}
     try:
         with replacing(path, private=True) as part:
             part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

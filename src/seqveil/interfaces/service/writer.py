@@ -12,30 +12,33 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.interfaces.events import Job, Wording, release_together
+from seqveil.interfaces.health import disk_trouble
 from seqveil.interfaces.service.access import Guard
+from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
+from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
-from seqveil.release.setting import refuse_restarts
+from seqveil.release.setting import refuse_dead_end, refuse_restarts
 from seqveil.release.store.protocol import Damaged
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
-PART, PART_BATCHES = 200, 20  # events of one user that a part of a large request has
+READERS = 1  # who look something up at the same time
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -57,20 +60,20 @@ class Writer:
         self._store, self._most, self._linger = store, most, linger
         self._queue: queue.SimpleQueue[tuple[Job, Promise] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seqveil-writer", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.waiting = 0  # events; only the loop's thread counts
         self.stopping = False
         self.transactions = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to write, and tell this event loop of what was done."""
-        self._loop = loop
+        self.loop = loop
         self._thread.start()
 
     def submit(self, job: Job) -> Promise:
         """Queue a job, on the event loop's thread; the future is for waiting on with a shield."""
-        assert self._loop is not None
-        promise: Promise = self._loop.create_future()
+        assert self.loop is not None
+        promise: Promise = self.loop.create_future()
         self.waiting += job.size
         self._queue.put((job, promise))
         return promise
@@ -101,8 +104,8 @@ class Writer:
             group, going = self._collect()
             if group:
                 self.release([job for job, _ in group])
-                assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._tell, group)
+                assert self.loop is not None
+                self.loop.call_soon_threadsafe(self._tell, group)
 
     def _collect(self) -> tuple[list[tuple[Job, Promise]], bool]:
         """The jobs of the next transaction, and whether there may be more after it."""
@@ -133,43 +136,6 @@ class Writer:
                 assert job.outcome is not None
                 promise.set_exception(job.outcome)
                 promise.exception()  # whoever asked may have gone; then nobody looks at it
-
-
-def _parts(job: Job, most: int, setting: Setting) -> Iterator[Job]:
-    """A large job in parts that each take the writer for a moment.
-
-    Not where a later event may be refused for its time or for what an earlier one did (a budget in seconds, hours of
-    the day, a budget that ends a stream with an error, the length of a stream): such a job stays whole.
-    """
-    budget = setting.budget
-    if setting.timed or setting.watches is not None or (budget.limited and budget.when_spent == "error"):
-        yield job
-        return
-    rounds = PART_BATCHES if setting.in_batches else PART
-    begin, counts = 0, dict[str, int]()
-    for k, user in enumerate(job.users):
-        if k - begin >= most or counts.get(user, 0) >= rounds:
-            yield _cut(job, begin, k)
-            begin, counts = k, {}
-        counts[user] = counts.get(user, 0) + 1
-    yield _cut(job, begin, job.size)
-
-
-def _cut(job: Job, begin: int, end: int) -> Job:
-    times = None if job.times is None else job.times[begin:end]
-    return Job(job.users[begin:end], job.seqs[begin:end], job.raw[begin:end], times)
-
-
-def _joined(made: list[Releases]) -> Releases:
-    """The releases of the parts of a job, as those of the whole."""
-    columns: list[Any] = []
-    for each in fields(Releases):
-        parts = [getattr(part, each.name) for part in made]
-        if isinstance(parts[0], list):
-            columns.append([sent for part in parts for sent in part])
-        else:
-            columns.append(None if parts[0] is None else np.concatenate(parts))
-    return Releases(*columns)
 
 
 def damaged_problem(error: Damaged) -> Problem:
@@ -205,6 +171,7 @@ class Service:
 
     def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
         refuse_restarts(setting, "the service")
+        refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
             raise InputError("the store is of another setting than the service; open it with the service's own")
         self.store, self.setting, self.config = store, setting, config
@@ -212,9 +179,11 @@ class Service:
         self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
-        self.metrics = Metrics(store, config.metrics_refresh)
+        self.audit = None if config.audit_log is None else AuditLog(config.audit_log, config.audit_users)
+        self.metrics = Metrics(store, config.metrics_refresh, config.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
         self._probed, self._copying = float("-inf"), threading.Lock()
+        self._readers: CapacityLimiter | None = None  # made on the event loop
 
     @cached_property
     def model_file(self) -> bytes:
@@ -225,46 +194,78 @@ class Service:
             return path.read_bytes()
 
     async def write(self, job: Job) -> Releases:
-        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released."""
+        """Have a job released, or say why it was not; where a budget is spent, `BudgetSpent` has what was released.
+
+        A refusal in the middle of a large job has what stands of it in `made`.
+        """
         if self.writer.stopping:
             raise Problem("stopping", "the service is shutting down; nothing was released, try again", wait=1)
         if self.writer.waiting and self.writer.waiting + job.size > self.config.max_waiting:
             raise Problem("busy", "too many events are waiting; nothing was released, try again", wait=1)
+        parts = Parts(job, self.setting, self.config.group)
         try:
             async with asyncio.timeout(self.config.timeout):
-                return await self._in_parts(job)
-        except TimeoutError:
-            detail = "the release may yet be made: send the same events again to get it"
-            raise Problem("timeout", detail, wait=1) from None
-        except OutOfOrder as error:
-            raise await self._gap(job, error.position) from None
-        except Damaged as error:
-            raise damaged_problem(error) from None
-        except StoreError as error:
-            log.error("the store refused", extra={"facts": {"detail": str(error)}})
-            detail = "the state file cannot be written now; nothing was released, try again"
-            raise Problem("store", detail, wait=5) from None
-        except InputError as error:
-            if self.setting.budget.seconds is None:
-                # of what is told here, only that an event came at another hour than is its turn can be news to a sender
-                by_hour = self.setting.model.hours is not None
-                detail = str(error) if by_hour else "the events cannot be released as they are"
-                raise Problem("malformed", detail) from None
-            detail = "the times of a user's events may not go back; nothing was released"
-            raise Problem("time-went-back", detail) from None
+                return await (self._in_parts(parts) if parts.several else self.writer.submit(job))
+        except BudgetSpent:
+            raise
+        except (TimeoutError, InputError, StoreError, Damaged) as error:
+            raise await self._refusal(parts, error) from None
 
-    async def _in_parts(self, job: Job) -> Releases:
-        """Have a job released, a large one in parts between which others go."""
-        parts = list(_parts(job, self.config.group, self.setting)) if job.size > PART else [job]
-        if len(parts) == 1:
-            return await self.writer.submit(job)
-        # a gap in a later part must not be found when an earlier one is out
-        wrong = (await run_in_threadpool(self.store.misplaced, [(job.users, job.seqs)]))[0]
-        if wrong is not None:
-            raise wrong
-        made = [await self.writer.submit(part) for part in parts]
-        job.raw = []
-        return _joined(made)
+    async def _in_parts(self, parts: Parts) -> Releases:
+        """Have a large job released in parts; what is wrong with any of them is found before the first is drawn."""
+        job = parts.job
+        times = job.times if self.setting.timed else None
+        await run_in_threadpool(self.store.check, job.users, job.raw, job.seqs, times)
+        for places, part in parts:
+            if self.writer.stopping:
+                raise StoreError("the service is shutting down")
+            try:
+                made = await self.writer.submit(part)
+            except BudgetSpent as spent:
+                made = spent.made
+            parts.take(places, made)
+        return parts.result()
+
+    async def _refusal(self, parts: Parts, error: Exception) -> Problem:
+        """What to answer instead of a release; where parts of a large job are out, that they are."""
+        stands = "nothing was released"
+        if parts.done:
+            stands = f"of the {parts.done} events before, what stands in releases is released for good"
+        problem = await self._problem(parts, error, stands)
+        if parts.done:
+            problem.made = parts.made
+            problem.members.setdefault("position", parts.done)
+        return problem
+
+    async def _problem(self, parts: Parts, error: Exception, stands: str) -> Problem:
+        if isinstance(error, TimeoutError):
+            return Problem("timeout", "the release may yet be made: send the same events again to get it", wait=1)
+        if isinstance(error, OutOfOrder):
+            return await self._gap(parts.job, parts.place(error.position), stands)
+        if isinstance(error, Damaged):
+            return damaged_problem(error)
+        if isinstance(error, StoreError):
+            log.error("the store refused", extra={"facts": {"detail": str(error)}})
+            return Problem("store", f"the state file cannot be written now; {stands}, try again", wait=5)
+        if self.setting.budget.seconds is not None:
+            return Problem("time-went-back", f"the times of a user's events may not go back; {stands}")
+        # of what is told here, only that an event came at another hour than is its turn can be news to a sender
+        by_hour = self.setting.model.hours is not None
+        return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
+
+    async def read(self, look: Callable[[], Response]) -> Response:
+        """Have something looked up off the event loop, one after another.
+
+        Whoever reads takes the interpreter, and the writer asks for it back a dozen times in a transaction: many
+        readers wait for each other, so that no event waits for many readers.
+        """
+        self._readers = self._readers or CapacityLimiter(READERS)
+
+        def watched() -> Response:
+            with damage_told():
+                return look()
+
+        return await to_thread.run_sync(watched, limiter=self._readers)
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
@@ -298,9 +299,9 @@ class Service:
             ahead[user] = max(ahead[user], seq + 1)
         return total
 
-    async def _gap(self, job: Job, place: int) -> Problem:
+    async def _gap(self, job: Job, place: int, stands: str) -> Problem:
         upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])
-        detail = f"event {place} leaves others of its user out; {upcoming[0]} is next; nothing was released"
+        detail = f"event {place} leaves others of its user out; {upcoming[0]} is next; {stands}"
         return Problem("out-of-order", detail, position=place, next=int(upcoming[0]))
 
     async def probe(self) -> None:
@@ -310,3 +311,34 @@ class Service:
         if time.monotonic() - self._probed > PROBE_EVERY:
             await self.write(Job([], [], [], None))
             self._probed = time.monotonic()
+
+    async def ready(self) -> None:
+        """Refuse, in plain words, where requests would be refused: one reason after another, the first by its name."""
+        found: list[tuple[str, str]] = []
+        if self.writer.waiting >= self.config.max_waiting:
+            detail = f"{self.writer.waiting} events wait, of at most {self.config.max_waiting}; send less at a time"
+            found.append(("busy", detail))
+        if self.audit is not None and self.audit.trouble is not None:
+            found.append(("audit", f"{self.audit.trouble}, so requests are refused; make room, or check its folder"))
+        if self.config.state is not None and (trouble := disk_trouble(self.config.state, self.config.min_free)):
+            found.append(("store", trouble))
+        try:
+            await self.probe()
+        except Problem as problem:
+            found.insert(0, (problem.reason, problem.detail))
+        if found:
+            raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
+
+    def reload(self) -> None:
+        """Read the tokens again and go on in a new audit log; what is open and what waits stays."""
+        trouble = None if self.ring is None else self.ring.look(now=True)
+        if self.audit is not None:
+            try:
+                self.audit.reopen()
+                self.audit.write("reload")
+            except NotWritten as error:
+                trouble = str(error)
+        if trouble is None:
+            log.info("reloaded")
+        else:
+            log.error("not all was reloaded", extra={"facts": {"detail": trouble}})

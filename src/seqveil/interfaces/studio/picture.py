@@ -22,7 +22,7 @@ from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.secrets import Watch, words
-from seqveil.core.words import moved, percent
+from seqveil.core.words import moved, percent, percent_down, percent_up
 from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, commands, offers, python
 from seqveil.interfaces.studio.sources import Source
@@ -255,16 +255,17 @@ def secret_of(run: Run) -> dict[str, Any] | None:
         return None
     last, bound = run.watched[-1], run.watched[-1].secret.epsilon
     said = words.example(last.secret)
-    stands, low, high = (percent(moved(words.SUSPICION, odds)) for odds in (last.log_odds, last.lowest, last.highest))
+    stands, low, high = (moved(words.SUSPICION, odds) for odds in (last.log_odds, last.lowest, last.highest))
+    least, most = (moved(words.SUSPICION, odds) for odds in (-bound, bound))
     return {
         "code": run.ask.secret,
         "name": kept_name(run.source, run.ask),
         "epsilon": bound,
         "odds": [_short(watch.log_odds) for watch in run.watched],
         "kept": -bound <= last.lowest and last.highest <= bound,
-        "suspicions": [percent(moved(words.SUSPICION, odds)) for odds in (-bound, 0.0, bound)],
-        "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {stands}, and it was never below "
-        f"{low} or above {high}.",
+        "suspicions": [percent_down(least), percent(words.SUSPICION), percent_up(most)],
+        "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {percent(stands)}, and it was never "
+        f"below {percent_down(low)} or above {percent_up(high)}.",
     }
 
 

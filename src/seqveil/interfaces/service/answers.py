@@ -1,0 +1,100 @@
+"""Releases and ledgers as the JSON of an answer.
+
+Most of what the service does with an event, beside drawing it, is to say so: releases are written as text at once,
+without a record in between, because a request of a thousand of them is answered on the thread that everyone shares.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+from seqveil.interfaces.events import Wording, finite_or_text
+from seqveil.release.releases import Releases, SecretStanding, Standing
+from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
+from seqveil.release.streams import GAP, Stored
+
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
+_TRUTH = {False: "false", True: "true"}
+
+
+@lru_cache(maxsize=4096)
+def _rate(epsilon: float) -> str:
+    """The ε of a release; null where there is none, because nothing is promised about the whole sequence."""
+    return repr(epsilon) if math.isfinite(epsilon) else "null"
+
+
+def _status(code: int) -> str:
+    return "released" if code >= 0 else _STATUS[code]
+
+
+def rows_of(users: Sequence[str], made: Releases, wording: Wording) -> str:
+    """What was released, event by event, as a list in JSON; those refused are left out."""
+    columns = [column.tolist() for column in (made.seqs, made.codes, made.epsilons, made.replayed)]
+    said = _values(made, wording) if made.sent is None else _batches(made, wording)
+    rows = [
+        f'{{"user": {quoted(user)}, "seq": {seq}, "status": "{_status(code)}", {value}, "epsilon": {_rate(epsilon)}, '
+        f'"replayed": {_TRUTH[replayed]}}}'
+        for user, value, seq, code, epsilon, replayed in zip(users, said, *columns, strict=True)
+        if code != REFUSED
+    ]
+    return f"[{', '.join(rows)}]"
+
+
+def _values(made: Releases, wording: Wording) -> list[str]:
+    texts = wording.texts
+    return [f'"value": {texts[code] if code >= 0 else "null"}' for code in made.codes.tolist()]
+
+
+def _batches(made: Releases, wording: Wording) -> list[str]:
+    found = []
+    for path, codes in zip(made.paths, made.symbols, strict=True):
+        found.append(_batch(path, codes.tolist(), wording))
+    return found
+
+
+def _batch(path: Sequence[int] | None, codes: Sequence[int], wording: Wording) -> str:
+    if path is None:
+        return '"values": null, "path": null'
+    values = ", ".join([wording.texts[code] for code in codes])
+    return f'"values": [{values}], "path": {json.dumps(path)}'
+
+
+def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, wording: Wording, batches: bool) -> bytes:
+    """Releases of a user for a receiver, at most `limit` of them."""
+    shown = stored[:limit]
+    rows = ", ".join([_told(each, wording, batches) for each in shown])
+    following, more = shown[-1].seq + 1 if shown else since, _TRUTH[len(stored) > limit]
+    return f'{{"user": {quoted(user)}, "releases": [{rows}], "next": {following}, "more": {more}}}'.encode()
+
+
+def _told(each: Stored, wording: Wording, batches: bool) -> str:
+    if batches:
+        value = f'{_batch(each.path if each.released else None, each.codes, wording)}, "events": {each.events}'
+    else:
+        value = f'"value": {wording.texts[each.codes[0]] if each.released else "null"}'
+    time = "null" if each.time is None or math.isnan(each.time) else repr(each.time)
+    status = _status(each.code)
+    return f'{{"seq": {each.seq}, "status": "{status}", {value}, "epsilon": {_rate(each.epsilon)}, "time": {time}}}'
+
+
+def account_of(account: Standing) -> bytes:
+    """A user's ledger."""
+    figures = {
+        name: finite_or_text(getattr(account, name)) for name in ("leakage", "most", "least", "by_composition", "ldp")
+    }
+    counts = {"user": account.user, "events": account.events, "releases": account.releases}
+    told: dict[str, Any] = counts | figures | {"budget_left": account.budget_left, "private": account.private}
+    told["words"] = account.words
+    if account.whole_sequence:
+        told["whole_sequence"] = account.whole_sequence
+    if account.secrets:
+        secrets = (
+            vars(each if isinstance(each, SecretStanding) else SecretStanding.of(each)) for each in account.secrets
+        )
+        told["secrets"] = [{name: finite_or_text(value) for name, value in each.items()} for each in secrets]
+    return json.dumps(told).encode()

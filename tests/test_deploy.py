@@ -1,0 +1,211 @@
+"""The files of deploy/: well formed, hardened, and naming no option, metric or page that is not there."""
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from seqveil.interfaces import health
+from seqveil.interfaces.bridge import Counts
+from seqveil.interfaces.cli import app
+from seqveil.interfaces.service import config
+from seqveil.interfaces.service.messages import REASONS
+from seqveil.interfaces.service.monitoring import Metrics
+from seqveil.interfaces.spark.figures import SparkFigures
+from seqveil.release.streams import Streams
+from served import words_setting
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def text_of(name):
+    return (DEPLOY / name).read_text(encoding="utf-8")
+
+
+def yaml_of(name):
+    return yaml.safe_load(text_of(name))
+
+
+def options_of(words):
+    """The options that a command has, and the words that it was given after its name."""
+    command, rest = typer.main.get_command(app), list(words)
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    return {name for param in command.params for name in (*param.opts, *param.secondary_opts)}, rest
+
+
+def assert_understood(words):
+    known, given = options_of(words)
+    used = {word.partition("=")[0] for word in given if word.startswith("-")}
+    assert used
+    assert used <= known
+
+
+# metrics
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The name of every sample that the service, a bridge or Spark can export."""
+    folder = tmp_path_factory.mktemp("state")
+    with Streams.open(folder / "state.db", words_setting()) as store:
+        service = Metrics(store, 60.0, folder / "state.db")
+        service.request("POST", "/v1/release", 200, 0.1, "busy")
+        service.released(1, 0, 0)
+        counts = health.CountFigures(Counts(refused={"order": 1}), lambda: 0)
+        spark = SparkFigures(folder / "s.prom", str(folder))
+        registries = [service.registry, health.registry_of(health.StateFigures(store, folder / "state.db"), counts)]
+        families = [family for each in (*registries, spark) for family in each.collect()]
+    return {sample.name for family in families for sample in family.samples} | {"up"}
+
+
+def named(expression):
+    """The metrics that an expression names."""
+    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^]]*\]|\bby \([^)]*\)', " ", expression)
+    return set(re.findall(r"\b(?:seqveil|process)_\w+|\bup\b", bare))
+
+
+def test_the_dashboard_names_metrics_that_there_are(exported):
+    board = json.loads(text_of("grafana.json"))
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(expressions) > 20
+    assert all(named(each) for each in expressions)
+    assert {name for each in expressions for name in named(each)} <= exported
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_alerts_name_metrics_reasons_and_pages_that_there_are(exported):
+    rules = [rule for group in yaml_of("alerts.yml")["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert named(rule["expr"]) <= exported
+        assert named(rule["expr"])
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert rule["annotations"]["runbook"] == f"operations.md#{rule['alert'].lower()}"
+        assert f"\n#### {rule['alert']}\n" in OPERATIONS
+        for reason in re.findall(r'seqveil_refusals_total\{reason=~?"([^"]*)"', rule["expr"]):
+            assert set(reason.split("|")) <= set(REASONS)
+
+
+def test_every_metric_of_ours_is_documented(exported):
+    own = {name for name in exported if name.startswith("seqveil_") and not name.endswith("_created")}
+    plain = {re.sub(r"_(bucket|count|sum|gcount|gsum)$", "", name) for name in own}
+    assert {name for name in plain if f"`{name}" not in OPERATIONS} == set()
+
+
+def test_prometheus_scrapes_what_alerts_ask_for():
+    scraped = {job["job_name"] for job in yaml_of("prometheus.yml")["scrape_configs"]}
+    assert scraped == {"seqveil-service", "seqveil-bridge", "seqveil-spark"}
+
+
+# containers
+
+INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL"}
+INSTRUCTIONS |= {"USER", "VOLUME", "WORKDIR"}
+
+
+def instructions():
+    """The Dockerfile as pairs of an instruction and its words."""
+    plain = re.sub(r"^\s*#.*\n", "", text_of("Dockerfile"), flags=re.MULTILINE)
+    joined = plain.replace("\\\n", " ")
+    return [tuple(line.strip().split(None, 1)) for line in joined.splitlines() if line.strip()]
+
+
+def test_the_image_is_built_in_stages_and_runs_as_nobody_of_note():
+    found = instructions()
+    names = [name for name, _ in found]
+    assert set(names) <= INSTRUCTIONS
+    assert names.count("FROM") == 2
+    last = dict(found[len(names) - names[::-1].index("FROM") :])
+    assert re.fullmatch(r"\d{5}:\d{5}", last["USER"])
+    assert last["VOLUME"] == last["WORKDIR"] == "/var/lib/seqveil"
+    assert all(":" in words for name, words in found if name == "FROM")  # no image without a version
+    assert "latest" not in text_of("Dockerfile")
+    for name in ("ENTRYPOINT", "CMD"):
+        assert isinstance(json.loads(last[name]), list)
+    assert_understood(json.loads(last["CMD"]))
+    probe = json.loads(last["HEALTHCHECK"].partition("CMD")[2])
+    compile(probe[2], "healthcheck", "exec")
+    copied = [words.split()[:-1] for name, words in found if name == "COPY" and "--from" not in words]
+    assert all((ROOT / path).exists() for paths in copied for path in paths)
+    assert {f"!{path}" for paths in copied for path in paths} <= set(text_of("Dockerfile.dockerignore").split())
+
+
+def test_containers_are_hardened_and_given_options_that_there_are():
+    compose = yaml_of("compose.yml")
+    for name in ("bridge", "service"):
+        made = compose["services"][name]
+        assert made["read_only"] is True
+        assert made["cap_drop"] == ["ALL"]
+        assert made["user"].split(":")[0] != "0"
+        assert "no-new-privileges:true" in made["security_opt"]
+        assert_understood(made["command"])
+        assert [word for word in made["command"] if word.startswith("--epsilon=${SEQVEIL_EPSILON:?")]
+    for made in compose["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in made["ports"])
+        for volume in made["volumes"]:
+            source = volume.split(":")[0]
+            given = source.startswith("./config") or source in compose["volumes"]
+            assert given or (DEPLOY / source).exists()
+
+
+def test_the_broker_of_the_containers_has_the_rules_of_the_docs():
+    page = (ROOT / "docs" / "mqtt.md").read_text(encoding="utf-8")
+    rules = [line for line in text_of("mosquitto.acl").splitlines() if line and not line.startswith("#")]
+    assert all(f"\n{line}\n" in page for line in rules)
+    assert "allow_anonymous false" in text_of("mosquitto.conf")
+
+
+# systemd
+
+
+def unit():
+    read = configparser.RawConfigParser(strict=False, delimiters=("=",))
+    read.optionxform = str
+    read.read_string(text_of("seqveil.service"))
+    return read["Service"]
+
+
+def test_the_unit_runs_a_command_that_there_is():
+    words = shlex.split(unit()["ExecStart"])
+    assert Path(words[0]).name == "seqveil"
+    assert_understood(words[1:])
+    assert unit()["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert "/etc/seqveil/serve.toml" in words
+    grace = config.ServeConfig(no_auth=True).grace
+    assert float(unit()["TimeoutStopSec"]) > grace
+
+
+def test_the_configuration_file_is_one():
+    found = config.load({}, DEPLOY / "serve.toml")
+    found.check()
+    assert found.epsilon == 1.0
+    assert str(found.audit_log).startswith(f"/var/lib/{unit()['StateDirectory']}/")
+    assert str(found.audit_log) in text_of("logrotate.conf")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is missing (Debian: apt-get install systemd)"
+)
+def test_systemd_finds_no_fault_and_little_exposure(tmp_path):
+    copy = tmp_path / "seqveil.service"
+    copy.write_text(text_of("seqveil.service").replace("/opt/seqveil/bin/seqveil", sys.executable))
+    checked = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", copy]
+    rated = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert rated.returncode == 0, rated.stdout[-400:]

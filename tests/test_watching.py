@@ -1,0 +1,229 @@
+"""What operators watch: health and figures of bridges and Spark, and that dashboards and alerts name what there is."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+
+import polars as pl
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import mosquitto
+import sparks
+from bridges import VALUES, Place, chain, event
+from mosquitto import until
+from seqveil.core.errors import InputError
+from seqveil.interfaces import health
+from seqveil.interfaces.bridge import Counts
+from seqveil.interfaces.commands.watching import MetricsOptions
+from seqveil.interfaces.spark.figures import SparkFigures
+from seqveil.release.streams import Streams
+from served import words_setting
+
+
+def get(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def figures_of(text):
+    """Every sample of a text for Prometheus, by name; a text that is not one is refused by its parser."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@dataclass
+class Working:
+    """A bridge as the options see it."""
+
+    counts: Counts = field(default_factory=Counts)
+    waiting: int = 0
+    connected: bool = True
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A bridge that does nothing, its streams and the port of its figures."""
+    working = Working()
+    with (
+        Streams.open(tmp_path / "state.db", words_setting()) as store,
+        MetricsOptions(metrics_port=0).serving(working, store, tmp_path / "state.db") as port,
+    ):
+        yield working, store, port
+
+
+def test_a_bridge_tells_its_counts_its_file_and_its_disk(watched):
+    working, store, port = watched
+    store.release(["zq-ann"], [0])
+    working.counts.received, working.counts.refused, working.waiting = 7, {"order": 2, "budget": 1}, 3
+    status, text = get(port, "/metrics")
+    found = figures_of(text)
+    assert status == 200
+    assert found["seqveil_bridge_received_total",] == 7
+    assert found["seqveil_bridge_refusals_total", "order"] == 2
+    assert found["seqveil_waiting_events",] == 3
+    assert found["seqveil_last_commit_timestamp_seconds",] == pytest.approx(store.committed)
+    assert found["seqveil_state_file_bytes",] > 4096
+    assert found["seqveil_disk_free_bytes",] > 0
+    assert found["seqveil_ledger_new",] == 1
+    assert found["seqveil_bridge_stalled_streams",] == 0
+    assert found["process_open_fds",] > 0
+    assert "zq-ann" not in text
+
+
+def test_a_bridge_says_whether_it_lives_and_is_ready_and_why_not(watched, monkeypatch):
+    working, store, port = watched
+    for path in ("/livez", "/readyz", "/healthz"):
+        status, text = get(port, path)
+        assert (status, json.loads(text)) == (200, {"status": "ok"})
+    working.connected = False
+    status, text = get(port, "/readyz")
+    assert (status, json.loads(text)["reasons"]) == (503, ["the broker cannot be reached; see the log"])
+    assert get(port, "/livez")[0] == 200
+    working.connected, working.waiting, store.committed = True, 5, 1.0
+    assert "5 events wait and none was released" in get(port, "/healthz")[1]
+    store.committed = None
+    monkeypatch.setattr(health, "free_bytes", lambda path: 1 << 20)
+    assert "1 MiB free" in get(port, "/readyz")[1]
+    assert get(port, "/nothing")[0] == 404
+
+
+def test_a_port_that_is_taken_or_none_is_refused_in_one_line(watched, tmp_path):
+    _, store, port = watched
+    for wrong in (port, 70_000, -1):
+        with (
+            pytest.raises(InputError, match=r"metrics.*(choose another|a port from 0)"),
+            MetricsOptions(metrics_port=wrong).serving(Working(), store, tmp_path / "state.db"),
+        ):
+            pass
+    with MetricsOptions().serving(Working(), store, tmp_path / "state.db") as none:
+        assert none is None
+
+
+def test_silent_connections_do_not_keep_health_from_answering(watched):
+    port = watched[2]
+    crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+    try:
+        assert get(port, "/livez")[0] == 200
+        assert len([thread for thread in threading.enumerate() if "process_request" in thread.name]) <= 40
+    finally:
+        for line in crowd:
+            line.close()
+
+
+# Spark
+
+
+def batch(number, rows, users=5, **durations):
+    return {
+        "batchId": number,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 1500, **durations},
+        "stateOperators": [{"numRowsTotal": users}],
+    }
+
+
+def test_figures_of_spark_count_each_batch_once_and_are_replaced_whole(tmp_path):
+    path = tmp_path / "seqveil.prom"
+    figures = SparkFigures(path, str(tmp_path))
+    figures.write()
+    assert figures_of(path.read_text())["seqveil_last_commit_timestamp_seconds",] == 0
+    figures.take([batch(1, 20, addBatch=3), batch(0, 10, addBatch=3)])
+    figures.take([batch(1, 20, addBatch=3), batch(2, 0)])
+    figures.running = False
+    figures.write()
+    found = figures_of(path.read_text())
+    assert found["seqveil_spark_rows_total",] == 30
+    assert found["seqveil_spark_state_rows",] == 5
+    assert found["seqveil_spark_batch_seconds",] == 1.5
+    assert found["seqveil_spark_running",] == 0
+    assert found["seqveil_spark_failed",] == 0
+    assert found["seqveil_disk_free_bytes",] > 0
+    assert [each.name for each in tmp_path.iterdir()] == ["seqveil.prom"]
+    with pytest.raises(InputError, match="--metrics-file"):
+        SparkFigures(tmp_path / "nowhere" / "x.prom", "hdfs://state").write()
+
+
+@pytest.mark.java
+@sparks.needs_java
+def test_a_release_on_spark_writes_its_figures(tmp_path):
+    sparks.model().save(tmp_path / "m")
+    rows = {
+        "user": [f"zq-{k % 3}" for k in range(60)],
+        "seq": [k // 3 for k in range(60)],
+        "value": [k % 17 for k in range(60)],
+    }
+    (tmp_path / "in").mkdir()
+    pl.DataFrame(rows).write_parquet(tmp_path / "in" / "a.parquet")
+    place = ["--checkpoint", tmp_path / "state", "--out", tmp_path / "out", "--key", tmp_path / "key"]
+    args = ["release", tmp_path / "in", "-m", tmp_path / "m", "-e", 1, *place, "--metrics-file", tmp_path / "s.prom"]
+    command = [
+        sys.executable,
+        "-m",
+        "seqveil",
+        "spark",
+        *map(str, args),
+        "--master",
+        "local[1]",
+        "--partitions",
+        "1",
+        "--buckets",
+        "1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "s.prom").read_text()
+    found = figures_of(text)
+    assert found["seqveil_spark_rows_total",] == 60
+    assert found["seqveil_spark_failed",] == found["seqveil_spark_running",] == 0
+    assert found["seqveil_last_commit_timestamp_seconds",] > 1e9
+    assert "zq" not in text
+
+
+# the bridge as a command
+
+
+@pytest.mark.broker
+@mosquitto.needed
+def test_the_bridge_serves_its_figures(tmp_path):
+    chain().save(tmp_path / "m.model")
+    with mosquitto.broker(tmp_path) as running:
+        place = Place(running, tmp_path, "watched")
+        topics = ("--raw", place.topics.raw, "--released", place.topics.released)
+        command = [
+            *(sys.executable, "-m", "seqveil", "bridge", "mqtt", "--broker", running.address, "--model"),
+            *(tmp_path / "m.model", "--epsilon", 1, "--state", place.state, *topics, "--metrics-port", 0),
+        ]
+        with open(tmp_path / "log", "wb") as log:
+            bridge = subprocess.Popen([str(part) for part in command], stderr=log)
+        try:
+            until(lambda: '"subscribed"' in (tmp_path / "log").read_text(), 60)
+            port = int(re.search(r'"metrics", "port": (\d+)', (tmp_path / "log").read_text())[1])
+            device = place.device()
+            for seq in (0, 1, 5):
+                device.send(place.raw("zq-ann"), event(seq, VALUES[0]))
+            until(lambda: figures_of(get(port, "/metrics")[1])["seqveil_bridge_received_total",] == 3, 60)
+            until(lambda: figures_of(get(port, "/metrics")[1])["seqveil_bridge_released_total",] == 2, 60)
+            assert get(port, "/readyz")[0] == 200
+            assert "zq" not in get(port, "/metrics")[1]
+            running.stop()
+            until(lambda: get(port, "/readyz")[0] == 503, 60)
+            assert get(port, "/livez")[0] == 200
+        finally:
+            place.close()
+            bridge.send_signal(signal.SIGTERM)
+            assert bridge.wait(60) == 0
