@@ -20,7 +20,7 @@ help:
 INSTALL = $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check
 
 $(VENV)/.demo: pyproject.toml
-	$(INSTALL) -e '.[plots,serve,attack]'
+	$(INSTALL) -e '.[files,plots,serve,attack]'
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml

@@ -10,13 +10,13 @@ import json
 import os
 import random
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from benchmarks.abuse import event, post
+from benchmarks.abuse import CONTEXT, event, post
 from benchmarks.service import serving
 
 SECONDS = float(os.environ.get("SEQVEIL_FUZZ_SECONDS", "300"))
@@ -40,31 +40,34 @@ def run(data: Path | None) -> dict[str, object]:
 
 
 class Honest:
-    """Somebody who sends an event every 50 ms meanwhile, and notes how long each took."""
+    """Somebody who sends an event every 50 ms meanwhile, in a process of its own, and how long each took."""
 
     def __init__(self, port: int, token: str) -> None:
-        self._port, self._token, self._ending = port, token, threading.Event()
+        self._ending, self._told = CONTEXT.Event(), CONTEXT.SimpleQueue()
+        self._process = CONTEXT.Process(target=send_honestly, args=(port, token, self._ending, self._told))
         self.waits: list[float] = []
         self.refused = 0
-        self._thread = threading.Thread(target=self._work)
-
-    def _work(self) -> None:
-        seq = 0
-        while not self._ending.wait(0.05):
-            begin = time.perf_counter()
-            if post(self._port, self._token, [event("honest", seq)]) == 200:
-                seq += 1
-            else:
-                self.refused += 1
-            self.waits.append(1000 * (time.perf_counter() - begin))
 
     def __enter__(self) -> Honest:
-        self._thread.start()
+        self._process.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ending.set()
-        self._thread.join()
+        self.waits, self.refused = self._told.get()
+        self._process.join()
+
+
+def send_honestly(port: int, token: str, ending: Any, told: Any) -> None:
+    seq, refused, waits = 0, 0, list[float]()
+    while not ending.wait(0.05):
+        begin = time.perf_counter()
+        if post(port, token, [event("honest", seq)]) == 200:
+            seq += 1
+        else:
+            refused += 1
+        waits.append(1000 * (time.perf_counter() - begin))
+    told.put((waits, refused))
 
 
 def from_schema(port: int, token: str, end: float) -> Counter[int]:

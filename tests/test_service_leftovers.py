@@ -14,11 +14,11 @@ from seqveil import Budget
 from seqveil.client import Client, ServiceError
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, InputError
-from seqveil.interfaces.payloads import Payloads
+from seqveil.interfaces.cli import main
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.release.streams import OutOfOrder, StoreError, Streams
-from served import KEY, WORDS, running, words_setting
+from served import KEY, WORDS, running, words_model, words_setting
 
 
 def event(user, seq, value="home"):
@@ -263,12 +263,26 @@ def test_a_look_before_a_release_leaves_nobody_behind(tmp_path):
         assert store.release(["new", "old"], [0, 0], [0, 1], [11.0, 11.0]).seqs.tolist() == [0, 1]
 
 
-def test_a_budget_that_would_shut_a_user_out_for_good_is_refused_at_the_start(tmp_path):
+def test_a_budget_that_would_shut_a_user_out_for_good_is_refused_at_the_start(tmp_path, capsys):
     setting = words_setting(budget=Budget(per_window=2.0, releases=5, when_spent="error"))
     with (
         Streams(setting) as store,
         pytest.raises(InputError, match=r"refuse a user for good.*--when-spent stop or hold"),
     ):
         create_app(store, setting, ServeConfig(no_auth=True))
-    with pytest.raises(InputError, match="the bridge would refuse a user for good"):
-        Payloads(setting, None, None)
+    words_model().save(tmp_path / "m.model")
+    options = [
+        "--epsilon",
+        "1",
+        "--window",
+        "2",
+        "--window-releases",
+        "5",
+        "--when-spent",
+        "error",
+        "--broker",
+        "localhost:1",
+    ]
+    assert main(["bridge", "mqtt", *options, "--model", f"{tmp_path}/m.model", "--state", f"{tmp_path}/b.db"]) == 2
+    assert "the bridge would refuse a user for good" in capsys.readouterr().err
+    assert not (tmp_path / "b.db").exists()

@@ -266,6 +266,10 @@ class Alphabet(Symbols):
         code = self._code_or_unknown(value)
         return code if code >= 0 else super().encode_one(value)
 
+    def decode_one(self, code: int) -> Any:
+        """The value that a code stands for, looked up without an array."""
+        return self.values[code] if type(code) is int and 0 <= code < self.n else super().decode_one(code)
+
     def _code_of(self, name: str) -> int | None:
         return None if isinstance(self.values, range) else self._index.get(name)
 

@@ -186,6 +186,11 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     if model.size < LARGE:
         onward: Floats = (model.chain @ values.T).T
         return onward + model.backoff * jump[:, None]
+    from seqveil.core import fast  # which needs this module
+
+    quick = fast.pull(model, values, jump)
+    if quick is not None:
+        return quick
     out = np.empty(values.shape)  # turning such laws round takes longer than the product
     for k, row in enumerate(values):
         out[k] = model.chain @ row + model.backoff * jump[k]

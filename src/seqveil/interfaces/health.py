@@ -181,7 +181,7 @@ class _Server(ThreadingHTTPServer):
     """One thread a connection; where there are too many, the oldest makes room."""
 
     daemon_threads = True
-    MOST = 32
+    MOST = request_queue_size = 32
 
     def __init__(self, *given: Any) -> None:
         self._open: dict[socket.socket, None] = {}

@@ -18,7 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.times import check_clock, seconds
 from seqveil.interfaces.events import Wording
 from seqveil.release.batches import encode_path
-from seqveil.release.setting import refuse_dead_end, refuse_restarts
+from seqveil.release.setting import refuse_restarts
 from seqveil.release.stream import UNKNOWN, Setting
 
 MOST_BYTES = 64 << 10  # of a raw payload
@@ -185,7 +185,6 @@ class Payloads:
         needs_seq: bool = True,
     ) -> None:
         refuse_restarts(setting, "the bridge")
-        refuse_dead_end(setting, "the bridge")
         self.form = form or Form()
         self._setting, self._wording = setting, Wording(setting.model.alphabet, on_unknown)
         self._needs_seq = needs_seq

@@ -22,7 +22,7 @@ from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 from seqveil.release.releases import Standing, left_of
 from seqveil.release.secrets import guarded_table
-from seqveil.release.setting import NO_BOUND, UNSAID, SecretTerms, usual_mechanism
+from seqveil.release.setting import NO_BOUND, SecretTerms, usual_mechanism
 
 
 class Session:
@@ -60,7 +60,7 @@ class Session:
         self,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = UNSAID,
+        epsilon: float | None = None,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
         budget: Budget | float | None = None,

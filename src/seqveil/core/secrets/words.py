@@ -99,6 +99,7 @@ def from_toml(text: str) -> list[Secret]:
 def to_dict(secret: Secret) -> dict[str, Any]:
     """Plain values that say what the secret is."""
     shared = {"kind": secret.kind, **{name: getattr(secret, name) for name in _SHARED}}
+    shared["epsilon"] = secret.epsilon if secret.has_total else None
     if secret.kind == "joint":
         return shared | {"parts": [to_dict(part) for part in secret.parts]}
     own: dict[str, Any] = {name: getattr(secret, name) for name in _OWN[secret.kind]}
@@ -212,6 +213,8 @@ def sentence(secret: Secret) -> str:
 
 def promise(secret: Secret) -> str:
     """How well a secret is kept, and on what condition: the second half of its sentence."""
+    if not secret.has_total:
+        return "nothing is promised about it, for it has no total (epsilon)"
     factor = math.exp(secret.epsilon)
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.sides == "up":

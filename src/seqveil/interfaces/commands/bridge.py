@@ -181,10 +181,12 @@ class StoreOptions:
         """The streams in the state file."""
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
+        from seqveil.release.setting import refuse_dead_end
         from seqveil.release.store.backup import key_for
         from seqveil.release.streams import Streams
 
         setting = chosen.setting(MarkovModel.load(self.model))
+        refuse_dead_end(setting, "the bridge")
         fast.load()  # now rather than while somebody waits
         secret, policy = key_for(self.state, self.key), cast(Any, gaps)
         return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)

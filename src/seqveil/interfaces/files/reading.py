@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from seqveil.core import times as clock
 from seqveil.core.alphabet import OnMissing as Missing
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import FILES, DataError, InputError, needs_extra
 from seqveil.interfaces.files.columns import SEPARATORS, TIMES, Columns, Taken, joined, order_in, separator_of
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def read(
     ...     [(c.first_row, c.users.to_list(), c.values.to_list()) for c in read(path, chunk=2)]
     [(1, ['007', '007'], [3, 4]), (3, ['008'], [3])]
     """
+    with needs_extra(*FILES):
+        import polars  # noqa: F401 -- the reader uses it
     if chunk < 1 or value_type not in ("auto", "text", "number"):
         raise InputError(f'expected chunk >= 1 and value_type "auto", "text" or "number"; got {chunk}, {value_type!r}')
     frame = None if isinstance(path, str | os.PathLike) else path
@@ -138,7 +140,8 @@ def read(
 
 def first_rows(path: FilePath | pl.DataFrame, format: str | None = None) -> pl.DataFrame:
     """The first rows of a file with all columns, those of a text file as text: for a look at what they may be."""
-    import polars as pl
+    with needs_extra(*FILES):
+        import polars as pl
 
     frame = None if isinstance(path, str | os.PathLike) else path
     named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -31,13 +32,14 @@ class Parts:
     job: Job
     setting: Setting
     most: int
-    made: Releases = field(init=False)  # what was released so far; whatever was not is as if it were refused
     done: int = 0  # events that were looked at
     _refused: dict[str, int] = field(default_factory=dict)  # the first number that was refused, of each such user
     _under_way: list[int] | None = None  # the places of the part that is being released
 
-    def __post_init__(self) -> None:
-        self.made = Releases.none(np.array(self.job.seqs, np.int64), self.setting.in_batches)
+    @cached_property
+    def made(self) -> Releases:
+        """What was released so far; whatever was not is as if it were refused."""
+        return Releases.none(np.array(self.job.seqs, np.int64), self.setting.in_batches)
 
     def __iter__(self) -> Iterator[tuple[list[int], Job]]:
         """The places of each part in the job, and the part; `take` what came of one before the next."""

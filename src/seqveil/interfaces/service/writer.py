@@ -33,12 +33,14 @@ from seqveil.interfaces.service.monitoring import Metrics, log
 from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
 from seqveil.release.setting import refuse_dead_end, refuse_restarts
-from seqveil.release.store.protocol import Damaged
+from seqveil.release.store.protocol import Compacted, Damaged, Erased
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
 READERS = 1  # who look something up at the same time
+RECENT = 0.05  # seconds since something was committed, for which a reader rests
+REST, LONGEST_REST = 3.0, 0.1  # so many times as long as it read, and at most so many seconds
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -139,7 +141,10 @@ class Writer:
 
 
 def damaged_problem(error: Damaged) -> Problem:
-    """The refusal for users whose records are damaged; which ones stands in no answer, and by number in the log."""
+    """The refusal for users whose records are damaged or erased; which ones stands in no answer, and by number in the
+    log."""
+    if isinstance(error, Erased):
+        return Problem("gone", "this user was erased, so nothing more can be released of it")
     log.error("a user is damaged", extra={"facts": {"detail": str(error)}})
     detail = (
         "the records of this user are damaged, so nothing of it was released; whoever runs the service must see to it"
@@ -154,6 +159,9 @@ def damage_told() -> Iterator[None]:
         yield
     except Damaged as error:
         raise damaged_problem(error) from None
+    except Compacted as error:
+        detail = f"releases before number {error.kept} of this user were compacted away or erased; ask from there on"
+        raise Problem("gone", detail, kept_from=error.kept) from None
     except StoreError as error:
         log.error("the store cannot be read", extra={"facts": {"detail": str(error)}})
         raise Problem("store", "the state file cannot be read now; try again", wait=5) from None
@@ -257,13 +265,18 @@ class Service:
         """Have something looked up off the event loop, one after another.
 
         Whoever reads takes the interpreter, and the writer asks for it back a dozen times in a transaction: many
-        readers wait for each other, so that no event waits for many readers.
+        readers wait for each other, so that no event waits for many readers. While events come, a reader also rests, so
+        that a quarter of the time is theirs.
         """
         self._readers = self._readers or CapacityLimiter(READERS)
 
         def watched() -> Response:
+            begin = time.perf_counter()
             with damage_told():
-                return look()
+                found = look()
+            if self.writer.waiting or time.time() - (self.store.committed or 0.0) < RECENT:
+                time.sleep(min(REST * (time.perf_counter() - begin), LONGEST_REST))
+            return found
 
         return await to_thread.run_sync(watched, limiter=self._readers)
 
