@@ -325,8 +325,8 @@ class Service:
         if self.writer.waiting >= self.config.max_waiting:
             detail = f"{self.writer.waiting} events wait, of at most {self.config.max_waiting}; send less at a time"
             found.append(("busy", detail))
-        if self.audit is not None and self.audit.trouble is not None:
-            found.append(("audit", f"{self.audit.trouble}, so requests are refused; make room, or check its folder"))
+        if self.audit is not None and (trouble := self._unaudited(self.audit)) is not None:
+            found.append(("audit", f"{trouble}, so requests are refused; make room, or check its folder"))
         if self.config.state is not None and (trouble := disk_trouble(self.config.state, self.config.min_free)):
             found.append(("store", trouble))
         try:
@@ -335,6 +335,18 @@ class Service:
             found.insert(0, (problem.reason, problem.detail))
         if found:
             raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
+
+    @staticmethod
+    def _unaudited(audit: AuditLog) -> str | None:
+        """Why the audit log cannot be written, if it still cannot: whoever waits for /readyz sends nothing until then."""
+        if audit.trouble is None:
+            return None
+        try:
+            audit.try_again()
+        except NotWritten as error:
+            return str(error)
+        log.warning("the audit log can be written again")
+        return None
 
     def reload(self) -> None:
         """Read the tokens again and go on in a new audit log; what is open and what waits stays."""
