@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import signal
 import ssl
 
 import pytest
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from seqveil import secrets
 from seqveil.core.errors import InputError
+from seqveil.interfaces import cli
+from seqveil.interfaces.commands import serve as serving
 from seqveil.interfaces.service import app, audit, tokens
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.release.stream import Setting
@@ -242,3 +245,16 @@ def test_what_was_expected_is_told_in_words(tmp_path):
         deep = b'{"user": "a", "seq": 0, "value": ' + b"[" * 100_000
         for body in (deep, b'{"seq": ' + b"9" * 5000 + b"}", b'{"user": "\xff"}'):
             assert "expected JSON in UTF-8" in service.ask("POST", "/v1/release", body).json["detail"]
+
+
+# starting
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal")
+def test_a_hangup_while_the_service_starts_does_not_end_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr(serving, "_run", lambda given, file: seen.append(signal.getsignal(signal.SIGHUP)))
+    before = signal.getsignal(signal.SIGHUP)
+    assert cli.main(["serve", "--no-auth"]) == 0
+    assert seen == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGHUP) is before
