@@ -47,7 +47,8 @@ def navigation(app: Sphinx, name: str, source: list[str]) -> None:
     trees = []
     for part in source[0].split("\n## ")[1:]:
         heading, _, body = part.partition("\n")
-        pages = [link.removesuffix(".md") for link in re.findall(r"^- .*?\]\(([^)#]+\.md)\)", body, re.MULTILINE)]
+        links = re.findall(r"^- \[(.*?)\]\(([^)#]+)\.md\)", body, re.MULTILINE)
+        pages = [f"{title} <{page}>" for title, page in links]
         trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {heading}", "", *pages, "```"]))
     source[0] = "\n\n".join([source[0], *trees])
 

@@ -1,20 +1,17 @@
 """From a file of check-ins to a release that is understood: inspect, fit, release, audit, decode.
 
 The file is generated, and has what such files have: a person, a time of which several rows may share one, a category
-with some missing and many that few people ever chose, and semicolons. Run it with `python examples/checkins.py`, or on
-a file of your own: every step is a command that you can type.
+with some missing and many that few people ever chose, and semicolons. Run it with `python examples/checkins.py`, or
+name a folder to keep the files: every step is a command that you can type.
 """
 
 from __future__ import annotations
 
 import random
-import shlex
-import sys
-import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from seqveil.interfaces.cli import main
+from journeys import in_folder, seqveil, write
 
 OFTEN = ["home", "office", "coffee shop", "gym", "bar", "grocery", "park", "train station"]
 
@@ -22,7 +19,7 @@ OFTEN = ["home", "office", "coffee shop", "gym", "bar", "grocery", "park", "trai
 def checkins(path: Path, people: int = 120, seed: int = 1) -> None:
     """Write a file of check-ins: who, when, which visit to town, and what kind of place."""
     draw = random.Random(seed)
-    lines = ["person;timestamp;trip;category"]
+    lines = []
     for person in range(people):
         now, habit = datetime(2024, 5, 1, 8), draw.sample(OFTEN, 4)
         for trip in range(5):
@@ -34,16 +31,7 @@ def checkins(path: Path, people: int = 120, seed: int = 1) -> None:
                 seldom = draw.random()
                 shown = "" if seldom < 0.02 else f"club no. {person}" if seldom < 0.05 else place
                 lines.append(f"P{person:03};{now:%Y-%m-%d %H:%M};{trip};{shown}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def seqveil(command: str) -> None:
-    """Run a command as it would be typed, and show it."""
-    print(f"$ seqveil {command}", flush=True)
-    code = main(shlex.split(command))
-    if code:
-        sys.exit(code)
-    print(flush=True)
+    write(path, "person;timestamp;trip;category", lines)
 
 
 def journey(folder: Path) -> None:
@@ -59,8 +47,4 @@ def journey(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        journey(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as name:
-            journey(Path(name))
+    in_folder(journey)

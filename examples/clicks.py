@@ -29,6 +29,8 @@ def reader(draw: random.Random, clicks: int) -> list[str]:
 
 def write(path: Path, people: int, seed: int, clicks: int = 20) -> None:
     """A file of so many people: a row a click, in the order of the clicks."""
+    if path.exists():
+        sys.exit(f"{path} is there already, and is not written over; name another folder")
     draw = random.Random(seed)
     rows = [f"{path.stem}{who:04},{page}" for who in range(people) for page in reader(draw, clicks)]
     path.write_text("\n".join(["user,value", *rows]) + "\n", encoding="utf-8")

@@ -18,7 +18,6 @@ import seqveil as sv
 from seqveil import plots
 
 OUT = Path("out/demo")
-SECRET = "--secret ever:health --secret-window 20"
 
 
 def command(line: str) -> None:
@@ -30,11 +29,11 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)  # `release` does not draw again over an earlier release
     OUT.mkdir(parents=True)
     clicks.write(OUT / "past.csv", 2000, seed=1)
-    clicks.write(OUT / "today.csv", 300, seed=2)
+    clicks.write(OUT / "today.csv", 180, seed=2)
     model, released = OUT / "past.model", OUT / "released.csv"
     command(f"inspect {OUT}/past.csv")
     command(f"fit {OUT}/past.csv -o {model} --smoothing 1")
-    command(f"advise --file {model} --seen-by partner {SECRET} --length 20 --out {OUT}/seqveil.toml")
+    command(f"advise --file {model} --seen-by partner --secret ever:health --out {OUT}/seqveil.toml")
     command(f"release {OUT}/today.csv --config {OUT}/seqveil.toml --out {released}")
     command(f"audit {released} --model {model}")
     command(f"attack {released} --truth {OUT}/today.csv --plot {OUT}/attack.png")

@@ -9,12 +9,9 @@ generated file are far outside the screen, as real ones are; `--grid auto` does 
 from __future__ import annotations
 
 import random
-import shlex
-import sys
-import tempfile
 from pathlib import Path
 
-from seqveil.interfaces.cli import main
+from journeys import in_folder, seqveil, write
 
 WIDTH, HEIGHT = 1920, 1080
 
@@ -31,17 +28,7 @@ def pointer(path: Path, people: int = 12, seconds: float = 40.0, seed: int = 1) 
             bad = draw.random() < 0.001
             rows.append((now, f"P{person:02}", -1e9 if bad else round(x, 1), 7e8 if bad else round(y, 1)))
             now += draw.expovariate(20) if draw.random() < 0.97 else draw.uniform(1, 8)  # bursts, and pauses
-    lines = [f"{who},{now:.3f},{x},{y}" for now, who, x, y in sorted(rows)]
-    path.write_text("\n".join(["user,time,x,y", *lines]) + "\n", encoding="utf-8")
-
-
-def seqveil(command: str) -> None:
-    """Run a command as it would be typed, and show it."""
-    print(f"$ seqveil {command}", flush=True)
-    code = main(shlex.split(command))
-    if code:
-        sys.exit(code)
-    print(flush=True)
+    write(path, "user,time,x,y", [f"{who},{now:.3f},{x},{y}" for now, who, x, y in sorted(rows)])
 
 
 def journey(folder: Path) -> None:
@@ -55,8 +42,4 @@ def journey(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        journey(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as name:
-            journey(Path(name))
+    in_folder(journey)

@@ -68,6 +68,8 @@ def write(kind: str, folder: Path = Path(), seed: int = 1) -> None:
     maker, header, learned, released = KINDS[kind]
     draw = random.Random(seed)
     for name, people in (("past", learned), ("today", released)):
+        if (folder / f"{name}.csv").exists():
+            sys.exit(f"{folder / name}.csv is there already, and is not written over; name another folder")
         rows = [row for number in range(people) for row in maker(draw, f"{name}{number:03}")]
         (folder / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
         print(f"wrote {folder / name}.csv: {people} people, {len(rows)} rows")

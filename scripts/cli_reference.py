@@ -34,6 +34,8 @@ COMMANDS = (
     "state account",
     "state export",
     "state rotate-key",
+    "state compact",
+    "state erase",
     "bridge mqtt",
     "bridge kafka",
     "spark fit",

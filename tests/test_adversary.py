@@ -141,7 +141,7 @@ def test_batches_are_attacked_through_their_paths(length):
 
 
 def test_shapes_that_do_not_match_are_refused():
-    setting = stream.Setting.of(sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    setting = stream.Setting.of(sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=0.5)
     for codes, truth in ((np.zeros((1, 2), int), np.zeros((1, 3), int)), (np.zeros(2, int), np.zeros(2, int))):
         with pytest.raises(InputError, match="one shape"):
             adversary.attack(setting, codes, truth)

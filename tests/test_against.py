@@ -112,7 +112,7 @@ def test_an_unsound_mechanism_has_no_bound():
 
 def test_a_chain_over_other_symbols_is_refused():
     with pytest.raises(InputError, match="alphabet"):
-        Against(Setting.of(MODEL), MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]))
+        Against(Setting.of(MODEL, epsilon=0.5), MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]))
 
 
 def test_order_two_is_a_chain_like_any_other():

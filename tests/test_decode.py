@@ -87,7 +87,7 @@ def test_the_alphabets_values_are_understood():
     made, _ = released_by(model, ["home", "work"], epsilon=1.0)
     assert decode(model, made, epsilon=1.0).shape == (2, 2)
     with pytest.raises(DataError, match="alphabet"):
-        decode(model, ["elsewhere"])
+        decode(model, ["elsewhere"], epsilon=1.0)
 
 
 def test_releases_of_another_setting_are_refused():
@@ -120,4 +120,4 @@ def test_counts_and_estimates():
 
 
 def test_nothing_released_is_nothing_decoded():
-    assert decode(PAIR, []).shape == (0, 2)
+    assert decode(PAIR, [], epsilon=1.0).shape == (0, 2)

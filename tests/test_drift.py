@@ -145,7 +145,7 @@ def test_what_cannot_be_told_is_refused():
     with pytest.raises(InputError, match="sound"):
         Drift(Setting.of(MODEL, "crr", 0.1))
     with pytest.raises(InputError, match="alpha"):
-        Drift(Setting.of(MODEL), alpha=1.5)
+        Drift(Setting.of(MODEL, epsilon=0.5), alpha=1.5)
 
 
 def test_the_command_alarms(tmp_path, capsys):

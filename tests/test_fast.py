@@ -97,7 +97,7 @@ def test_uniform_and_certain_beliefs():
             mechanisms.get("optimal"),
             beliefs,
             epsilon,
-            Setting.of(MarkovModel([1.0, 0, 0, 0], np.eye(4))).distortion,
+            Setting.of(MarkovModel([1.0, 0, 0, 0], np.eye(4)), epsilon=0.5).distortion,
             truths,
             thrown,
         )
@@ -181,6 +181,14 @@ def test_code_that_was_kept_is_used_from_the_first_release_on(monkeypatch):
     monkeypatch.setattr(fast, "_kept", lambda: True)
     fast._loaded, fast._made = None, 0
     assert fast._code(1) is not None
+
+
+def test_code_that_was_kept_waits_in_a_short_file_of_many_users(monkeypatch):
+    assert fast.load()
+    monkeypatch.setattr(fast, "_kept", lambda: True)
+    fast._loaded, fast._made = None, 0
+    assert fast._code(fast.WORTH_LOADING - 1) is None
+    assert fast._code(2) is not None
 
 
 def test_what_numba_keeps_is_found_and_old_code_is_not_taken_for_new(monkeypatch, tmp_path):

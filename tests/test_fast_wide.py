@@ -7,7 +7,8 @@ import pytest
 
 from compiling import restored  # noqa: F401 -- it restores after every test
 from seqveil import MarkovModel, Setting, errors, mechanisms
-from seqveil.core import fast, filtering
+from seqveil.core import bulk, fast, filtering
+from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
@@ -98,3 +99,47 @@ def test_laws_of_large_chains_do_not_depend_on_who_else_is_led_on():
         dense = model.chain.toarray() + model.backoff[:, None] * np.bincount(model.base_state, model.base, n)
         assert np.allclose(model.advance(laws), laws @ dense, atol=1e-15)
         assert np.allclose(filtering.pull(model, laws), laws @ dense.T, atol=1e-15)
+
+
+@pytest.mark.parametrize("users", [1, 4, 5, 8, 21])
+@pytest.mark.parametrize("order", [1, 2])
+def test_laws_are_led_on_and_back_to_the_last_bit_however_many_go_together(users, order):
+    rng = np.random.default_rng(users)
+    n = 1200 if order == 1 else 130
+    model = MarkovModel.fit([rng.zipf(1.4, 3000) % n], order, n=n, smoothing=0.3 * order - 0.3)
+    laws = rng.dirichlet(np.full(model.size, 0.1), users)
+    laws[:, 5] = 0.0
+    laws[-1] = 1.0 / model.size
+    columns = rng.integers(1, DENOMINATOR >> 4, (users, model.n))
+    found = []
+    for loaded in (False, None):
+        fast._loaded = loaded
+        assert loaded is False or fast.load()
+        found.append((*filtering.move(model, laws, columns), filtering.pull(model, laws)))
+    quick = fast.update(model, laws, columns)
+    assert quick is not None
+    (ahead, marginal, back), (_, _, again) = found
+    assert np.array_equal(quick[0], ahead) or model.barely or filtering.faint(ahead).any()
+    assert np.array_equal(quick[1], marginal)
+    assert np.array_equal(back, again)
+    weights = columns[:, model.newest]
+    assert np.array_equal(quick[2], np.where(laws > 0, weights, DENOMINATOR).min(1))
+    assert np.array_equal(quick[3], np.where(laws > 0, weights, 0).max(1))
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    assert fast.load()
+    rng = np.random.default_rng(6)
+    model = MarkovModel.fit([rng.zipf(1.5, 2000) % 1100], n=1100, smoothing=0.5)
+    setting, found = Setting.of(model, epsilon=2.0), []
+    truths = rng.integers(0, model.n, (2, 300))
+    truths[:, 7] = UNKNOWN  # a value outside the alphabet
+    for count in (1, 3):
+        monkeypatch.setattr(bulk, "threads", lambda count=count: count)
+        state, coins, made = State.start(setting, 300), SeededCoins(9), []
+        for codes in truths:
+            released, state = step(setting, state, codes, coins)
+            made.append(released.codes)
+        found.append((np.array(made), state.states, state.account.most))
+    for one, three in zip(*found, strict=True):
+        assert np.array_equal(one, three)

@@ -293,22 +293,22 @@ def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
     ("options", "words"),
     [
         ({"secrets": []}, "got none"),
-        ({"secrets": [ever(1)], "batch": 2}, "takes no batch"),
-        ({"secrets": [ever(1)], "budget": 2.0}, "takes no batch"),
-        ({"secrets": [ever(1)], "schedule": 2}, "takes no batch"),
-        ({"secrets": [ever(1)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
-        ({"secrets": [ever(1)], "blank": -1.0}, "blank"),
-        ({"secrets": [ever(1)], "floor": 0.0}, "floor"),
-        ({"secrets": [ever(1)], "floor": 1.0, "epsilon": 1.0}, "a floor is for settings without epsilon"),
-        ({"secrets": [ever(1)], "opening": "slowly"}, "opening"),
-        ({"mechanism": "optimal", "secrets": [ever(1)], "floor": 1.0}, "guarded"),
-        ({"secrets": [ever([0, 1], window=3)]}, "certain or impossible"),
-        ({"secrets": [ever(7, window=3)]}, "alphabet"),
-        ({"secrets": [sv.secrets.count(1, 100, window=200)]}, "states"),
-        ({"secrets": [ever(1)], "observers": [CLINIC]}, "share one alphabet"),
-        ({"mechanism": "optimal", "secrets": [ever(1)], "withhold": True}, "guarded"),
-        ({"mechanism": "tree", "secrets": [ever(1)]}, "one by one"),
-        ({"mechanism": "optimal", "batch": 3, "secrets": [ever(1)]}, "one by one"),
+        ({"secrets": [ever(1, epsilon=1.0)], "batch": 2}, "takes no batch"),
+        ({"secrets": [ever(1, epsilon=1.0)], "budget": 2.0}, "takes no batch"),
+        ({"secrets": [ever(1, epsilon=1.0)], "schedule": 2}, "takes no batch"),
+        ({"secrets": [ever(1, epsilon=1.0)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
+        ({"secrets": [ever(1, epsilon=1.0)], "blank": -1.0}, "blank"),
+        ({"secrets": [ever(1, epsilon=1.0)], "floor": 0.0}, "floor"),
+        ({"secrets": [ever(1, epsilon=1.0)], "floor": 1.0, "epsilon": 1.0}, "a floor is for settings without epsilon"),
+        ({"secrets": [ever(1, epsilon=1.0)], "opening": "slowly"}, "opening"),
+        ({"mechanism": "optimal", "secrets": [ever(1, epsilon=1.0)], "floor": 1.0}, "guarded"),
+        ({"secrets": [ever([0, 1], epsilon=1.0, window=3)]}, "certain or impossible"),
+        ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),
+        ({"secrets": [sv.secrets.count(1, 100, epsilon=1.0, window=200)]}, "states"),
+        ({"secrets": [ever(1, epsilon=1.0)], "observers": [CLINIC]}, "share one alphabet"),
+        ({"mechanism": "optimal", "secrets": [ever(1, epsilon=1.0)], "withhold": True}, "guarded"),
+        ({"mechanism": "tree", "epsilon": 1.0, "secrets": [ever(1, epsilon=1.0)]}, "one by one"),
+        ({"mechanism": "optimal", "epsilon": 1.0, "batch": 3, "secrets": [ever(1, epsilon=1.0)]}, "one by one"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(options, words):
@@ -330,11 +330,11 @@ def test_nothing_is_released_where_a_symbol_is_refused_or_the_stream_is_too_long
     session.release("home")
     session.release("home")
     before = session.secrets[0].log_odds
-    for mechanism in ("guarded", "optimal"):
+    for mechanism, epsilon in (("guarded", None), ("optimal", 0.5)):
         with pytest.raises(InputError, match="at most 2 events"):
             session.release("home")
         assert session.secrets[0].log_odds == before
-        session = sv.Session(CLINIC, mechanism, secrets=ever("clinic", epsilon=0.5), longest=2)
+        session = sv.Session(CLINIC, mechanism, epsilon, secrets=ever("clinic", epsilon=0.5), longest=2)
         session.release("home")
         session.release("home")
         before = session.secrets[0].log_odds
@@ -383,7 +383,12 @@ def test_a_tuned_opening_is_the_best_of_those_tried_and_the_same_for_the_same_se
 
 
 def test_floor_and_opening_are_part_of_the_setting_that_is_written_down():
-    plan = guarding(CLINIC, ever("clinic", window=4), floor=0.9, opening=Opening(0.4, 2.0))
+    plan = guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), floor=0.9, opening=Opening(0.4, 2.0))
     again = Setting.from_dict(json.loads(json.dumps(plan.to_dict())), CLINIC)
     assert (again.floor, again.opening) == (0.9, Opening(0.4, 2.0))
-    assert Setting.from_dict(guarding(CLINIC, ever("clinic", window=4), opening=None).to_dict(), CLINIC).opening is None
+    assert (
+        Setting.from_dict(
+            guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), opening=None).to_dict(), CLINIC
+        ).opening
+        is None
+    )

@@ -280,7 +280,7 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
     again = Setting.from_dict(saved, MODEL, [observer])
     assert again.signature == setting.signature
     assert again.to_dict()["epsilon"] is None
-    assert "secrets" not in Setting.of(MODEL).to_dict()
+    assert "secrets" not in Setting.of(MODEL, epsilon=0.5).to_dict()
     with pytest.raises(ModelError, match="observers"):
         Setting.from_dict(saved, MODEL)
     with pytest.raises(DataError, match="missing or damaged"):
@@ -295,13 +295,13 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
     ("how", "words"),
     [
         ({}, "got none"),
-        ({"secrets": ever(1), "budget": 2.0}, "takes no batch"),
-        ({"secrets": ever(1), "schedule": 2}, "takes no batch"),
-        ({"secrets": ever(1), "batch": 2}, "takes no batch"),
-        ({"secrets": ever([0, 1, 2], window=3)}, "certain or impossible"),
-        ({"secrets": ever(7, window=3)}, "alphabet"),
-        ({"secrets": ever(1), "mechanism": "optimal", "withhold": True}, "guarded"),
-        ({"secrets": ever(1), "mechanism": "tree", "batch": 2}, "one by one"),
+        ({"secrets": ever(1, epsilon=1.0), "budget": 2.0}, "takes no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "schedule": 2}, "takes no batch"),
+        ({"secrets": ever(1, epsilon=1.0), "batch": 2}, "takes no batch"),
+        ({"secrets": ever([0, 1, 2], epsilon=1.0, window=3)}, "certain or impossible"),
+        ({"secrets": ever(7, epsilon=1.0, window=3)}, "alphabet"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "optimal", "withhold": True}, "guarded"),
+        ({"secrets": ever(1, epsilon=1.0), "mechanism": "tree", "epsilon": 1.0, "batch": 2}, "one by one"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_line(how, words):

@@ -90,6 +90,10 @@ def test_a_schedule_changes_no_release() -> None:
         assert one.leakage == pytest.approx(two.leakage, abs=1e-9)
 
 
+EVER = sv.secrets.ever(0, epsilon=1.0, window=3)
+TWICE, HOURLY = (sv.secrets.during(0, (22, 6), per_day=count, epsilon=1.0) for count in (48, 24))
+
+
 def keeping(model: sv.MarkovModel, secret: Any, **more: Any) -> sv.Session:
     return sv.Session(model, "guarded", secrets=secret, **more)
 
@@ -101,11 +105,11 @@ def keeping(model: sv.MarkovModel, secret: Any, **more: Any) -> sv.Session:
         (lambda m: m.scheduled(24, 0.5), "expected starts as the hour"),
         (lambda m: m.scheduled(24).scheduled(24), "only a model by the hour"),
         (lambda m: sv.MarkovModel([1.0], [[1.0]]).scheduled(24), "only a model by the hour"),
-        (lambda m: keeping(m, sv.secrets.ever(0, window=3)), "events must come evenly"),
-        (lambda m: keeping(m.scheduled(24), sv.secrets.during(0, (22, 6), per_day=48)), "the same per_day"),
-        (lambda m: keeping(m.scheduled(24, 7.0), sv.secrets.during(0, (22, 6), per_day=24)), "per_day and starts"),
-        (lambda m: keeping(m.scheduled(24), sv.secrets.ever(0, window=3), observers=m), "an observer's model"),
-        (lambda m: keeping(m.scheduled(24), sv.secrets.ever(0, window=3), observers=m.scheduled(24, 1.0)), "schedule"),
+        (lambda m: keeping(m, EVER), "events must come evenly"),
+        (lambda m: keeping(m.scheduled(24), TWICE), "the same per_day"),
+        (lambda m: keeping(m.scheduled(24, 7.0), HOURLY), "per_day and starts"),
+        (lambda m: keeping(m.scheduled(24), EVER, observers=m), "an observer's model"),
+        (lambda m: keeping(m.scheduled(24), EVER, observers=m.scheduled(24, 1.0)), "schedule"),
     ],
 )  # fmt: skip
 def test_schedules_and_secrets_that_cannot_be(act: Any, words: str) -> None:

@@ -115,7 +115,7 @@ def test_places_get_a_grid(tmp_path):
         path
     )
     found = sv.inspect(path)
-    assert "--value-column x,y --grid 10x10" in found.command
+    assert "--value-column x,y --grid auto" in found.command
     assert pasted(found, path, tmp_path).n == 100
 
 

@@ -152,8 +152,9 @@ def test_a_file_that_had_moved_on_before_is_charged_the_largest_level(tmp_path):
     upgrade(path, [loose], strict)
     with Streams.open(path, strict, coins=SeededCoins(1)) as store:
         sql = store._store.sql
-        *ledger, state = sql.execute("SELECT events, releases, spent, most, least, state FROM users").fetchone()
-        sql.execute("UPDATE users SET ldp = -1, mark = ?", (user_mark(1, (*ledger, -1), state),))
+        ask = "SELECT events, releases, spent, most, least, filed, state FROM users"
+        *ledger, filed, state = sql.execute(ask).fetchone()
+        sql.execute("UPDATE users SET ldp = -1, mark = ?", (user_mark(1, (*ledger, -1, filed), state),))
         assert store.standing("ann").ldp == pytest.approx(6.0, abs=UNIT)
 
 

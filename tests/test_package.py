@@ -93,4 +93,4 @@ def test_the_state_of_a_stream_does_not_grow(options, rows):
         if step + 1 in (10, 1000):
             sizes.append(size_of(session._state))
     assert sizes[0] == sizes[1]
-    assert set(vars(session)) == set(vars(sv.Session(session.setting.model)))
+    assert set(vars(session)) == set(vars(sv.Session(session.setting.model, epsilon=0.5)))

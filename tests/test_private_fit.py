@@ -137,7 +137,7 @@ def test_the_record_is_in_the_file_and_under_its_fingerprint(tmp_path):
     assert model.origin["private"] is True
     assert model.origin["sensitivity"] == 6
     assert model.with_origin({**model.origin, "epsilon": 0.1}).fingerprint != model.fingerprint
-    assert Setting.of(loaded).model.origin == model.origin
+    assert Setting.of(loaded, epsilon=0.5).model.origin == model.origin
 
 
 def test_a_record_that_was_changed_is_found_out(tmp_path):

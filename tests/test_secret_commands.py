@@ -321,7 +321,9 @@ def test_observers_are_refused_in_one_line(seqveil, files):
 
 
 def test_what_is_withheld_is_a_row_with_an_empty_value(files):
-    setting = stream.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever("health", window=5), withhold=True)
+    setting = stream.Setting.of(
+        MODEL, "guarded", secrets=sv.secrets.ever("health", epsilon=1.0, window=5), withhold=True
+    )
     account = release_file(files / "d.csv", setting, files / "r.csv")
     rows, truth = pl.read_csv(files / "r.csv"), pl.read_csv(files / "d.csv")
     assert rows.height == truth.height

@@ -43,7 +43,7 @@ def test_the_public_names_hold():
     model = sv.MarkovModel(prior, rows)
     assert sv.MarkovModel.fit([[0, 1, 1], [1, 0]], order=1, alphabet=None, n=2, smoothing=0.0).n == 2
     for costs in ("hamming", "absolute", "squared", sv.distortion.hamming(), sv.distortion.matrix(1 - np.eye(2))):
-        sv.Session(model, distortion=costs)
+        sv.Session(model, epsilon=1.0, distortion=costs)
     session = sv.Session(model, mechanism="optimal", epsilon=0.5, distortion="hamming", batch=1, budget=None, seed=None)
     kernel = session.kernel()
     assert kernel.probabilities.shape == (2, len(kernel.outputs)) == kernel.weights.shape
@@ -54,7 +54,7 @@ def test_the_public_names_hold():
     assert len(session.release_batch([1])) == 1
     assert session.belief.sum() == pytest.approx(1)
     assert 0 <= session.leakage <= 1.0
-    assert sv.decode(model, [0, 1, 1]).shape == (3, 2)
+    assert sv.decode(model, [0, 1, 1], epsilon=0.5).shape == (3, 2)
     assert "optimal" in sv.mechanisms.names()
 
 
@@ -192,7 +192,7 @@ def test_a_time_that_is_none_is_refused(time):
 
 
 def test_a_budget_per_seconds_needs_times():
-    session = sv.Session(sv.MarkovModel(*PAIR), budget=Budget(per_window=1.0, seconds=5.0))
+    session = sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5, budget=Budget(per_window=1.0, seconds=5.0))
     with pytest.raises(InputError, match="time"):
         session.release(0)
 
@@ -251,8 +251,8 @@ def test_a_seed_repeats_and_is_marked():
     assert one == other
     assert not runs[0].private
     assert not runs[0].standing().private
-    assert sv.Session(model).private
-    assert sv.Session(model).standing().private
+    assert sv.Session(model, epsilon=0.5).private
+    assert sv.Session(model, epsilon=0.5).standing().private
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, -1e-9, math.inf, -math.inf, math.nan, "0.5", "x", [1.0], True, None, 41])
@@ -264,14 +264,14 @@ def test_an_epsilon_that_protects_nothing_is_refused(epsilon):
 @pytest.mark.parametrize("wrong", [{"budget": "1"}, {"schedule": "x"}, {"schedule": 0}, {"mechanism": "magic"}])
 def test_other_settings_are_refused_in_one_line(wrong):
     with pytest.raises(InputError) as caught:
-        sv.Session(sv.MarkovModel(*PAIR), **wrong)
+        sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5, **wrong)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("symbols", [[], [0, 1]])
 def test_a_batch_of_another_length_is_refused(symbols):
     with pytest.raises(InputError, match="batch of 1"):
-        sv.Session(sv.MarkovModel(*PAIR)).release_batch(symbols)
+        sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5).release_batch(symbols)
 
 
 @pytest.mark.parametrize("bad", ["Zq9secret", 987654321, None, 1.25, ("Zq9secret",)])
@@ -296,11 +296,11 @@ def test_a_repr_holds_no_symbol():
 
 
 def test_a_fresh_session_has_leaked_zero():
-    assert repr(sv.Session(sv.MarkovModel(*PAIR))).endswith("0 released, leakage 0)")
+    assert repr(sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5)).endswith("0 released, leakage 0)")
 
 
 def test_what_others_read_cannot_be_written():
-    session = sv.Session(sv.MarkovModel(*PAIR))
+    session = sv.Session(sv.MarkovModel(*PAIR), epsilon=0.5)
     with pytest.raises(ValueError, match="read-only"):
         session.belief[0] = 1.0
 

@@ -399,6 +399,9 @@ def test_values_come_out_in_their_own_kind():
     assert set(out["y"]) == {0.5}
     mixed = Alphabet([1, 2.5, 4])
     job = Job(
-        Setting.of(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed)), mixed, KEY, ("u", "s", "v")
+        Setting.of(MarkovModel([0.4, 0.3, 0.3], FULL.chain.toarray(), alphabet=mixed), epsilon=0.5),
+        mixed,
+        KEY,
+        ("u", "s", "v"),
     )
     assert set(job.release(rows.assign(v0=[1.0, 2.5])[["user", "seq", "v0"]], KeptUsers())["v"]) <= {1, 2.5, 4}

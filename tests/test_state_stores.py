@@ -107,7 +107,7 @@ def test_who_is_new_is_not_found_and_gets_a_number(kind):
     store = kind(SETTINGS["symbols"])
     with store.transaction():
         assert store.find(["ann", "bob"]) == [None, None]
-        assert len(set(store.add(["ann", "bob"], 0))) == 2
+        assert len(set(store.add(["ann", "bob"]))) == 2
     store.close()
 
 

@@ -195,7 +195,7 @@ def test_what_cannot_be_inverted_is_not():
 )
 def test_options_that_mean_nothing_are_refused(options, why):
     with pytest.raises(InputError, match=why):
-        summarise(Setting.of(MODEL, "randomized_response"), ["u"], np.array([0]), **options)
+        summarise(Setting.of(MODEL, "randomized_response", epsilon=0.5), ["u"], np.array([0]), **options)
 
 
 def test_unsound_batched_and_impossible_are_refused():
@@ -206,7 +206,12 @@ def test_unsound_batched_and_impossible_are_refused():
         with pytest.raises(InputError, match=why):
             summarise(setting, ["u"], np.array([0]))
     with pytest.raises(InputError, match="inverted"):
-        summarise(Setting.of(MODEL, "randomized_response", schedule=2), ["u"] * 2, np.array([0, 0]), method="design")
+        summarise(
+            Setting.of(MODEL, "randomized_response", epsilon=0.5, schedule=2),
+            ["u"] * 2,
+            np.array([0, 0]),
+            method="design",
+        )
 
 
 @pytest.mark.slow

@@ -453,7 +453,7 @@ def test_a_second_writer_is_refused(tmp_path):
         # from another process too; one may look, as a backup does
         other = subprocess.run([sys.executable, "-c", OPENS.format(str(path))], capture_output=True, text=True)
         assert "another process has this state file open" in other.stderr
-        look = f"import sqlite3; print(sqlite3.connect({str(path)!r}).execute('SELECT count(*) FROM users').fetchone())"
+        look = f"import sqlite3; print(sqlite3.connect({str(path)!r}).execute('SELECT users FROM sums').fetchone())"
         other = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
         assert other.stdout == "(1,)\n"
         store.release(["ann"], [0], [1])
@@ -470,7 +470,7 @@ def test_whatever_else_writes_into_the_file_is_noticed(tmp_path):
     with Streams.open(path, plain()) as store:
         store.release(["ann"], [0], [0])
         with sqlite3.connect(path) as sql:
-            sql.execute("UPDATE users SET spent = 7")
+            sql.execute("UPDATE sums SET users = 7")
         sql.close()
         with pytest.raises(StoreError, match="something else has written into the state file"):
             store.release(["ann"], [0], [1])

@@ -107,7 +107,7 @@ def test_a_state_grows():
 
 
 def test_a_user_comes_once_a_call():
-    fleet = Rows(stream.Setting.of(chain()), 3)
+    fleet = Rows(stream.Setting.of(chain(), epsilon=0.5), 3)
     with pytest.raises(InputError, match="at most once"):
         fleet.release(np.array([1, 1]), np.array([0, 0]), SeededCoins(1))
 
@@ -234,13 +234,13 @@ class NoCoins:
 
 
 def test_an_empty_chunk_is_nothing():
-    assert len(Streams(stream.Setting.of(chain())).release([], np.zeros(0, np.int64))) == 0
+    assert len(Streams(stream.Setting.of(chain(), epsilon=0.5)).release([], np.zeros(0, np.int64))) == 0
 
 
 @pytest.mark.parametrize("code", [-1, 4])
 def test_a_code_outside_the_alphabet_is_refused(code):
     """-1 must not be taken for the last symbol."""
-    fleet = Rows(stream.Setting.of(chain(), "randomized_response"), 1)
+    fleet = Rows(stream.Setting.of(chain(), "randomized_response", epsilon=0.5), 1)
     with pytest.raises(InputError):
         fleet.release(np.array([0]), np.array([code]), SeededCoins(1))
     assert fleet.state.steps.tolist() == [0]

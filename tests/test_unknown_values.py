@@ -279,7 +279,7 @@ def test_a_session_goes_on_by_the_policy_of_its_model():
     pairs = sv.Session(model, "tree", 2.0, batch=2, seed=1)
     assert set(pairs.release_batch(["home", SECRET])) <= set(WORDS)
     with pytest.raises(UnknownSymbol):
-        sv.Session(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS)).release(SECRET)
+        sv.Session(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), epsilon=0.5).release(SECRET)
 
 
 # files
@@ -508,7 +508,9 @@ def test_payloads_read_any_value_and_refuse_what_is_no_event():
     for text in (b'"x"', b"null", b"NaN", b"-Infinity", b"3", b"[1]", b'{"a": 1}', b"1e999", b"[" * 300 + b"]" * 300):
         assert payloads.read("ann", b'{"seq": 0, "value": ' + text + b"}").codes == (UNKNOWN,)
     grid = Payloads(
-        Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Grid.regular(2, 1, (0, 2, 0, 1))))
+        Setting.of(
+            MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Grid.regular(2, 1, (0, 2, 0, 1))), epsilon=0.5
+        )
     )
     assert grid.read("ann", b'{"seq": 0, "value": [1.2]}').codes == (UNKNOWN,)
     pairs = Payloads(words_setting("tree", 2.0, batch=3))

@@ -47,7 +47,7 @@ def test_a_whole_number_and_its_digits_are_one_user_of_a_store(tmp_path, seven):
 @pytest.mark.parametrize("wrong", [True, 7.0, None, b"7", ("7",)])
 def test_what_is_neither_text_nor_a_whole_number_is_refused(tmp_path, wrong):
     with pytest.raises(InputError, match="event 0: expected a user that is text or a whole number"):
-        Streams.open(tmp_path / "s.db", Setting.of(MODEL)).release([wrong], [0], [0])
+        Streams.open(tmp_path / "s.db", Setting.of(MODEL, epsilon=0.5)).release([wrong], [0], [0])
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def open_handed():
 
 @pytest.mark.usefixtures("open_handed")
 def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
-    setting = Setting.of(MODEL)
+    setting = Setting.of(MODEL, epsilon=0.5)
     with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.release(["ann"], [0], [0])
         for name in ("new.db", "shared.db"):
@@ -162,7 +162,7 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
 
 
 def test_a_copy_that_cannot_be_made_is_refused_in_one_line(tmp_path):
-    with Streams.open(tmp_path / "s.db", Setting.of(MODEL)) as store:
+    with Streams.open(tmp_path / "s.db", Setting.of(MODEL, epsilon=0.5)) as store:
         with pytest.raises(StoreError, match="name another file") as refused:
             store.backup(tmp_path / "none" / "copy.db")
         assert "\n" not in str(refused.value)

@@ -32,6 +32,7 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError
 from seqveil.core.kernel import Kernel
 from seqveil.core.model import MarkovModel
+from seqveil.core.places import Cells, Places
 from seqveil.receive.decode import decode as _decode_stream
 from seqveil.release import accounting
 from seqveil.release.accounting import Budget, Schedule, compose
@@ -49,9 +50,11 @@ __all__ = [
     "Alphabet",
     "Bins",
     "Budget",
+    "Cells",
     "Grid",
     "Kernel",
     "MarkovModel",
+    "Places",
     "Schedule",
     "SeqveilError",
     "Session",

@@ -75,6 +75,8 @@ def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[
     >>> in_parts(10, lambda part: part.stop - part.start)
     [10]
     """
+    if rows < PART and width <= NARROW:  # the usual case
+        return [work(slice(0, rows))]
     worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
     count = min(threads(), rows // worth)
     if count <= 1:

@@ -12,10 +12,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.bulk import in_parts
+from seqveil.core.bulk import PART, in_parts
 from seqveil.core.errors import InputError
 
 BITS = 62
+_SPARE = np.uint64(64 - BITS)
 """Coins and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
 
 KEY_BYTES = 32
@@ -42,11 +43,13 @@ class SystemCoins:
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """Uniform integers below 2**62 from the system's generator, (count,)."""
+        if count < PART:
+            return (np.frombuffer(os.urandom(8 * count), np.uint64) >> _SPARE).view(np.int64)
         thrown = np.empty(count, np.int64)
 
         def some(part: slice) -> None:
             words = np.frombuffer(os.urandom(8 * (part.stop - part.start)), dtype=np.uint64)
-            thrown[part] = words >> np.uint64(64 - BITS)
+            thrown[part] = words >> _SPARE
 
         in_parts(count, some)
         return thrown

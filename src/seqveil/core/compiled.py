@@ -23,8 +23,6 @@ LANES = 64  # users that go side by side
 BLOCK = 128  # values that numpy sums without halving
 ONE = float(DENOMINATOR)
 LARGEST_WEIGHT = np.iinfo(np.int64).max
-WIDEST = 4096  # states up to which so many go side by side: 64 laws of that many still fit a processor's own memory
-FEW_LANES = 8  # users that go side by side beyond that: a line of the processor's memory for each state
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; not covered here; no such release can have been made
 
 # No fast-math: reordered sums or fused products would give other last bits.
@@ -234,12 +232,15 @@ def _presence(x, place, count, lane, kept, share, filling, marginal, borders, fi
     for u in range(lanes):
         first[u] = min(first[u], final[u])
         past[u] = max(min(past[u], final[u]), first[u])
-    spend(x, place, count, lane, kept, share, filling, marginal, borders, inside, presence)
+    spend(place[x], count, lane, kept, share, filling, marginal, borders, inside, presence)
 
 
 @compiled
-def spend(x, place, count, lane, kept, share, filling, marginal, borders, inside, presence):
-    """Time symbol x spends under each label, once `inside` also says which slots its filling begins and ends in."""
+def spend(own, count, lane, kept, share, filling, marginal, borders, inside, presence):
+    """Time a symbol spends under each label, once `inside` also says which slots its filling begins and ends in.
+
+    `own` is the place of its own label in each lane, -1 where it has none.
+    """
     wide, lanes = borders.shape
     has_last, time = lane[0], lane[1]
     start, end, in_last, first, past, across = inside[0], inside[1], inside[2], inside[3], inside[4], inside[5]
@@ -255,12 +256,12 @@ def spend(x, place, count, lane, kept, share, filling, marginal, borders, inside
             across[u] += overlap
     for u in range(lanes):
         across[u] = (1.0 - in_last[u]) / across[u]
-        left[u] = time[u] * share[max(place[x, u], 0), u]
+        left[u] = time[u] * share[max(own[u], 0), u]
     for k in range(wide):
         for u in range(lanes):
             here = has_last[u] if k == count[u] else 0.0
-            own = (kept[k, u] if k == place[x, u] else 0.0) + left[u] * here
-            presence[k, u] = own if place[x, u] >= 0 else presence[k, u] * across[u] + in_last[u] * here
+            labelled = (kept[k, u] if k == own[u] else 0.0) + left[u] * here
+            presence[k, u] = labelled if own[u] >= 0 else presence[k, u] * across[u] + in_last[u] * here
 
 
 @compiled
@@ -447,63 +448,55 @@ def parts(laws, whole, shares):
         shares[user, largest] += left
 
 
-def _update_by(lanes):
-    """`update` for blocks of so many users; the number is a constant to the compiler, so that it can unroll loops."""
-
-    @compiled
-    def update_lanes(
-        states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base,
-        ahead, marginal, low, high,
-    ):  # fmt: skip
-        """`update` of all whole blocks of so many users, a lane each; whether a release was ruled out."""
-        users, size = states.shape
-        post, row, sums = np.empty((size, lanes)), np.empty((size, lanes)), np.empty(lanes)
-        least, most, again = np.empty(lanes, np.int64), np.empty(lanes, np.int64), np.empty(lanes)
-        for begin in range(0, users - users % lanes, lanes):
-            least[:], most[:], again[:], row[:] = LARGEST_WEIGHT, 0, 0.0, 0.0
+@compiled
+def _update_lanes(
+    states, columns, newest, dense, pointers, targets, chances, backoff, base_state, base,
+    ahead, marginal, low, high,
+):  # fmt: skip
+    """`update` of all whole blocks of so many users, a lane each; whether a release was ruled out."""
+    users, size = states.shape
+    lanes = LANES
+    post, row, sums = np.empty((size, lanes)), np.empty((size, lanes)), np.empty(lanes)
+    least, most, again = np.empty(lanes, np.int64), np.empty(lanes, np.int64), np.empty(lanes)
+    for begin in range(0, users - users % lanes, lanes):
+        least[:], most[:], again[:], row[:] = LARGEST_WEIGHT, 0, 0.0, 0.0
+        for u in range(lanes):
+            for s in range(size):
+                weight = columns[begin + u, newest[s]]
+                here = states[begin + u, s]
+                post[s, u] = here * float(weight)
+                least[u] = min(least[u], weight) if here > 0.0 else least[u]
+                most[u] = max(most[u], weight) if here > 0.0 else most[u]
+        lane_sums(post, sums)
+        for u in range(lanes):
+            if not sums[u] > 0.0:
+                return True
+            marginal[begin + u], low[begin + u], high[begin + u] = sums[u], least[u], most[u]
+        for s in range(size):
             for u in range(lanes):
-                for s in range(size):
-                    weight = columns[begin + u, newest[s]]
-                    here = states[begin + u, s]
-                    post[s, u] = here * float(weight)
-                    least[u] = min(least[u], weight) if here > 0.0 else least[u]
-                    most[u] = max(most[u], weight) if here > 0.0 else most[u]
-            lane_sums(post, sums)
-            for u in range(lanes):
-                if not sums[u] > 0.0:
-                    return True
-                marginal[begin + u], low[begin + u], high[begin + u] = sums[u], least[u], most[u]
+                post[s, u] /= sums[u]
+        for s in range(size):
+            if dense.size:
+                for t in range(size):
+                    for u in range(lanes):
+                        row[t, u] += dense[s, t] * post[s, u]
+            else:
+                for k in range(pointers[s], pointers[s + 1]):
+                    target, chance = row[targets[k]], chances[k]
+                    for u in range(lanes):
+                        target[u] += chance * post[s, u]
+        if backoff.size:
             for s in range(size):
                 for u in range(lanes):
-                    post[s, u] /= sums[u]
+                    again[u] += backoff[s] * post[s, u]
+            for k in range(base_state.size):
+                for u in range(lanes):
+                    row[base_state[k], u] += again[u] * base[k]
+        lane_sums(row, sums)
+        for u in range(lanes):
             for s in range(size):
-                if dense.size:
-                    for t in range(size):
-                        for u in range(lanes):
-                            row[t, u] += dense[s, t] * post[s, u]
-                else:
-                    for k in range(pointers[s], pointers[s + 1]):
-                        target, chance = row[targets[k]], chances[k]
-                        for u in range(lanes):
-                            target[u] += chance * post[s, u]
-            if backoff.size:
-                for s in range(size):
-                    for u in range(lanes):
-                        again[u] += backoff[s] * post[s, u]
-                for k in range(base_state.size):
-                    for u in range(lanes):
-                        row[base_state[k], u] += again[u] * base[k]
-            lane_sums(row, sums)
-            for u in range(lanes):
-                for s in range(size):
-                    ahead[begin + u, s] = row[s, u] / sums[u]
-        return False
-
-    return update_lanes
-
-
-_update_lanes: Any = _update_by(LANES)  # type: ignore[no-untyped-call]
-_update_few: Any = _update_by(FEW_LANES)  # type: ignore[no-untyped-call]
+                ahead[begin + u, s] = row[s, u] / sums[u]
+    return False
 
 
 @compiled
@@ -521,13 +514,10 @@ def update(
     for s in range(size if users else 0):
         busy += states[0, s] > 0.0
     # where most states are ruled out, as those of other hours are, it is quicker to pass over them one user at a time
-    lanes = LANES if size <= WIDEST else FEW_LANES
-    if users >= lanes and 8 * busy > size:
-        side_by_side = users - users % lanes
+    if users >= LANES and 8 * busy > size:
+        side_by_side = users - users % LANES
         chain = (dense, pointers, targets, chances, backoff, base_state, base)
-        if lanes == LANES and _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
-            return True
-        if lanes != LANES and _update_few(states, columns, newest, *chain, ahead, marginal, low, high):
+        if _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
             return True
     post = np.empty(size)
     for user in range(side_by_side, users):

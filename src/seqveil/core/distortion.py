@@ -1,4 +1,4 @@
-"""What a wrong release costs: Hamming, absolute, squared, Euclidean, or any matrix."""
+"""What a wrong release costs: Hamming, absolute, squared, Euclidean, metres on the map, or any matrix."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from seqveil.core import geography
 from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 
 FEW = 256  # symbols up to which all are tried as an estimate
 CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
+MANY = 1024  # symbols from which the search for a centre begins with parts of the map
+PARTS = 400  # so many, about
+STEPS = 8  # of the search for a centre, at most
 FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
-NAMES = ("hamming", "absolute", "squared", "euclidean")
+Floats = NDArray[np.float64]
+NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
+WHOLE = 2048  # symbols up to which all distances are held: 32 MB
+TOGETHER = 2_000_000.0  # metres around their middle within which a flat map of places is true enough to search on
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +34,8 @@ class Distortion:
     """D(x, y): the cost of releasing y when the truth is x, for codes x and y.
 
     `points` holds a position per symbol (none for Hamming), `table` a full matrix; exactly one rule applies by `name`.
+    For metres on the map `places` are the latitudes and longitudes that distances are computed from, and `points` a
+    flat map of them, which searches may use.
 
     >>> hamming().between([0, 1], [0, 2]).tolist()
     [0.0, 1.0]
@@ -37,16 +46,34 @@ class Distortion:
     name: str
     points: NDArray[np.float64] | None = None
     table: NDArray[np.float64] | None = None
+    places: NDArray[np.float64] | None = None
 
     @cached_property
     def is_hamming(self) -> bool:
         """Whether every wrong symbol costs 1, for which the optimum has a closed form."""
         return self.name == "hamming"
 
+    @property
+    def defining(self) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        """The numbers that it was made from; those that follow from them may differ in a last digit by machine."""
+        return (self.points if self.places is None else self.places), self.table
+
+    @cached_property
+    def _sphere(self) -> NDArray[np.float64]:
+        """Where the places lie in space, in metres: (n, 3)."""
+        assert self.places is not None
+        return geography.sphere(self.places)
+
+    @cached_property
+    def _together(self) -> bool:
+        """Whether the points are a plane, or places close enough to take a flat map for the globe."""
+        assert self.points is not None
+        return self.places is None or float(np.abs(self.points).max()) < TOGETHER
+
     @cached_property
     def content(self) -> bytes:
         """A digest of its rule, points and table, which two distortions share where they give the same costs."""
-        numbers = [b"" if part is None else part.tobytes() for part in (self.points, self.table)]
+        numbers = [b"" if part is None else part.tobytes() for part in self.defining]
         return blake2b(b" ".join([self.name.encode(), *numbers])).digest()
 
     def between(self, truth: ArrayLike, released: ArrayLike) -> NDArray[np.float64]:
@@ -56,6 +83,8 @@ class Distortion:
             return self.table[x, y]
         if self.points is None:
             return (x != y).astype(np.float64)
+        if self.places is not None:
+            return geography.along(np.sqrt(((self._sphere[x] - self._sphere[y]) ** 2).sum(-1)))
         gap = self.points[x] - self.points[y]
         if self.name == "euclidean":
             return np.sqrt((gap**2).sum(-1))
@@ -63,6 +92,8 @@ class Distortion:
 
     def matrix(self, n: int) -> NDArray[np.float64]:
         """The n × n matrix of D."""
+        if self.places is not None and n <= WHOLE:
+            return _distances(self)
         codes = np.arange(n)
         return self.between(codes[:, None], codes[None, :])
 
@@ -75,7 +106,7 @@ class Distortion:
             mass, mean = beliefs.sum(-1, keepdims=True), (beliefs * place).sum(-1, keepdims=True)
             return mass * place**2 - 2 * mean * place + (beliefs * place**2).sum(-1, keepdims=True)
         n = beliefs.shape[-1]
-        if n <= 2048:
+        if n <= WHOLE:
             # einsum without BLAS sums each row in a fixed order, so a row's result does not depend on the others
             return np.einsum("...x,xy->...y", beliefs, self.matrix(n), optimize=False)
         flat = beliefs.reshape(-1, n)
@@ -91,8 +122,9 @@ class Distortion:
     def best_guess(self, beliefs: NDArray[np.float64]) -> NDArray[np.int64]:
         """The constant release of least expected cost under each belief (ties: the lowest code).
 
-        For Euclidean costs over more than 256 symbols: the best of the few symbols nearest to the weighted geometric
-        median, found by Weiszfeld's steps. Nothing but the quality of an estimate depends on it.
+        For Euclidean costs over more than 256 symbols, and metres where the places lie together: the best of the few
+        symbols nearest to the weighted geometric median, found by Weiszfeld's steps. Nothing but the quality of an
+        estimate depends on it.
 
         >>> line = euclidean(np.stack((np.arange(300.0), np.zeros(300)), axis=1))
         >>> law = np.zeros(300)
@@ -104,7 +136,7 @@ class Distortion:
             return beliefs.argmax(-1)
         if self.name == "absolute" and self.points is not None:
             return _median(beliefs, self.points)
-        if self.name == "euclidean" and beliefs.shape[-1] > FEW:
+        if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
             flat = beliefs.reshape(-1, beliefs.shape[-1])
             return np.array([_geometric_median(self, law) for law in flat], np.int64).reshape(beliefs.shape[:-1])
         return self.expected(beliefs).argmin(-1)
@@ -120,20 +152,54 @@ def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArra
 
 def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
+    from seqveil.core import fast
+
     assert distortion.points is not None
     kept = np.flatnonzero(law > FAINT * law.max())
     lines, spacing = _lines(distortion)
-    places, weights = lines[:, kept], law[kept]
-    centre = _weighed(places, weights) / weights.sum()
-    for _ in range(8):
-        near = weights / np.maximum(_apart(centre, places), 1e-6)
-        before, centre = centre, _weighed(places, near) / near.sum()
-        if np.abs(centre - before).max() < CLOSE * spacing:
-            break
+    places, weights = np.take(lines, kept, axis=1), law[kept]
+    code = fast.trees()
+    start = _weighed(places, weights) / weights.sum()
+    if kept.size > MANY:  # steps over a few hundred parts of the map come close first, for a fraction of the time
+        parts, middles = _parts(distortion)
+        start = _centre(
+            start, middles, np.bincount(parts, law, middles.shape[1]).astype(np.float64), CLOSE * spacing, code
+        )
+    centre = _centre(start, places, weights, CLOSE * spacing, code)
     _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = [_weighed(_apart(centre, places), weights) for centre in distortion.points[candidates]]
-    return int(candidates[np.argmin(costs)])
+    return int(candidates[np.argmin(_costs_around(distortion.points[candidates], places, weights, code))])
+
+
+def medians(points: Floats, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
+    """What compiled code and numpy find on the way to the geometric median of a law over points (n, d)."""
+    places = np.ascontiguousarray(points.T)
+    ways = (_centre(points[0], places, law, 1e-9, code), _centre(points[0], places, law, 1e-9, None))
+    costs = (_costs_around(points, places, law, code), _costs_around(points, places, law, None))
+    return [ways, costs]
+
+
+def _costs_around(centres: Floats, places: Floats, weights: Floats, code: Any) -> Floats:
+    """Expected distance (C,) from each of a few centres (C, d), by compiled code where that is given."""
+    if code is None:
+        return np.array([_weighed(_apart(centre, places), weights) for centre in centres])
+    out = np.empty(len(centres))
+    code.costs_around(centres, places, weights, out)
+    return out
+
+
+def _centre(start: Floats, places: Floats, weights: Floats, close: float, code: Any) -> Floats:
+    """The geometric median of places (d, k) by Weiszfeld's steps from a start, until one moves it less than `close`."""
+    if code is not None:
+        found: Floats = code.median(start, places, weights, STEPS, close)
+        return found
+    centre = start
+    for _ in range(STEPS):
+        near = weights / np.maximum(_apart(centre, places), 1e-6)
+        before, centre = centre, _weighed(places, near) / near.sum()
+        if np.abs(centre - before).max() < close:
+            break
+    return centre
 
 
 def _weighed(lines: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -160,10 +226,33 @@ def _lines(distortion: Distortion) -> tuple[NDArray[np.float64], float]:
 
 
 @lru_cache(maxsize=8)
+def _parts(distortion: Distortion) -> tuple[NDArray[np.int64], Floats]:
+    """The part of the map that each symbol is in, (n,), and the middles of the parts, (d, parts)."""
+    lines, _ = _lines(distortion)
+    each = max(2, round(PARTS ** (1.0 / len(lines))))
+    parts = np.zeros(lines.shape[1], np.int64)
+    for line in lines:
+        span = float(np.ptp(line)) or 1.0
+        parts = parts * each + np.minimum((line - line.min()) * (each / span), each - 1).astype(np.int64)
+        parts = np.unique(parts, return_inverse=True)[1].reshape(-1)
+    count = np.bincount(parts)
+    return parts, np.stack([np.bincount(parts, line) / count for line in lines])
+
+
+@lru_cache(maxsize=8)
 def _nearest(distortion: Distortion) -> Any:
     from scipy.spatial import cKDTree
 
     return cKDTree(distortion.points)
+
+
+@lru_cache(maxsize=2)
+def _distances(distortion: Distortion) -> NDArray[np.float64]:
+    """All distances of places on the map, which take longer than those of a plane."""
+    codes = np.arange(len(distortion._sphere))
+    found = distortion.between(codes[:, None], codes[None, :])
+    found.flags.writeable = False
+    return found
 
 
 def hamming() -> Distortion:
@@ -184,6 +273,16 @@ def squared(values: ArrayLike) -> Distortion:
 def euclidean(points: ArrayLike) -> Distortion:
     """‖v(x) - v(y)‖ for one point per symbol (rows of an n × d array)."""
     return Distortion("euclidean", points=_points(points, 2))
+
+
+def metres(places: ArrayLike) -> Distortion:
+    """The distance along the ground in metres, for one pair (latitude, longitude) in degrees per symbol.
+
+    >>> metres([(48.8566, 2.3522), (51.5074, -0.1278)]).between(0, 1).round(-3).item()
+    344000.0
+    """
+    degrees = geography.checked(places)
+    return Distortion("metres", points=geography.plane(degrees), places=degrees)
 
 
 def matrix(costs: ArrayLike) -> Distortion:
@@ -215,7 +314,7 @@ def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: 
     """
     found = distortion if isinstance(distortion, (str, Distortion)) else matrix(distortion)
     if isinstance(found, str):
-        found = _by_name(found, alphabet.points)
+        found = _by_name(found, alphabet)
     holder: Any = found.points if found.table is None else found.table
     if holder is not None and len(holder) != alphabet.n:
         raise InputError(
@@ -224,11 +323,39 @@ def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: 
     return found
 
 
-def _by_name(name: str, points: NDArray[np.float64] | None) -> Distortion:
+def error_name(distortion: str) -> str:
+    """What an error under a distortion of this name is called.
+
+    >>> error_name("hamming"), error_name("metres")
+    ('hamming error', 'error in metres')
+    """
+    return "error in metres" if distortion == "metres" else f"{distortion} error"
+
+
+def error_size(error: float, distortion: str) -> str:
+    """An error in words.
+
+    >>> error_size(0.52, "absolute"), error_size(1520.0, "metres")
+    ('0.52', '1.52 km')
+    """
+    return geography.size_of(error) if distortion == "metres" else f"{error:.4g}"
+
+
+def _by_name(name: str, alphabet: Symbols) -> Distortion:
+    points = alphabet.points
     if name == "hamming":
         return hamming()
     if name not in NAMES:
         raise InputError(f"expected a distortion among {', '.join(NAMES)} or a matrix, got {name!r}")
+    if name == "metres":
+        if not alphabet.on_map or points is None:
+            raise InputError(
+                'distortion "metres" needs places with coordinates, and this alphabet has none; fit with --latitude '
+                "and --longitude, or with --points"
+            )
+        return metres(points)
+    if alphabet.on_map:
+        raise InputError(f'distortion "{name}" would measure in degrees, which are no distances; use "metres"')
     if points is None:
         raise InputError(f'distortion "{name}" needs numbers, and this alphabet has none; use "hamming" or a matrix')
     if name == "euclidean":

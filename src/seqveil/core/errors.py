@@ -65,6 +65,9 @@ class GuaranteeError(SeqveilError):
     """A kernel failed the check of its own guarantee; nothing was released."""
 
 
+FILES = "reading files and frames", "files"  # for `needs_extra`
+
+
 @contextmanager
 def needs_extra(what: str, extra: str) -> Iterator[None]:
     """Where an import in the block finds a package missing, say which extra of seqveil brings it.

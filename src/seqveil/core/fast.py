@@ -1,7 +1,8 @@
 """The compiled hot path: the same releases to the last bit, many times sooner, where numba is installed.
 
-It comes with `pip install -e '.[fast]'` and loads itself with the first release, in half a second, where numba keeps
-the compiled code of an earlier process. Else it has to be compiled, which takes about ten seconds, once a process has
+It comes with `pip install -e '.[fast]'` and loads itself where numba keeps the compiled code of an earlier process, in
+half a second: with the first release of a session, and in a file of many users once there were enough releases to be
+worth that. Else it has to be compiled, which takes about ten seconds, once a process has
 made enough releases to be worth that. A program that minds the pause calls `load()` when it starts, as the service
 does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
 
@@ -11,6 +12,7 @@ True
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.bulk import in_parts
-from seqveil.core.distortion import Distortion, hamming
+from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
@@ -37,9 +39,11 @@ from seqveil.core.model import MarkovModel
 
 WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
 MARGIN = 1e-12  # what a check in floats keeps away from a bound; solvers keep ten times as far (`kernel.usable`)
+WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept: numpy takes as long for them as that takes
 NOBODY: Ints = np.empty(0, np.int64)
 _loaded: Any = None  # False: it cannot be used here
 _made = 0
+_batched = 0  # symbols of batches, and best guesses on a map
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +56,21 @@ class Made:
     impossible: bool  # some release given cannot have been made
 
 
-def load() -> bool:
-    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here."""
-    return _code(WORTH_IT) is not None
+def load(batches: bool = False) -> bool:
+    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here.
+
+    With `batches` also what trees of batches take, which is another ten seconds where it has to be compiled.
+    """
+    loaded = _code(WORTH_IT) is not None
+    return loaded and (not batches or trees(WORTH_IT) is not None)
 
 
 def _code(users: int) -> Any:
     """The compiled functions, where they are there and worth it."""
     global _loaded, _made
     _made += users
-    if _loaded is None and (_made >= WORTH_IT or _kept()):
+    alone = users == 1  # a session, which is expected to go on
+    if _loaded is None and (_made >= WORTH_IT or ((alone or _made >= WORTH_LOADING) and _kept())):
         if os.environ.get("SEQVEIL_COMPILED") == "0" or not find_spec("numba"):
             return None
         from seqveil.core import compiled
@@ -70,11 +79,19 @@ def _code(users: int) -> Any:
     return _loaded or None
 
 
+def trees(symbols: int = 1) -> Any:
+    """The compiled functions for trees of batches and for best guesses; None where numpy is to do it."""
+    global _batched
+    _batched += symbols
+    ready = _batched >= WORTH_IT or (_batched >= WORTH_LOADING and _kept("compiled_trees.costs_around"))
+    return _trees() if ready and _code(symbols) is not None else None
+
+
 @cache
-def _kept() -> bool:
+def _kept(function: str = "compiled.optimal") -> bool:
     """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
-    source = Path(__file__).with_name("compiled.py")
-    name = "compiled.optimal-*.nbi"
+    source = Path(__file__).with_name(function.split(".")[0] + ".py")
+    name = f"{function}-*.nbi"
     found = list(source.parent.glob(f"__pycache__/{name}"))
     for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
         found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")
@@ -102,7 +119,7 @@ def release(
     code = _code(users) if code is None else code
     if code is None or not users or n == 1 or usable(epsilon, n) == 0.0:
         return None
-    codes, columns, state = np.zeros(users, np.int64), np.zeros((users, n), np.int64), np.zeros(users, np.int8)
+    codes, columns, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
     law = _whole(beliefs)
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
 
@@ -141,7 +158,7 @@ def release(
     else:
         return None
     in_parts(users, some, n)
-    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool((state == code.IMPOSSIBLE).any()))
+    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
 
 
 def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
@@ -151,16 +168,34 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
     if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
         return None
     users, law = len(states), _whole(states)
-    ahead, marginal = np.zeros(states.shape), np.empty(users)
+    # where most states are ruled out, as those of other hours are, it is quicker to pass over them
+    sparse = _laws() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
+    ahead, marginal = (np.zeros if sparse is None else np.empty)(states.shape), np.empty(users)
     low, high = np.empty(users, np.int64), np.empty(users, np.int64)
 
     def some(part: slice) -> bool:
         filled = ahead[part], marginal[part], low[part], high[part]
-        return bool(code.update(law[part], columns[part], *model.compact, *filled))
+        if sparse is None:
+            return bool(code.update(law[part], columns[part], *model.compact, *filled))
+        return bool(sparse.update_wide(law[part], columns[part], *model.inward, *filled))
 
     if any(in_parts(users, some, model.size)) or (not mixes and filtering.faint(ahead).any()):
         return None
     return ahead, marginal, low, high
+
+
+def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
+    """`filtering.pull` over many states, where `jump` (B,) is what the base law expects; None where numpy has to."""
+    sparse = None if _code(len(values)) is None else _laws()
+    if sparse is None:
+        return None
+    laws, out = _whole(values), np.empty(values.shape)
+
+    def some(part: slice) -> None:
+        sparse.pull_wide(laws[part], *model.outward, model.backoff, jump[part], out[part])
+
+    in_parts(len(laws), some, model.size)
+    return out
 
 
 def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:
@@ -171,13 +206,16 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
 
     def some(part: slice) -> None:
         # logarithms are numpy's on either path: others may differ in the last bit
+        if model.full_support:
+            lifts = np.empty((part.stop - part.start, 2))
+            lifts[:, 0], lifts[:, 1] = low[part], high[part]
+            lifts /= marginal[part, None]
+            logs = np.log(lifts) if lifts[:, 0].all() else _logs(lifts)
+            silent = low[part] == high[part]
+            _loaded.charge_alike(logs, silent, up[part], down[part], relative, further[part], nearer[part])
+            most[part], least[part] = further[part, 0], nearer[part, 0]
+            return
         with np.errstate(divide="ignore"):
-            if model.full_support:
-                logs = np.log(np.stack([low[part], high[part]], axis=1) / marginal[part, None])
-                silent = low[part] == high[part]
-                _loaded.charge_alike(logs, silent, up[part], down[part], relative, further[part], nearer[part])
-                most[part], least[part] = further[part, 0], nearer[part, 0]
-                return
             logs = np.log(columns[part] / marginal[part, None])
         chain = newest, pointers, targets, *restart
         ahead, filled = (up[part], down[part]), (further[part], nearer[part])
@@ -195,6 +233,12 @@ def labels_and_bounds(epsilon: float, n: int) -> tuple[int, tuple[float, ...], t
     top = epsilon - MARGIN - (4 * slack(n) if n > NARROW else 0.0)  # what is summed may be further off there
     bounds = math.exp(top), math.exp(-top), math.exp(OPTIMAL.ldp * top)
     return labels_of(n, aim), (a, -math.expm1(-aim), a / (1.0 + a)), bounds
+
+
+def _logs(lifts: Floats) -> Floats:
+    """Logarithms where some lift is 0."""
+    with np.errstate(divide="ignore"):
+        return np.log(lifts)
 
 
 def _whole(array: Floats) -> Floats:
@@ -224,6 +268,60 @@ def _wide() -> Any:
         if not done.any() or not same[done].all():
             return None
     return compiled_wide
+
+
+def _products(model: MarkovModel, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
+    """A law led on and a value led back by the chain, each by compiled code and by scipy."""
+    chain = model.chain
+    parts, on, back = (chain.indptr, chain.indices, chain.data), np.zeros(model.size), np.zeros(model.size)
+    code.scatter(law, *parts, on)
+    code.gather(law, *parts, back)
+    return [(on, chain.T @ law), (back, chain @ law)]
+
+
+@cache
+def _trees() -> Any:
+    """The compiled functions of `compiled_trees`, where they give numpy's very bits on this machine; else None."""
+    from seqveil.core import compiled_trees as code
+    from seqveil.core.mechanisms import samples
+
+    generator, n = np.random.default_rng(64), 40
+    streams = generator.integers(0, n, (12, 30))
+    model = MarkovModel.fit(list(streams), n=n, smoothing=1.0)
+    walks = model, generator.integers(0, n, 300), generator.random((4, n)), generator.random((3, 300))
+    pairs: list[Any] = [tuple(samples.walk(*walks, each) for each in (None, code))]
+    pairs += [tuple(samples.begin(walks[2][0], walks[3][0], each) for each in (None, code))]
+    pairs += _products(model, generator.random(n), code)
+    levels = [generator.permutation(n), generator.integers(0, 9, n)]
+    places, law = generator.random((n, 2)), generator.dirichlet(np.full(n, 0.3))
+    for costs, length in itertools.product((hamming(), euclidean(places), squared(places[:, 0])), (1, 5, 11)):
+        codes = generator.integers(0, n, (90, length)) // 3
+        weight = np.round(generator.random((7, 90)) * samples.SCALE) / samples.SCALE
+        ours, theirs = (samples.sample_of(levels, costs, codes, each) for each in (code, None))
+        pairs += [*zip(ours.gains(), theirs.gains(), strict=True), (ours.both(weight), theirs.both(weight))]
+    pairs += medians(places, law, code)
+    return code if all(np.array_equal(ours, theirs) for ours, theirs in pairs) else None
+
+
+@cache
+def _laws() -> Any:
+    """The compiled steps over many states, where they give numpy's very bits on this machine; else None."""
+    from seqveil.core import compiled_laws
+
+    generator, n = np.random.default_rng(64), 140
+    for order in (1, 2):
+        model = MarkovModel.fit([generator.integers(0, n, 400)], order, n=n, smoothing=0.5)
+        laws = generator.dirichlet(np.full(model.size, 0.2), 9)
+        columns = generator.integers(1, DENOMINATOR >> 8, (9, n))
+        for some in (9, 6):  # of nine one is led on alone
+            ahead, mean, range_ = np.empty((some, model.size)), np.empty(some), np.empty((2, some), np.int64)
+            compiled_laws.update_wide(laws[:some], columns[:some], *model.inward, ahead, mean, *range_)
+            posterior, marginal = filtering.condition(model, laws[:some], columns[:some])
+            wanted = model.advance(posterior)
+            wanted /= wanted.sum(1, keepdims=True)
+            if not (np.array_equal(mean, marginal) and np.array_equal(ahead, wanted)):
+                return None
+    return compiled_laws
 
 
 def _agrees(code: Any) -> bool:

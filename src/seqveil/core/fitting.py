@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from
-from seqveil.core.errors import DataError, ModelError, UnknownSymbol
+from seqveil.core.errors import FILES, DataError, ModelError, UnknownSymbol, needs_extra
 from seqveil.core.states import States, by_hour, checked_law, checked_order, from_contexts
 from seqveil.core.times import Hours, Time, seconds
 
@@ -350,7 +350,8 @@ def _read_frame(
 
 
 def _as_polars(frame: Any, columns: set[str | None]) -> Any:
-    import polars as pl
+    with needs_extra(*FILES):
+        import polars as pl
 
     if isinstance(frame, pl.DataFrame | pl.LazyFrame):
         return frame

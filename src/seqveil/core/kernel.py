@@ -8,7 +8,7 @@ integers that are drawn from, with every rounding going outward. Kernels come as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,7 @@ def slack(n: int) -> float:
     return 2 * (n + 16) * UNIT
 
 
+@lru_cache(maxsize=1024)
 def usable(epsilon: float, n: int, power: int = 2) -> float:
     """The ε a solver may aim at so that float error and rounding to integers stay inside ε (0 where none is left).
 

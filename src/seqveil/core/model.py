@@ -331,6 +331,24 @@ class MarkovModel:
         floats = self.chain.data.copy(), backoff
         return self.newest.copy(), dense, pointers, targets, *floats, base_state, self.base.copy()
 
+    @cached_property
+    def inward(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled update needs of a sparse chain: `inflow`, and the base law (`compiled_laws.update_wide`).
+
+        Empty arrays stand for what is plain: symbols and base law in the order of the states, no base law.
+        """
+        nothing = np.empty(0, np.int64)
+        newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
+        places = nothing if self.base_in_place else self.base_state.copy()
+        base = self.base.copy() if self.restarts else np.empty(0)
+        chain = self.inflow
+        return newest, *(np.array(a, np.uint32) for a in (chain.indptr, chain.indices)), chain.data.copy(), places, base
+
+    @cached_property
+    def outward(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled way back needs of a sparse chain (`compiled_laws.pull_wide`)."""
+        return *(np.array(a, np.uint32) for a in (self.chain.indptr, self.chain.indices)), self.chain.data.copy()
+
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S).
 

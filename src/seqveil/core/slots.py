@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from seqveil.core.errors import InputError
 
 Rule = Literal["last", "mean", "most"]
+Empty = Literal["nothing", "hold"]
 NOTHING = "nothing"  # the symbol of a slot in which nothing happened
 MICRO = 1_000_000  # times are compared in microseconds, which no rounding moves
 
@@ -20,6 +21,8 @@ class Slots:
     Parameters:
         seconds: the length of a slot, at least a microsecond; slots begin at its multiples.
         rule: what stands for several events of a slot: the last one, their mean, or the most frequent one.
+        empty: what stands in a slot without events: the symbol "nothing", or the last value, held. None takes the
+            symbol where values are names, and holds numbers and places, which have none.
         pad: whether all streams begin and end together, at the first and the last slot of the file.
 
     >>> Slots(0.5).describe()
@@ -29,6 +32,7 @@ class Slots:
     seconds: float
     rule: Rule = "last"
     pad: bool = False
+    empty: Empty | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
@@ -36,6 +40,8 @@ class Slots:
             raise InputError(f"expected the length of a slot as seconds above 0, as in 0.5; got {self.seconds!r}")
         if self.rule not in get_args(Rule):
             raise InputError(f"expected the rule of a slot as last, mean or most; got {self.rule!r}")
+        if self.empty not in (None, *get_args(Empty)):
+            raise InputError(f"expected what stands in an empty slot as nothing or hold; got {self.empty!r}")
         object.__setattr__(self, "seconds", round(self.seconds * MICRO) / MICRO)
         object.__setattr__(self, "pad", bool(self.pad))
 
@@ -46,11 +52,12 @@ class Slots:
 
     def describe(self) -> str:
         """The slots in words."""
-        return f"slots of {self.seconds:g} s ({self.rule}{', padded' * self.pad})"
+        held = ", empty ones hold the last value" * (self.empty == "hold")
+        return f"slots of {self.seconds:g} s ({self.rule}{', padded' * self.pad}{held})"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `Slots(**…)` takes back."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "empty" or value is not None}
 
 
-__all__ = ["MICRO", "NOTHING", "Rule", "Slots"]
+__all__ = ["MICRO", "NOTHING", "Empty", "Rule", "Slots"]

@@ -157,6 +157,9 @@ def _report(error: Exception) -> int:
         return _fail(str(error), BAD_INPUT)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
         return _misused(error)
+    if isinstance(error, ModuleNotFoundError) and error.name == "polars":
+        return _fail("this command reads or writes files, which needs polars; in the clone of seqveil run: "
+                     "pip install -e '.[files]'", BAD_INPUT)  # fmt: skip
     if isinstance(error, MemoryError):
         return _fail("out of memory; use a smaller alphabet, or decode with --online", BAD_INPUT)
     if isinstance(error, OSError):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
 from seqveil.core import html
-from seqveil.core.alphabet import Alphabet, Bins, Grid, OnMissing, OnUnknown, Symbols
+from seqveil.core.alphabet import Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
@@ -28,6 +28,7 @@ from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, su
 from seqveil.interfaces.files.fit import fit_file, fit_private_file
 from seqveil.interfaces.files.in_memory import HeldRelease, goes_back, in_order, release_rows
 from seqveil.interfaces.files.kinds import as_polars, like
+from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
@@ -50,6 +51,8 @@ class ColumnWords(TypedDict, total=False):
     value_column: str | None  # "x,y" for places
     time_column: str | None
     stream_column: str | None  # what tells the streams of a user apart
+    latitude: str | None  # of places on the map, with longitude; columns that are called so need no name
+    longitude: str | None
 
 
 class SettingWords(ColumnWords, total=False):
@@ -253,6 +256,9 @@ def fit(
     bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
+    cell_metres: float | None = None,
+    points: Any = None,
+    points_columns: str | None = None,
     other: int | None = None,
     on_unknown: OnUnknown | None = None,
     alphabet: Any = None,
@@ -269,14 +275,17 @@ def fit(
 
     Parameters:
         data: a polars, pandas or Arrow frame, or a path.
-        order, smoothing, prior, context, bins, levels, grid, other, on_unknown: as in `seqveil fit`.
+        order, smoothing, prior, context, bins, levels, grid, cell_metres, other, on_unknown: as in `seqveil fit`.
+        points: places with coordinates: a file or a frame of name, lat and lon, or `Places`.
+        points_columns: what the columns of `points` are called, as in "venue,y,x".
         alphabet: the values there are: a list, an `Alphabet`, or a file of them.
-        range: the range of bins or of a grid, "LO,HI" or "X0,X1,Y0,Y1", where it is not taken from the data.
+        range: the range of bins, of a grid or of cells, "LO,HI", "X0,X1,Y0,Y1" or "SOUTH,NORTH,WEST,EAST", where it is
+            not taken from the data.
         private: fit with differential privacy at this ε for each user.
         contribution, seed: with `private`.
         sort: whether to put rows in order first; left out, that is done where they go back in time.
         missing: what to do with rows without a value: "drop", "hold" or "symbol".
-        columns: user_column, value_column, time_column, stream_column.
+        columns: user_column, value_column, time_column, stream_column, latitude, longitude.
 
     >>> import polars as pl
     >>> fit(pl.DataFrame({"user": ["ann"] * 4, "value": ["home", "home", "work", "home"]}), smoothing=1.0).n
@@ -286,11 +295,14 @@ def fit(
 
     PrivateFitOptions(private, contribution, seed=seed).check(order, smoothing, prior, context)
     table, names = table_of(data), _columns(columns)
-    cuts = CutOptions(None if bins is None else str(bins), levels, grid)
+    cuts = CutOptions(None if bins is None else str(bins), levels, grid, cell_metres, points, points_columns)
     if private is not None or alphabet is not None or range is not None:
         named = _values(alphabet, cuts, range, private, on_unknown)
     else:
         named = None
+    if cell_metres is not None or points is not None or (named is not None and named.on_map):
+        widths = (2,) if cell_metres is not None else (1, 2) if named is None else named.widths
+        names = located(table, names, format, widths)
     arrange = goes_back(table, names, format) if sort is None else sort
     read: dict[str, Any] = {"columns": names, "format": format, "sort": arrange, "missing": missing}
     if private is not None:
@@ -301,7 +313,7 @@ def fit(
         return fit_private_file(table, private, named, seed=seed, **read).model
     law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
     law |= {"context": context, "other": other, "alphabet": named}
-    return fit_file(table, **law, **asdict(cuts), **read).model
+    return fit_file(table, **law, **cuts.given, **read).model
 
 
 def _values(
@@ -311,10 +323,10 @@ def _values(
     from seqveil.interfaces.files.fit import public_alphabet
 
     if alphabet is None or isinstance(alphabet, str | os.PathLike):
-        return public_alphabet(alphabet, cuts.bins, cuts.levels, cuts.grid, span, on_unknown or "error")
-    if cuts != CutOptions() or span is not None:
-        raise InputError("alphabet= names the values, so bins, levels, grid and range do not go with it")
-    named = alphabet if isinstance(alphabet, Alphabet | Bins | Grid) else Alphabet(list(alphabet))
+        return public_alphabet(alphabet, span=span, on_unknown=on_unknown, **cuts.given)
+    if any(option is not None for option in cuts.given.values()) or span is not None:
+        raise InputError("alphabet= names the values, so bins, levels, grid, points and range do not go with it")
+    named = alphabet if isinstance(alphabet, Symbols) else Alphabet(list(alphabet))
     return named.with_policy(on_unknown or named.on_unknown)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from seqveil.core.alphabet import Grid, OnUnknown
 from seqveil.core.errors import InputError
+from seqveil.core.places import Cells
 from seqveil.core.times import check_clock, seconds
 from seqveil.interfaces.events import Wording
 from seqveil.release.batches import encode_path
@@ -37,7 +38,7 @@ REASONS = {
     "member": "the payload has no member where the bridge was told to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
-    "order": "events before this one are missing; send those first, from next on",
+    "order": "events before this one are missing; send those first, from next on, or run the bridge with --gaps skip",
     "budget": "the budget is spent",
     "event": "the event cannot be released as it is",
     "load": "more messages at QoS 0 than can be held; publish with QoS 1",
@@ -146,7 +147,7 @@ def _members(path: str) -> tuple[str, ...]:
     return members
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that takes longer, and there is one for each message
 class Event:
     """One event to be released. Its symbols are in no repr."""
 
@@ -157,6 +158,7 @@ class Event:
     stamp: float | None = None  # the time that a payload without a number brings, by which events are told apart
     ident: str | None = None  # what its source calls it, the same when it comes again; None: it cannot come again
     again: bool = False  # whether the source says that it may have come before
+    slot: float | None = None  # when the slot of time begins that it stands for
 
 
 class Payloads:
@@ -213,7 +215,7 @@ class Payloads:
             return Event(user, seq, self._codes(seq, content), self._time(seq, content, arrival))
         if self.form.kind == "owntracks" and content.get("_type") != "location":
             raise NoEvent
-        value = [_at(content, ("lon",)), _at(content, ("lat",))] if self._cells else _at(content, self.form.path)
+        value = self._cells.value(content) if self._cells else _at(content, self.form.path)
         codes = tuple(self._wording.encode([value]).tolist())
         if self.form.time is None:
             return Event(user, None, codes, self._arrived(arrival))
@@ -267,11 +269,14 @@ class Payloads:
         path: tuple[int, ...] | None,
         user: str = "",
         stamp: float | None = None,
+        slot: float | None = None,
     ) -> bytes:
-        """The release of one event; without a path nothing was released."""
+        """The release of one event, or of a slot that begins at this time; without a path nothing was released."""
         words = None if path is None else [self._wording.shown[code] for code in codes]
         used = None if self._setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
-        account = {"seq": seq, "epsilon": used}
+        account: dict[str, Any] = {"seq": seq, "epsilon": used}
+        if slot is not None:
+            account["slot"], stamp = int(slot) if slot.is_integer() else slot, slot
         value = words[0] if words else None
         if self.form.kind == "value":
             return b"" if words is None else value.encode() if type(value) is str else _text(value)
@@ -289,27 +294,41 @@ class Payloads:
 
 
 class _Cells:
-    """Locations of OwnTracks in the cells of a grid, whose x is the longitude and whose y is the latitude."""
+    """Locations of OwnTracks as symbols: cells of the map, places, or cells of a grid of longitude (x) and latitude."""
 
     def __init__(self, setting: Setting) -> None:
-        grid = setting.model.alphabet
-        if not isinstance(grid, Grid) or abs(grid.x.edges).max() > 180 or abs(grid.y.edges).max() > 90:
+        alphabet = setting.model.alphabet
+        degrees = isinstance(alphabet, Grid) and max(abs(alphabet.x.edges)) <= 180 and max(abs(alphabet.y.edges)) <= 90
+        if not (alphabet.on_map or degrees):
             raise InputError(
-                "OwnTracks' locations need a model over a Grid of longitude (x) and latitude (y) in degrees; fit one"
+                "OwnTracks' locations need a model of places, fitted with --latitude and --longitude, or over a Grid "
+                "of longitude (x) and latitude (y) in degrees; fit one"
             )
-        self._grid = grid
+        self._alphabet = alphabet
+
+    def value(self, content: dict[str, Any]) -> list[Any]:
+        """The value of a location, in the order of the alphabet."""
+        lat, lon = _at(content, ("lat",)), _at(content, ("lon",))
+        return [lat, lon] if self._alphabet.on_map else [lon, lat]
 
     def location(self, code: int | None, user: str, stamp: float | None) -> dict[str, Any]:
         """A location that OwnTracks' apps show: the middle of the cell, with the reach of the cell as its accuracy."""
         when = {} if stamp is None else {"tst": int(stamp)}
         if code is None:
             return {"_type": "nothing", **when}
-        lon, lat = self._grid.points[code].tolist()
-        ix, iy = divmod(code, self._grid.y.n)
-        wide = (self._grid.x.edges[ix + 1] - self._grid.x.edges[ix]) * math.cos(math.radians(lat))
-        high = self._grid.y.edges[iy + 1] - self._grid.y.edges[iy]
-        reach = math.ceil(math.hypot(wide, high) * METRES / 2)
-        return {"_type": "location", "tid": user[-2:], "lat": lat, "lon": lon, "acc": reach, **when}
+        symbols = self._alphabet
+        assert symbols.points is not None
+        first, second = symbols.points[code].tolist()
+        lat, lon = (first, second) if symbols.on_map else (second, first)
+        place = {"_type": "location", "tid": user[-2:], "lat": lat, "lon": lon}
+        if isinstance(symbols, Grid):
+            ix, iy = divmod(code, symbols.y.n)
+            wide = (symbols.x.edges[ix + 1] - symbols.x.edges[ix]) * math.cos(math.radians(lat))
+            high = symbols.y.edges[iy + 1] - symbols.y.edges[iy]
+            place["acc"] = math.ceil(math.hypot(wide, high) * METRES / 2)
+        elif isinstance(symbols, Cells):
+            place["acc"] = math.ceil(symbols.metres / math.sqrt(2.0))
+        return place | when
 
 
 def _object(payload: bytes) -> dict[str, Any]:

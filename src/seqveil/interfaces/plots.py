@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 
@@ -146,7 +147,7 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
             decoded = [row.decoded_error for row in rows]
             axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
     axes.axhline(plan.rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
-    axes.set(ylabel=f"expected {plan.distortion} error", title="What a budget buys", ylim=(0, None))
+    axes.set(ylabel=f"expected {error_name(plan.distortion)}", title="What a budget buys", ylim=(0, None))
     axes.set_xlabel("ε an event" if any(row.batch > 1 for row in plan.rows) else "ε per release")
     _epsilon_axis(axes, [row.epsilon for row in plan.rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
@@ -172,7 +173,7 @@ def secret_tradeoff(rows: Sequence[SecretRow], distortion: str, path: str | Path
             decoded = [row.decoded_error for row in line]
             axes.plot(bounds, decoded, ":", color=look["color"], label=f"{name} + decoder")
     axes.axhline(rows[0].constant_error, color=LIMIT, lw=1, ls="--", label="best guess, no release")
-    axes.set(ylabel=f"expected {distortion} error", title="What keeping a secret costs", ylim=(0, None))
+    axes.set(ylabel=f"expected {error_name(distortion)}", title="What keeping a secret costs", ylim=(0, None))
     axes.set_xlabel("total ε of the secret")
     _epsilon_axis(axes, [max(row.totals) for row in rows])
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
@@ -269,7 +270,7 @@ def comparison(rows: Sequence[Raced], distortion: str, path: str | Path | None =
         if measured:
             right.plot(*zip(*measured, strict=True), **look)
     right.axhline(1.0, color=LIMIT, lw=1)
-    left.set(ylabel=f"{distortion} error, filtered", ylim=(0, None), title="Error")
+    left.set(ylabel=f"{error_name(distortion)}, filtered", ylim=(0, None), title="Error")
     beyond = f"worst lift measured / claimed ({BEYOND:g}: no bound)"
     right.set(ylabel=beyond, yscale="log", title="Leakage (above 1: more than it says)")
     for axes in (left, right):
@@ -303,7 +304,7 @@ def _told(axes: Axes, rows: Sequence[Raced], place: int, distortion: str) -> Non
     promised = points[0][1]
     axes.axvline(promised.epsilon, color=LIMIT, lw=1)
     beyond = f"most told, log of the odds' factor ({BEYOND:g}: unbounded)"
-    axes.set(xscale="log", xlabel=beyond, ylabel=f"{distortion} error, filtered", ylim=(0, None))
+    axes.set(xscale="log", xlabel=beyond, ylabel=f"{error_name(distortion)}, filtered", ylim=(0, None))
     axes.set_title(f"{promised.secret} (line: ε = {promised.epsilon:g})")
 
 

@@ -21,14 +21,14 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time, seconds
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.setting import UNSAID, SecretTerms, usual_mechanism
+from seqveil.release.setting import SecretTerms, usual_mechanism
 
 
 def decode(
     model: MarkovModel,
     released: Sequence[Any],
     mechanism: str | Mechanism | BatchMechanism = "optimal",
-    epsilon: float | None = UNSAID,
+    epsilon: float | None = None,
     distortion: str | Distortion = "hamming",
     batch: int = 1,
     *,

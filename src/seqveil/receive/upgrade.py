@@ -25,8 +25,8 @@ from seqveil.release.store.protocol import codec_of
 from seqveil.release.stream import Setting, State
 
 GROUP = 4096  # users weighed together
-SWITCHES = "CREATE TABLE IF NOT EXISTS switches (user INTEGER, version INTEGER, seq INTEGER NOT NULL,"
-SWITCHES += " PRIMARY KEY (user, version)) WITHOUT ROWID"
+# whoever was erased keeps the ledger as it is: there is nothing left to weigh anew
+EVERYONE = "SELECT id, events FROM users WHERE events > 0 AND typeof(name) = 'text' ORDER BY id"
 VERSIONS = "versions"  # the fact that lists the settings so far
 
 
@@ -107,8 +107,6 @@ def _agree(database: Database, settings: Sequence[Setting]) -> None:
 
 
 def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgraded:
-    sql = database.sql
-    sql.execute(SWITCHES)
     version, users, before, after = len(settings), 0, 0.0, 0.0
     for streams, ids in _groups(database, settings):
         before = max(before, float(streams.state.account.worst.max(initial=0.0)))
@@ -116,33 +114,28 @@ def _move(database: Database, settings: Sequence[Setting], new: Setting) -> Upgr
         state, users = streams.state, users + ids.size
         after = max(after, float(state.account.worst.max(initial=0.0)))
         _write(database, ids, state)
-        rows = zip(ids.tolist(), state.steps.tolist(), strict=True)
-        sql.executemany(f"INSERT INTO switches VALUES (?, {version}, ?)", list(rows))
+        database.add_switches(
+            [(user, version, step) for user, step in zip(ids.tolist(), state.steps.tolist(), strict=True)]
+        )
     return Upgraded(users, version, before, after)
 
 
 def _groups(database: Database, settings: Sequence[Setting]) -> Iterator[tuple[VersionedStreams, Ints]]:
     """The users in groups, each replayed through all settings: streams under the last one, and the users' ids."""
-    everyone = database.sql.execute("SELECT id, events FROM users WHERE events > 0 ORDER BY id").fetchall()
+    everyone = database.sql.execute(EVERYONE).fetchall()
+    switches = database.switches()
+    last = max((version for _, version in switches), default=0)
     for at in range(0, len(everyone), GROUP):
         group = everyone[at : at + GROUP]
         codes = [stored.code for user, events in group for stored in database.releases(user, events)]
-        moved = [[_switch(database, user, k, events) for k in range(1, len(settings))] for user, events in group]
+        # who came later was never under an earlier version
+        moved = [
+            [switches.get((user, k), 0 if k <= last else events) for k in range(1, len(settings))]
+            for user, events in group
+        ]
         ids, lengths = np.array(group, np.int64).T
         moves = np.array(moved, np.int64).reshape(len(group), len(settings) - 1)
         yield replayed(settings, np.array(codes, np.int64), lengths, moves), ids
-
-
-def _switch(database: Database, user: int, version: int, otherwise: int) -> int:
-    """The event at which a user moved to a version; who came later was never under an earlier one."""
-    sql = database.sql
-    if not sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'switches'").fetchone():
-        return otherwise
-    row = sql.execute("SELECT seq FROM switches WHERE user = ? AND version = ?", (user, version)).fetchone()
-    if row is not None:
-        return int(row[0])
-    last = sql.execute("SELECT max(version) FROM switches").fetchone()[0]
-    return 0 if last is not None and version <= last else otherwise
 
 
 def _write(database: Database, ids: Ints, state: State) -> None:

@@ -127,6 +127,8 @@ class Schedule:
 
     def propose(self, epsilon: float, steps: Ints, saved: Floats, guess: Floats) -> tuple[Floats, Floats]:
         """ε wanted for each user's next release, and the savings after it; `guess`: the best guess's expected cost."""
+        if self.threshold is None and self.period == 1:
+            return np.full(len(steps), float(epsilon)), saved
         if self.threshold is None:
             return np.where(steps % self.period == 0, self.period * epsilon, 0.0), saved
         purse = np.minimum(saved + epsilon, self.period * epsilon)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from seqveil.core.coins import Coins, KeyedCoins, User, rows
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import extremes, larger_side
+from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.release import batches, stream
 from seqveil.release.live import Live, Slots
@@ -234,7 +234,7 @@ class Call:
             made = live.move(who, lambda part: self._symbols(part, at, own), skips)
             self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
             if self.observed:
-                self.made.leakages[at] = told_by(self.setting, made)
+                self.made.leakages[at] = made.costs
             if self.seen is not None:
                 self.seen([self.names[k] for k in at.tolist()], made)
 
@@ -348,15 +348,6 @@ class Played:
 
     entry: Entry | None
     failure: Exception | None
-
-
-def told_by(setting: Setting, made: stream.Released) -> Floats:
-    """The most that each release moved the belief in a symbol, |log lift|, rounded up: (B,)."""
-    marginal = (made.beliefs * made.columns).sum(1)
-    least, most = extremes(made.columns, marginal, made.beliefs > 0, setting.model.size)
-    # a release that the belief ruled out (an unsound mechanism's) tells all there is to tell
-    cost = np.where(marginal > 0, np.maximum(most, -least), np.inf)
-    return np.where(made.codes == NOTHING, 0.0, cost)
 
 
 def _with_gaps(codec: Codec, records: bytes, pieces: Ints, skips: Ints) -> tuple[bytes, Ints]:

@@ -17,7 +17,7 @@ from seqveil.core.secrets import Watches
 from seqveil.release import batches, stream
 from seqveil.release.state import Made, State
 from seqveil.release.store import packing
-from seqveil.release.store.protocol import GAP, Entry, Row, StateStore, Stored
+from seqveil.release.store.protocol import GAP, Entry, Erased, Row, StateStore, Stored
 from seqveil.release.stream import Setting
 
 BESIDE = 600  # bytes a live user takes beside its state
@@ -38,7 +38,6 @@ class Live:
         self._setting, self._store, self._level = setting, store, level
         width, small = packing.width(setting), packing.small(setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
-        self._bytes = 40 + width if self._kept else 0  # of a packed state, without a window
         self._spare = small  # whether several may be put aside at a time
         self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
         if small and not store.durable:
@@ -56,12 +55,12 @@ class Live:
     def enter(self, names: Sequence[User]) -> Slots:
         """The slots of these users, made live where they are not; at most `room` different ones."""
         self._now += 1
-        slots = [self._slot.get(name, -1) for name in names]
-        if -1 in slots:
-            known = np.array([slot for slot in slots if slot >= 0], np.intp)
+        slots = list(map(self._slot.get, names))
+        if None in slots:
+            known = np.array([slot for slot in slots if slot is not None], np.intp)
             self._used[known] = self._now  # not to be put aside now
-            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at < 0)))
-            slots = [self._slot[name] for name in names]
+            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None)))
+            slots = list(map(self._slot.get, names))
         found = np.array(slots, np.intp)
         self._used[found] = self._now
         return found
@@ -81,20 +80,35 @@ class Live:
             _check_name(name)
         rows = self._store.find(names)
         new = [name for name, row in zip(names, rows, strict=True) if row is None]
-        ids = iter(self._store.add(new, self._bytes)) if new else iter(())
+        ids = iter(self._store.add(new)) if new else iter(())
         slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
         back: list[tuple[int, Row]] = []
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = next(ids) if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
-            if row is not None and row.events:
+            if row is not None and packing.is_carried(row.state):
+                self._return(slot, row)
+            elif row is not None and row.events:
                 back.append((slot, row))
-        if self._kept:
-            self._unpack(back)
-        else:
-            for slot, row in back:
+        if self._kept:  # in a file of an earlier version some may not be
+            self._unpack([(slot, row) for slot, row in back if row.state])
+        for slot, row in back:
+            if not (self._kept and row.state):
                 self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
+
+    def _return(self, slot: int, row: Row) -> None:
+        """Someone who was erased comes back: a new stream, whose budget goes on."""
+        state = packing.returned(self._setting, row, self._level)
+        if state is None:
+            name = self._names[slot]
+            self._forget([name])
+            raise Erased(
+                f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
+                "can be released of this user; all others go on",
+                [name],
+            )
+        self.state.put(np.array([slot], np.intp), state)
 
     def _claim(self, names: list[User]) -> Slots:
         """Free slots for these users, others put aside where there is no room."""
@@ -205,7 +219,8 @@ class Live:
     def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
         """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
         np.add.at(self._released, released, 1)
-        touched, state = np.unique(slots), self.state
+        ordered, state = np.sort(slots), self.state
+        touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
         counts = np.stack([state.steps[touched], self._released[touched]], axis=1)
         sides = (state.account.most[touched], state.account.least[touched])
         figures = np.stack([state.spent[touched], *sides, state.ldp[touched]], axis=1)

@@ -22,7 +22,7 @@ from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Composition, Schedule, compose
 from seqveil.release.releases import Standing, left_of
 from seqveil.release.secrets import guarded_table
-from seqveil.release.setting import NO_BOUND, UNSAID, SecretTerms, usual_mechanism
+from seqveil.release.setting import NO_BOUND, SecretTerms, usual_mechanism
 
 
 class Session:
@@ -43,7 +43,8 @@ class Session:
     sequence. `withhold=True`: the truth or nothing (None is released); `blank`, the price of nothing where a wrong
     symbol may be released too; `observers`, other models under which every promise holds as well; `longest`, the most
     events of a stream where a promise needs an end; `floor`, an ε for which every release is utility-optimised LDP too,
-    whatever the model; `opening`, how a secret's box opens with time ("linear", "constant" or an `Opening`).
+    whatever the model; `opening`, how a secret's box opens with time ("saving", "linear", "constant" or an
+    `Opening`).
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -60,7 +61,7 @@ class Session:
         self,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = UNSAID,
+        epsilon: float | None = None,
         distortion: str | Distortion = "hamming",
         batch: int = 1,
         budget: Budget | float | None = None,

@@ -31,17 +31,10 @@ from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Schedule
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
-LINEAR = Opening()
-OPENINGS = {"linear": LINEAR, "constant": None}
+SAVING = Opening(saving=True)
+OPENINGS = {"linear": Opening(), "constant": None, "saving": SAVING}
 _ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
 OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
-
-
-class _Unsaid(float):
-    """An ε that nobody asked for: where declared secrets are kept, there is none."""
-
-
-UNSAID = _Unsaid(0.5)
 
 
 class SecretTerms(TypedDict, total=False):
@@ -89,7 +82,7 @@ class Setting:
     blank: float | None = None
     longest: int = LONGEST
     floor: float | None = None
-    opening: Opening | None = LINEAR
+    opening: Opening | None = SAVING
     restarts: bool = False
 
     @classmethod
@@ -97,7 +90,7 @@ class Setting:
         cls,
         model: MarkovModel,
         mechanism: str | Mechanism | BatchMechanism = "optimal",
-        epsilon: float | None = UNSAID,
+        epsilon: float | None = None,
         distortion: str | Distortion = "hamming",
         schedule: Schedule | int | None = None,
         budget: Budget | float | None = None,
@@ -109,12 +102,12 @@ class Setting:
         blank: float | None = None,
         longest: int = LONGEST,
         floor: float | None = None,
-        opening: str | Opening | None = "linear",
+        opening: str | Opening | None = "saving",
         restarts: bool = False,
     ) -> Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
 
-        `opening` is "linear", "constant" or an `Opening`.
+        `opening` is "saving", "linear", "constant" or an `Opening`.
         """
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
@@ -127,7 +120,6 @@ class Setting:
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
         if chosen is mechanisms.guarded:
             _check_guarded(declared, purse, plan, epsilon, withhold, blank)
-            epsilon = None if isinstance(epsilon, _Unsaid) else epsilon
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
         else:
             if withhold or blank is not None or others or floor is not None:
@@ -229,8 +221,9 @@ class Setting:
                 "longest": self.longest,
             }
         if self.guards:
-            opening = None if self.opening is None else [self.opening.start, self.opening.power]
-            told |= {"floor": self.floor, "opening": opening}
+            opening = self.opening
+            shape = None if opening is None else [opening.start, opening.power] + [True] * opening.saving
+            told |= {"floor": self.floor, "opening": shape}
         if self.restarts:
             told["restarts"] = True
         return told | {"costs": _digest(self.distortion)} if costs else told
@@ -265,7 +258,10 @@ class Setting:
 
     def ldp_cost(self, epsilons: Floats) -> Floats:
         """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-        return np.where(epsilons > 0, self.mechanism.ldp * np.where(epsilons > 0, epsilons, 1.0), 0.0)
+        spent = epsilons > 0
+        if np.count_nonzero(spent) == spent.size:
+            return self.mechanism.ldp * epsilons
+        return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 
 def refuse_restarts(setting: Setting, where: str) -> None:
@@ -362,7 +358,7 @@ def _check_guarded(
         )
     if budget.limited or schedule != Schedule():
         raise InputError(_ALONE)
-    if withhold and epsilon is not None and not isinstance(epsilon, _Unsaid):
+    if withhold and epsilon is not None:
         raise InputError(
             "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is told; "
             "leave one of them out"
@@ -414,7 +410,10 @@ def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mec
     if epsilon is None and budget.total is not None and budget.horizon is not None:
         epsilon = min(budget.total, chosen.largest / schedule.period)  # the horizon spreads it
     if epsilon is None:
-        raise InputError("expected epsilon, the bound for one release, or a budget with total and horizon")
+        raise InputError(
+            "expected epsilon, the bound for one release or batch, or a budget with total and horizon; got neither, "
+            "try epsilon=1.0"
+        )
     rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
     mechanisms.check_epsilon(rate * schedule.period, "epsilon × period", chosen.largest)
     return rate
@@ -440,6 +439,6 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
 
 def _digest(distortion: Distortion) -> str:
     costs = hashlib.sha256()
-    for part in (distortion.points, distortion.table):
+    for part in distortion.defining:
         costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
     return costs.hexdigest()

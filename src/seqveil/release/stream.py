@@ -244,6 +244,8 @@ def gate(
     if not whole or (count is not None and given.size != count):
         many = "" if count is None else f"{count} "
         raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
+    if given.size == 1 and 0 <= given[0] < n:  # one symbol, as of a session: quicker without looking for extremes
+        return given.astype(np.int64, copy=False)
     if given.size and not (given.min() >= 0 and given.max() < n):
         wrong = ((given < 0) & ~np.isin(given, also)) | (given >= n)
         if wrong.any():
@@ -268,7 +270,7 @@ class _Truths:
 
     def of(self, part: Part) -> _Thrown:
         own, codes = rows(self.coins, part), self.codes[part]
-        if (codes == UNKNOWN).any():
+        if np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
             codes = hidden(self.setting, self.state.states[part], codes, own)
         return _Thrown(codes, own.draw(part.size))
 
@@ -394,7 +396,7 @@ def _advance(
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
-    return released, unmoved(before, after, refused) if refused.any() else after
+    return released, unmoved(before, after, refused) if np.count_nonzero(refused) else after
 
 
 def _within_budget(
@@ -461,7 +463,8 @@ def unmoved(before: State, after: State, rows: Mask) -> State:
 
 def _levels(epsilons: Floats, silent: NDArray[np.bool_]) -> list[tuple[float, Part]]:
     """The values of ε in use, ascending, each with the users who release at it."""
-    if epsilons.size and not silent.any() and (epsilons == epsilons[0]).all():
+    alike = epsilons.size == 1 or (epsilons == epsilons[:1]).all()
+    if epsilons.size and alike and not np.count_nonzero(silent):
         return [(float(epsilons[0]), np.arange(epsilons.size))]
     return [(float(e), np.flatnonzero((epsilons == e) & ~silent)) for e in np.unique(epsilons[~silent])]
 
@@ -488,7 +491,7 @@ def charge(model: MarkovModel, states: Floats, account: Account, columns: Ints) 
 
     Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
     """
-    quick = None if np.isinf(account.most).any() else fast.update(model, states, columns)
+    quick = None if np.count_nonzero(np.isinf(account.most)) else fast.update(model, states, columns)
     if quick is not None:
         ahead, marginal, low, high = quick
         after = fast.charge(model, account, columns, marginal, low, high)

@@ -159,16 +159,25 @@ class Streams:
             must_exist: refuse a file that is missing or empty, rather than begin one whose ledger starts at zero.
         """
         from seqveil.release.store.database import Database
-        from seqveil.release.store.protocol import codec_of
+        from seqveil.release.store.packing import carries
+        from seqveil.release.store.protocol import LAYOUT, Layout, codec_of
+        from seqveil.release.store.pseudonyms import FACT, Pseudonyms
 
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")
         described = setting.signature
         chosen = KeyedCoins(key, described.encode()) if key is not None else coins or SystemCoins()
         database = Database(path, codec_of(setting), must_exist)
+        database.watched = setting.watches is not None
         try:
             with database.transaction():
                 _agree(database, described, chosen.private, None if key is None else key_mark(key))
+                layout = json.dumps(Layout.of(setting)._replace(numbers=carries(setting))._asdict(), sort_keys=True)
+                if database.fact(LAYOUT) != layout:
+                    database.set_fact(LAYOUT, layout)
+                sealed = database.fact(FACT)
+            if sealed is not None and key is not None:
+                database.know_erased(Pseudonyms.opened(sealed, key))
             return cls(setting, database, chosen, gaps=gaps, memory=memory)
         except BaseException:
             database.close()
@@ -387,6 +396,11 @@ class Streams:
                 upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
         return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
 
+    @property
+    def gaps(self) -> Gaps:
+        """What happens when a sequence number is left out."""
+        return self._gaps
+
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
         with self._lock:
@@ -479,7 +493,8 @@ class Streams:
         """The events, checked before anything of them is drawn."""
         count = len(raw)
         names: list[User] = [
-            user if type(user) is str else self._named(user, f"event {k}: ") for k, user in enumerate(users)
+            user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
+            for k, user in enumerate(users)
         ]
         numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
         if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):

@@ -79,6 +79,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     n = beliefs.shape[1]
     aim = usable(epsilon, n)
     if not distortion.is_hamming:
+        program.check_size(n, n)  # before n² distances are made
         costs = distortion.matrix(n)
         return stack([_by_program(belief, aim, costs) for belief in beliefs])
     if not fits(n, aim):

@@ -51,6 +51,15 @@ class Optimum:
     bound: float  # certified: error - bound ≥ 0 is the most that could be gained
 
 
+def check_size(symbols: int, outputs: int) -> None:
+    """Refuse a program that would take hours."""
+    if symbols * outputs > CELLS_AT_MOST:
+        raise InputError(
+            f"the exact optimum takes at most {CELLS_AT_MOST} cells (symbols × outputs), got {symbols} × {outputs}; "
+            'use mechanism="tree" or mechanism="balanced" for alphabets this large'
+        )
+
+
 def solve(belief: Floats, epsilon: float, distortion: Floats) -> Optimum:
     """The kernel of least expected distortion among those sound at ε; see the module for the problem.
 
@@ -64,11 +73,7 @@ def solve(belief: Floats, epsilon: float, distortion: Floats) -> Optimum:
     >>> round(optimum.error, 4), optimum.error - optimum.bound < 1e-9
     (0.331, True)
     """
-    if distortion.size > CELLS_AT_MOST:
-        raise InputError(
-            f"the exact optimum takes at most {CELLS_AT_MOST} cells (symbols × outputs), got {distortion.shape[0]} × "
-            f'{distortion.shape[1]}; use mechanism="balanced" for alphabets this large'
-        )
+    check_size(*distortion.shape)
     kinds, kind_of = np.unique(distortion, axis=0, return_inverse=True)
     kind_of = kind_of.reshape(-1)
     weight: Floats = np.bincount(kind_of, weights=belief / belief.sum(), minlength=len(kinds)).astype(np.float64)

@@ -25,6 +25,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, Symbols, _plain
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.model import MarkovModel
+from seqveil.core.places import Cells, Places
 from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import Automaton
 
@@ -46,10 +47,11 @@ UNSAID = Unsaid(1.0)
 class Secret:
     """One declared secret; make it with `ever`, `each`, `count`, `visit`, `pattern`, `zone`, `during` or `joint`.
 
-    Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has. `window`
-    is a number of events (one secret for every run of so many), "event" (every event is one), "day" (every `per_day`
-    events), "first N" (only the first N events of the stream), or None: the stream as the session ends it. `sides` is
-    "both", or "up" where only growing suspicion matters.
+    Parameters that all of them share: `epsilon` is the total, for a whole window, however many events it has; without
+    one the secret can be accounted for, and not kept. `window` is a number of events (one secret for every run of so
+    many), "event" (every event is one), "day" (every `per_day` events), "first N" (only the first N events of the
+    stream), or None: the stream as the session ends it. `sides` is "both", or "up" where only growing suspicion
+    matters.
 
     >>> print(ever("health", epsilon=0.5, window="first 20"))
     whether health occurs among the first 20 events; nobody's odds move by more than a factor 1.65 (ε = 0.5): a
@@ -57,7 +59,7 @@ class Secret:
     """
 
     kind: str
-    epsilon: float = 1.0
+    epsilon: float = UNSAID
     window: Window = None
     sides: Sides = "both"
     per_day: int | None = None
@@ -71,6 +73,8 @@ class Secret:
     parts: tuple[Secret, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.epsilon is None:  # as one without a total is written down
+            object.__setattr__(self, "epsilon", UNSAID)
         for name in ("epsilon", "window", "per_day", "at_least", "starts"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
         _check(self)
@@ -216,41 +220,42 @@ class Compiled:
         return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in enumerate(window)])
 
 
-def ever(values: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+def ever(values: Any, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
          per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether one of the values occurs in the window."""
     return Secret("ever", epsilon, window, sides, per_day, several(values))
 
 
-def each(values: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+def each(values: Any, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
          per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether every event of the window is among the values."""
     return Secret("each", epsilon, window, sides, per_day, several(values))
 
 
-def count(values: Any, at_least: int, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+def count(values: Any, at_least: int, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
           per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether at least so many events of the window are among the values."""
     return Secret("count", epsilon, window, sides, per_day, several(values), at_least=at_least)
 
 
-def visit(values: Any, then: Any, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+def visit(values: Any, then: Any, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
           per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether one of `values` occurs, and after it, at once or later, one of `then`."""
     return Secret("visit", epsilon, window, sides, per_day, several(values), several(then))
 
 
-def pattern(text: str, *, epsilon: float = 1.0, window: Window = None, sides: Sides = "both",
+def pattern(text: str, *, epsilon: float = UNSAID, window: Window = None, sides: Sides = "both",
             per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
     return Secret("pattern", epsilon, window, sides, per_day, text=text)
 
 
-def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float = 1.0,
+def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float = UNSAID,
          window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all whose centre lies in a circle.
 
-    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`).
+    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
+    the map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
     """
     if (cells is None) == (centre is None) or (centre is None) != (radius is None):
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
@@ -265,7 +270,7 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
 
 
 def during(values: Any, hours: tuple[float, float], *, per_day: int | None = None, starts: float = 0.0,
-           epsilon: float = 1.0, window: Window = "day", sides: Sides = "both") -> Secret:  # fmt: skip
+           epsilon: float = UNSAID, window: Window = "day", sides: Sides = "both") -> Secret:  # fmt: skip
     """Whether one of the values occurs in these hours, for streams with `per_day` events a day, evenly spread.
 
     Hours run from the first up to, not including, the second, over midnight where it is smaller. `starts` is the hour
@@ -438,10 +443,14 @@ def code_of_text(text: str, alphabet: Symbols) -> int:
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     """Symbols whose points lie within a circle (its centre, then its radius), the border included.
 
+    On the map the circle is a latitude, a longitude and metres, and a cell counts where any part of it lies within.
+
     >>> from seqveil.core.alphabet import Grid
     >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
     [0, 1, 3]
     """
+    if isinstance(alphabet, Cells | Places):
+        return _on_map(circle, alphabet)
     points = alphabet.points
     if points is None:
         raise InputError("a circle needs an alphabet of numbers or points (Bins, Grid); name the values instead")
@@ -453,6 +462,17 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     if not codes.size:
         raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; move its centre or widen it")
     return codes.astype(np.int64)
+
+
+def _on_map(circle: tuple[float, ...], alphabet: Cells | Places) -> Codes:
+    if len(circle) != 3 or not abs(circle[0]) <= 90 or not -180 <= circle[1] <= 360:
+        raise InputError("a zone on the map is written zone:LAT,LON,METRES, as in zone:48.8566,2.3522,300")
+    codes = alphabet.within((circle[0], circle[1]), circle[2])
+    if not codes.size:
+        raise InputError(
+            f"no symbol of the alphabet ({alphabet.n}) lies within the zone; check latitude and longitude, or widen it"
+        )
+    return codes
 
 
 def _known(value: Any, alphabet: Symbols) -> int:

@@ -4,6 +4,7 @@ Nothing here runs what it reads.
 
 ever:health        ever:health,travel      each:home           count:health:3
 visit:home>clinic  pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
+zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def from_toml(text: str) -> list[Secret]:
 def to_dict(secret: Secret) -> dict[str, Any]:
     """Plain values that say what the secret is."""
     shared = {"kind": secret.kind, **{name: getattr(secret, name) for name in _SHARED}}
+    shared["epsilon"] = secret.epsilon if secret.has_total else None
     if secret.kind == "joint":
         return shared | {"parts": [to_dict(part) for part in secret.parts]}
     own: dict[str, Any] = {name: getattr(secret, name) for name in _OWN[secret.kind]}
@@ -212,6 +214,8 @@ def sentence(secret: Secret) -> str:
 
 def promise(secret: Secret) -> str:
     """How well a secret is kept, and on what condition: the second half of its sentence."""
+    if not secret.has_total:
+        return "nothing is promised about it, for it has no total (epsilon)"
     factor = math.exp(secret.epsilon)
     bound = f"nobody's odds move by more than a factor {factor:.3g}"
     if secret.sides == "up":
@@ -232,10 +236,8 @@ def about(secret: Secret) -> str:
         return "any combination of: " + "; ".join(about(part) for part in secret.parts)
     what, where = _list(secret.values), _window(secret)
     if secret.circle:
-        *centre, radius = secret.circle
-        return (
-            f"whether the zone of radius {radius:g} around ({', '.join(f'{c:g}' for c in centre)}) is entered {where}"
-        )
+        *centre, radius = (f"{number:.10g}" for number in secret.circle)
+        return f"whether the zone of radius {radius} around ({', '.join(centre)}) is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
         "each": f"whether every event is {what} {where}",
@@ -255,7 +257,7 @@ def name(secret: Secret) -> str:
     if secret.kind == "pattern":
         return f"pattern:{secret.text}"
     if secret.circle:
-        return "zone:" + ",".join(f"{number:g}" for number in secret.circle)
+        return "zone:" + ",".join(f"{number:.10g}" for number in secret.circle)
     values, then = (",".join(_spelled(value) for value in some) for some in (secret.values, secret.then))
     ends = {"count": f":{secret.at_least}", "visit": f">{then}"}
     if secret.hours is not None:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,17 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.secrets import Secret
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row
 from seqveil.evaluate.comparison.told import check_attack
 from seqveil.interfaces.files import Chunk, Columns
-from seqveil.interfaces.files.fit import Distinct, scanner
+from seqveil.interfaces.files.fit import listed_places
+from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.scanning import Distinct, scanner
 
 LIMITS = (constant, converse)
 
@@ -55,6 +59,9 @@ class Division:
     context: str | None = None  # instead of an order: "types:16", "order:2" or "auto" (`receive.contexts`)
     secrets: tuple[Secret, ...] = ()
     attack: bool = False
+    floor: float | None = None  # the next three as for `Arena`
+    observers: tuple[MarkovModel, ...] = ()
+    longest: int = LONGEST
 
     def order_of(self, names: Sequence[str]) -> list[int]:
         """The places of these in an order that depends on the seed and the names, not on the file."""
@@ -87,7 +94,8 @@ class Division:
             check_attack(self.secrets, begins)
         users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
         model = self._model(alphabet, users, np.concatenate(kept))
-        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack}
+        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack, "floor": self.floor}
+        declared |= {"observers": self.observers, "most_events": self.longest}
         return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept, **declared)
 
     def _model(self, alphabet: Symbols, users: Ints, codes: Ints) -> MarkovModel:
@@ -157,6 +165,9 @@ def read_arena(
     bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
+    cell_metres: float | None = None,
+    points: Any = None,
+    points_columns: str | None = None,
     distortion: str = "hamming",
     format: str | None = None,
     sort: bool = False,
@@ -173,13 +184,23 @@ def read_arena(
     divided = division or Division()
     if divided.seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
-    source = Source(data, columns or Columns(), format, sort, chunk, missing)
-    scan = scanner(source, bins, levels, grid)
-    kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
-    parts = list(source.chunks(kind, progress))
-    for part in parts:
-        scan.add(part)
-    alphabet = scan.alphabet()
+    named = columns or Columns()
+    if cell_metres is not None or points is not None:
+        named = located(data, named, format, (2,) if points is None else (1, 2))
+    source = Source(data, named, format, sort, chunk, missing)
+    if points is not None:
+        ways = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}
+        alphabet: Symbols = listed_places(points, points_columns, **ways)
+        alphabet = alphabet.with_policy("nearest") if len(named.value_columns) == 2 else alphabet
+        source.check_width(alphabet)
+        parts = list(source.chunks(value_type_of(alphabet), progress))
+    else:
+        scan = scanner(source, bins, levels, grid, cell_metres=cell_metres)
+        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
+        parts = list(source.chunks(kind, progress))
+        for part in parts:
+            scan.add(part)
+        alphabet = scan.alphabet()
     names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
     places = divided.order_of(names)
     cut = divided.released(len(names), source.name)
@@ -236,12 +257,16 @@ def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant)
         epsilon,
         _key(arena, epsilon, asdict(contestant)),
         _events(arena.of_contestant(contestant)),
-        lambda progress: race(arena, contestant, epsilon, progress),
+        partial(race, arena, contestant, epsilon),  # and no lambda: it may be made in another process
     )
 
 
 def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row]) -> Job:
-    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, lambda progress: limit(arena, epsilon))
+    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, partial(_limit, arena, epsilon, limit))
+
+
+def _limit(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row], progress: Progress) -> Row:
+    return limit(arena, epsilon)
 
 
 def _key(arena: Arena, epsilon: float | None, what: Any) -> str:

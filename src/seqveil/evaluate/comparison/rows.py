@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from seqveil.core import html, mechanisms
+from seqveil.core.distortion import error_name
 from seqveil.core.kernel import Floats
 from seqveil.evaluate.comparison.told import Told
 from seqveil.interfaces.commands.terminal import WIDE, plain
@@ -173,7 +174,7 @@ def tables(rows: Sequence[Row], distortion: str) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
     for epsilon in dict.fromkeys(row.epsilon for row in rows if row.epsilon is not None):
         here = [row for row in rows if row.epsilon == epsilon]
-        console.print(Text(f"ε = {epsilon:g} an event, {distortion} error", style="bold"))
+        console.print(Text(f"ε = {epsilon:g} an event, {error_name(distortion)}", style="bold"))
         _print(console, here)
     print(LEGEND)
     if console.width < FULL:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.distortion import error_size
 from seqveil.core.errors import InputError
 from seqveil.core.words import percent
 from seqveil.interfaces.commands import options as o
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
     from seqveil.receive.advising import Advice
 
-SEEN_BY = {  # a suspicion and what it may become at most, where nobody says so
-    "public": (0.10, 0.15),
-    "partner": (0.10, 0.25),
-    "team": (0.10, 0.40),
-}
 STREAM = 50  # events of a stream, where only a model is there to ask
 QUESTIONS = {
     "file": "1. What is it? A data file, or a model",
@@ -78,7 +74,7 @@ def advise(
     Example: seqveil advise --file clicks.csv --seen-by partner --secret ever:health --wrong 20%
     """
     from seqveil.interfaces.files.writing import taken, write_text
-    from seqveil.receive.advising import Wishes, lines_of
+    from seqveil.receive.advising import SEEN_BY, Wishes, lines_of
     from seqveil.receive.advising import advise as solve
 
     named = _answer("file", file)
@@ -124,6 +120,8 @@ def _answer(name: str, given: str | None, default: str | None = None) -> str:
 
 
 def _seen_by(text: str) -> str:
+    from seqveil.receive.advising import SEEN_BY
+
     if text not in SEEN_BY:
         raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}; got something else")
     return text
@@ -196,7 +194,7 @@ def _model(
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
-        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **asdict(cuts)}
+        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **cuts.given}
         fitted = fit_file(source, **shared)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
             fitted = fit_file(source, context="order:1", **shared)
@@ -206,7 +204,8 @@ def _model(
 def _said(found: Advice) -> list[str]:
     """What the setting costs and means, a line each."""
     hamming = "distortion" not in found.options
-    cost, guess = (percent(each) if hamming else f"{each:.4g}" for each in (found.error, found.guess))
+    costs = str(found.options.get("distortion", "hamming"))
+    cost, guess = (percent(each) if hamming else error_size(each, costs) for each in (found.error, found.guess))
     what = f"{cost} of the events are released wrong" if hamming else f"expected error {cost} an event"
     error = f"{what}, under the model; the best guess with no release at all: {guess}"
     return [error, *found.risk.sentences, f"grade {found.risk.grade.text}", *found.notes]

@@ -32,5 +32,6 @@ def inspect(
     from seqveil.interfaces.files.inspection import inspect as look
 
     with progress(data, "reading") as advance:
-        found: Inspection = look(data, columns.columns, format=format, progress=advance)
+        on_map = columns.latitude is not None
+        found: Inspection = look(data, columns.columns, format=format, on_map=on_map, progress=advance)
     emit_json(found.to_dict()) if json else lines(found.lines())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from seqveil.release.stream import Setting
 
 
+MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
+
+
 @dataclass(frozen=True)
 class PrivateFitOptions:
     """A fit with differential privacy, and an alphabet that does not come from the data."""
@@ -36,7 +39,12 @@ class PrivateFitOptions:
         Path | None, o.option("FILE", "The values there are: one a line, a JSON list, or a model to take them from.")
     ] = None
     span: Annotated[
-        str | None, o.option("LO,HI", "Range of --bins (of --grid: X0,X1,Y0,Y1), not taken from data.", "--range")
+        str | None,
+        o.option(
+            "LO,HI",
+            "Range not taken from data, of --bins (of --grid X0,X1,Y0,Y1, of --cell-metres SOUTH,NORTH,WEST,EAST).",
+            "--range",
+        ),
     ] = None
     seed: Annotated[int | None, o.option("N", "With --private: repeatable noise, for research; NOT private.")] = None
 
@@ -63,9 +71,8 @@ class PrivateFitOptions:
         from seqveil.interfaces.files.fit import public_alphabet
 
         if self.private is None and self.alphabet is None and self.span is None:
-            return None
-        cut = (cuts.bins, cuts.levels, cuts.grid)
-        return public_alphabet(self.alphabet, *cut, self.span, on_unknown)  # type: ignore[arg-type]
+            return None  # a list of places is read there, too
+        return public_alphabet(self.alphabet, span=self.span, on_unknown=on_unknown, **cuts.given)  # type: ignore[arg-type]
 
 
 @o.option_groups
@@ -139,7 +146,7 @@ def fit(
         else:
             law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
             law |= {"context": context, "working": done, "other": other}
-            fitted = fit_file(data, alphabet=alphabet, **law, **asdict(cuts), **read)
+            fitted = fit_file(data, alphabet=alphabet, **law, **cuts.given, **read)
     fitted.model.save(out)
     say_fitted(out, fitted, json)
 
@@ -183,13 +190,35 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     if fitted.pooled:
         said.append(("other", f"{fitted.pooled} values that too few people have are one symbol, other"))
     if fitted.clamped:
-        said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge"))
+        many = fitted.clamped > MANY_CLAMPED * fitted.events
+        more = ", which are many: name the part that counts with --range" if many else ""
+        said.append(("clamped", f"{fitted.clamped:,} events outside the cells count to those at the edge{more}"))
+    said += _said_of_values(fitted)
     plain = "the fit is not private: the model shows how the raw data behave"
     if choice is not None:
         for line in choice.lines():
             print(line)
         said.append(("context", f"{choice.taken.title}, checked on {choice.taken.people:,} held-out people"))
     lines([*said, ("note", plain if origin is None or choice is not None else ledger(origin))])
+
+
+def _said_of_values(fitted: Fitted) -> list[tuple[str, str]]:
+    """What is to be said about places, and about numbers that nobody cut."""
+    from seqveil.core.alphabet import Alphabet
+    from seqveil.core.places import Cells
+    from seqveil.interfaces.files.inspection import MOST_NUMBERS
+
+    alphabet, said = fitted.model.alphabet, list[tuple[str, str]]()
+    if isinstance(alphabet, Cells):
+        said.append(("places", f"cells of {alphabet.metres:.10g} m, named by their centres; --distortion metres"))
+    if fitted.spread is not None:
+        away = fitted.spread.sentence
+        said.append(("places", f"{alphabet.n:,} with coordinates{'; ' + away if away else ''}; --distortion metres"))
+    values = alphabet.values if isinstance(alphabet, Alphabet) and alphabet.n > MOST_NUMBERS else ()
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"
+        said.append(("question", f"{asked} --bins auto cuts them evenly, --levels 20 by their counts"))
+    return said
 
 
 @o.option_groups

@@ -44,8 +44,9 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
     ...     print(columns.columns)
     >>> list(inspect.signature(show).parameters)
-    ['data', 'user_column', 'value_column', 'time_column', 'stream_column', 'json']
-    >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, stream_column=None, json=False)
+    ['data', 'user_column', 'value_column', 'time_column', 'stream_column', 'latitude', 'longitude', 'json']
+    >>> places = {"value_column": None, "latitude": None, "longitude": None}
+    >>> show(data="clicks.csv", user_column="who", time_column=None, stream_column=None, json=False, **places)
     Columns(user='who', value='value', time=None, clock=False, stream=None)
     """
     hints = get_type_hints(command, include_extras=True)
@@ -137,7 +138,7 @@ Epsilon = Annotated[
 ]
 Mechanism = Annotated[str | None, option("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")]
 DistortionName = Annotated[
-    str | None, option("hamming|absolute|squared|euclidean", "Cost of a wrong release  [default: hamming]")
+    str | None, option("hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]")
 ]
 Every = Annotated[int | None, option("M", "Spend M·ε at every M-th release, nothing in between.")]
 TotalBudget = Annotated[float | None, option("TOTAL", "Most that a user's whole stream may leak.")]
@@ -248,8 +249,8 @@ class SecretOptions:
 
 
 @dataclass(frozen=True)
-class KeepingOptions:
-    """How declared secrets are kept, beside their totals."""
+class KeptOptions:
+    """For whom and how long declared secrets are kept."""
 
     secret_longest: Annotated[
         int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
@@ -260,18 +261,6 @@ class KeepingOptions:
             metavar="E",
             help="Tell a symbol that a --secret names from any other by at most e^E a release, model or not.",
         ),
-    ] = None
-    secret_withhold: Annotated[
-        bool | None,
-        typer.Option("--secret-withhold", help="The truth or nothing: a row that would be wrong has an empty value."),
-    ] = None
-    secret_blank: Annotated[
-        float | None,
-        typer.Option(metavar="PRICE", help="Let a value be empty where that is better than wrong, at this price."),
-    ] = None
-    secret_opening: Annotated[
-        str | None,
-        typer.Option(metavar="linear|constant", help="How the bound of a window opens with time  [default: linear]"),
     ] = None
     observer: Annotated[
         list[Path] | None,
@@ -291,6 +280,38 @@ class KeepingOptions:
 
         return LONGEST if self.secret_longest is None else self.secret_longest
 
+    def refuse_idle(self) -> None:
+        """Refuse what says how a secret is kept where there is none."""
+        for name in (name for name, value in self._named().items() if value is not None and value != []):
+            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
+
+    def _named(self) -> dict[str, Any]:
+        return {
+            "--observer": self.observer,
+            "--secret-longest": self.secret_longest,
+            "--secret-floor": self.secret_floor,
+        }
+
+
+@dataclass(frozen=True)
+class KeepingOptions(KeptOptions):
+    """How declared secrets are kept, beside their totals."""
+
+    secret_withhold: Annotated[
+        bool | None,
+        typer.Option("--secret-withhold", help="The truth or nothing: a row that would be wrong has an empty value."),
+    ] = None
+    secret_blank: Annotated[
+        float | None,
+        typer.Option(metavar="PRICE", help="Let a value be empty where that is better than wrong, at this price."),
+    ] = None
+    secret_opening: Annotated[
+        str | None,
+        typer.Option(
+            metavar="saving|linear|constant", help="How the bound of a window opens with time  [default: saving]"
+        ),
+    ] = None
+
     def keeping(self) -> dict[str, Any]:
         """The same as `Setting.of` takes them."""
         return {
@@ -299,21 +320,16 @@ class KeepingOptions:
             "floor": self.secret_floor,
             "withhold": bool(self.secret_withhold),
             "blank": self.secret_blank,
-            "opening": self.secret_opening or "linear",
+            "opening": self.secret_opening or "saving",
         }
 
-    def refuse_idle(self) -> None:
-        """Refuse what says how a secret is kept where there is none."""
-        named = {
-            "--observer": self.observer,
-            "--secret-longest": self.secret_longest,
-            "--secret-floor": self.secret_floor,
+    def _named(self) -> dict[str, Any]:
+        return {
+            **super()._named(),
             "--secret-withhold": self.secret_withhold or None,
             "--secret-blank": self.secret_blank,
             "--secret-opening": self.secret_opening,
         }
-        for name in (name for name, value in named.items() if value is not None and value != []):
-            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
 
 
 @dataclass(frozen=True)
@@ -456,14 +472,34 @@ class ColumnOptions:
         str | None,
         option("NAME", "What tells the streams of a user apart: the chain begins anew, the account goes on."),
     ] = None
+    latitude: Annotated[
+        str | None, option("NAME", "Column of the latitude in degrees, where values are places on the map.")
+    ] = None
+    longitude: Annotated[str | None, option("NAME", "Column of the longitude, with --latitude.")] = None
 
     @property
     def columns(self) -> Columns:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.files import Columns
 
-        names = (self.user_column or "user", self.value_column or "value", self.time_column)
+        names = (self.user_column or "user", self._value or "value", self.time_column)
         return Columns(*names, stream=self.stream_column)
+
+    @property
+    def _value(self) -> str | None:
+        """The columns of the value: those of a place, or the one that was named."""
+        if self.latitude is None and self.longitude is None:
+            return self.value_column
+        if self.latitude is None or self.longitude is None:
+            raise InputError("a place has two columns; pass --latitude and --longitude together")
+        if self.value_column is not None:
+            raise InputError("--latitude and --longitude name the value already; leave --value-column out")
+        return f"{self.latitude},{self.longitude}"
+
+    @property
+    def named(self) -> bool:
+        """Whether any column was named."""
+        return any(getattr(self, each.name) is not None for each in fields(ColumnOptions))
 
 
 @dataclass(frozen=True)
@@ -475,9 +511,7 @@ class ReleasedOptions(ColumnOptions):
     @property
     def where(self) -> dict[str, Any]:
         """The columns and the side file, as the functions take them that read such a file."""
-        given = (self.user_column, self.value_column, self.time_column, self.stream_column)
-        named = self.columns if any(name is not None for name in given) else None
-        return {"meta": self.meta, "columns": named}
+        return {"meta": self.meta, "columns": self.columns if self.named else None}
 
 
 @dataclass(frozen=True)
@@ -500,6 +534,24 @@ class CutOptions:
     grid: Annotated[
         str | None, option("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: over their bulk.")
     ] = None
+    cell_metres: Annotated[
+        float | None, option("M", "Cut the map into cells of this size around the bulk of latitudes and longitudes.")
+    ] = None
+    points: Annotated[
+        Path | None, option("FILE", "Places with coordinates: name, lat, lon. Values are their names, or the nearest.")
+    ] = None
+    points_columns: Annotated[
+        str | None, option("NAME,LAT,LON", "Columns of --points  [default: as they are usually called]")
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options as the functions take them that fit; a list of places as it is, whatever kind it has."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __post_init__(self) -> None:
+        if self.points_columns is not None and self.points is None:
+            raise InputError("--points-columns says what the columns of a list of places are; pass --points FILE")
 
 
 @dataclass(frozen=True)
@@ -515,6 +567,10 @@ class SlotOptions:
     pad: Annotated[
         bool, flag("--pad", "Let all streams begin and end together, at the file's first and last slot.")
     ] = False
+    empty: Annotated[
+        str | None,
+        option("nothing|hold", "What an empty slot is  [default: nothing for names; numbers hold]"),
+    ] = None
 
     @property
     def slots(self) -> Slots | None:
@@ -522,10 +578,10 @@ class SlotOptions:
         from seqveil.core.slots import Slots
 
         if self.every_seconds is None:
-            if self.slot is not None or self.pad:
-                raise InputError("--slot and --pad are about slots of time; pass --every-seconds S with them")
+            if self.slot is not None or self.pad or self.empty is not None:
+                raise InputError("--slot, --empty and --pad are about slots of time; pass --every-seconds S with them")
             return None
-        return Slots(self.every_seconds, self.slot or "last", self.pad)  # type: ignore[arg-type]
+        return Slots(self.every_seconds, self.slot or "last", self.pad, self.empty)  # type: ignore[arg-type]
 
 
 def versions_in(model: Path, given: bool = False) -> Versions | None:

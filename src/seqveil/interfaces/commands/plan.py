@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
 from seqveil.core.words import Risk
 from seqveil.interfaces.commands import options as o
@@ -141,7 +142,7 @@ def plan(
 
     check_picture(plot)
     fitting: dict[str, Any] = {"columns": columns.columns, "order": order, "smoothing": smoothing, "sort": sort}
-    fitting |= asdict(cuts)
+    fitting |= cuts.given
     declared = list(kept.each())
     if declared:
         idle: dict[str, object] = {"--batch": batch, "--every": every, "--find-period": find_period or None}
@@ -161,7 +162,7 @@ def plan(
     bounds = parse_epsilons(EPSILONS if epsilon is None else epsilon)
     sizes = [] if batch is None else [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
     read: dict[str, Any] = {"columns": columns.columns, "sort": sort}
-    model = _model(source, order=order, smoothing=smoothing, **read, **asdict(cuts))
+    model = _model(source, order=order, smoothing=smoothing, **read, **cuts.given)
     fitted = _is_data(source)
     if fitted and data is not None:
         raise InputError("--data goes with a model; where data stand in its place, people are held out of them")
@@ -243,8 +244,9 @@ def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, se
         ],
     )
     print(
-        f"expected {settings[0].distortion.name} error over {length} releases of people who follow the model; decoded: "
-        "after the receiver's online filter; told: the most that a simulated stream told about a secret (log odds)"
+        f"expected {error_name(settings[0].distortion.name)} over {length} releases of people who follow the model; "
+        "decoded: after the receiver's online filter; told: the most that a simulated stream told about a secret (log "
+        "odds)"
     )
     for sentence in sentences:
         print(sentence)
@@ -438,8 +440,8 @@ def _say(made: Plan, sentences: list[str], plot: Path | None, about: str) -> Non
             cells[6:6] = [f"{row.realised_decoded:.4g}"]
     table(headings, rows)
     print(
-        f"expected {made.distortion} error over {made.length} releases of people who follow the model; decoded: after "
-        "the receiver's online filter"
+        f"expected {error_name(made.distortion)} over {made.length} releases of people who follow the model; decoded: "
+        "after the receiver's online filter"
     )
     if batches:
         print(

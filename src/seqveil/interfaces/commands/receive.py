@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqveil.core.distortion import error_size
 from seqveil.core.words import CHECKS, MEANING, by_odds
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.models import ledger
@@ -299,6 +300,7 @@ def _say_decoded(decoded: Decoded, out: str, as_json: bool) -> None:
     if as_json:
         facts = {"rows": decoded.rows, "users": decoded.users, "confidence": decoded.confidence, "out": out}
         facts |= {"confidence_holds": "under the model", "model": asdict(decoded.verdict), "right": decoded.right}
+        facts |= {} if decoded.away is None else {"away": decoded.away, "loss": decoded.loss}
         emit_json(facts, to_stderr=out == "-")
     else:
         lines(decode_told(decoded), to_stderr=True)
@@ -309,7 +311,8 @@ def decode_told(decoded: Decoded) -> list[tuple[str, str]]:
     said = f"{decoded.rows} rows of {decoded.users} users; on average an estimate is right with probability "
     told = [("decoded", f"{said}{decoded.confidence:.3f} under the model"), decoded.verdict.said]
     if decoded.right is not None:
-        told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file"))
+        off = "" if decoded.away is None else f"; on average they are {error_size(decoded.away, decoded.loss)} off"
+        told.insert(1, ("truth", f"{decoded.right:.3f} of the estimates are right, by the raw file{off}"))
     return told
 
 

@@ -21,7 +21,7 @@ StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.
 HEADINGS = ("user", "events", "releases", "leakage", "by_composition", "ldp")
 
 state = typer.Typer(
-    name="state", no_args_is_help=True, rich_markup_mode=None, help="Look at a state file, copy it and check it."
+    name="state", no_args_is_help=True, rich_markup_mode=None, help="Look at a state file, copy, check and clean it."
 )
 
 
@@ -87,7 +87,8 @@ def account(
     with reading(file) as found:
         for name in user or [name for name, _ in found.users()]:
             try:
-                rows.append({"user": name} | {k: _number(v) for k, v in figures(found.row(name)).items()})
+                told = {k: _number(v) for k, v in figures(found.row(name)).items()}
+                rows.append({"user": name} | told | {"kept_from": found.kept(name)})
             except Damaged:
                 if user:
                     raise
@@ -124,20 +125,27 @@ def export(
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
     setting = Setting.from_dict(codec.loads(saved), MarkovModel.load(model))
     shown = Wording(setting.model.alphabet).shown
-    count = 0
+    count, dropped = 0, 0
     with reading(file, setting) as found, _written(out) as sink:
         for name in user or [name for name, _ in found.users()]:
+            dropped += found.kept(name) > 0
             for stored in found.releases(name):
                 sink.write(codec.dumps({"user": name} | _told(stored, shown, setting.in_batches)) + "\n")
                 count += 1
     if out != "-":
         print(f"wrote  {count} releases to {out}")
+    if dropped:
+        note = "begin later than with number 0, for their first releases were compacted away or erased"
+        print(f"note: the releases of {dropped} users {note}", file=sys.stderr)
 
 
 @state.command("rotate-key")
 def rotate_key(
     file: StateFile,
     key: Annotated[Path, o.option("FILE", "The key to go on with; made if missing.")],
+    old_key: Annotated[
+        Path | None, o.option("FILE", "The present key; needed where a person was erased from the file.")
+    ] = None,
 ) -> None:
     """Go on with another key: the events to come get coins of their own, and stored releases stay as they are.
 
@@ -148,16 +156,111 @@ def rotate_key(
     """
     from seqveil.core.coins import key_file
     from seqveil.release.store.backup import facts_of
-    from seqveil.release.store.offline import change_fact
+    from seqveil.release.store.pseudonyms import FACT
+    from seqveil.release.store.upkeep import rotate_key as rotate
     from seqveil.release.streams import KEY_MARK, key_mark
 
     facts = facts_of(file)
     if not facts:  # before a key is made for it
         raise DataError(f"{file.name}: is no state file of this version; check the path, or run `seqveil state verify`")
-    before = facts.get(KEY_MARK)
-    mark = key_mark(key_file(key, create=True))
-    change_fact(file, KEY_MARK, mark)
-    print(f"rotated  {file} from the key {before or 'none'} to {mark}")
+    old = None if old_key is None else key_file(old_key)
+    if FACT in facts and (old is None or key_mark(old) != facts.get(KEY_MARK)):
+        raise InputError(
+            f"{file.name}: a person was erased from it, and only its present key tells who comes back; name that key "
+            "with --old-key"
+        )
+    new = key_file(key, create=True)
+    rotate(file, new, old)
+    print(f"rotated  {file} from the key {facts.get(KEY_MARK) or 'none'} to {key_mark(new)}")
+
+
+@state.command()
+def compact(
+    file: StateFile,
+    before: Annotated[
+        str | None, o.option("TIME", "Drop releases filed before this time, as 2026-01-31 or seconds since 1970.")
+    ] = None,
+    keep_days: Annotated[float | None, o.option("N", "Keep the releases of the last N days, drop older ones.")] = None,
+    json: o.Json = False,
+) -> None:
+    """Drop old releases from a state file and give their room back; ledgers and states stay as they are.
+
+    With both options a release is dropped only where both say so. A release counts as old by when it was filed in the
+    state file. Events that were released stay released, and reading a dropped release says that it was dropped. Nobody
+    may have the file open.
+
+    Example: seqveil state compact clicks.db --keep-days 90
+    """
+    from seqveil.release.store.upkeep import compact as drop
+
+    done = drop(file, _cutoff(before, keep_days))
+    if json:
+        emit_json({name: getattr(done, name) for name in ("releases", "users", "kept", "before", "after")})
+        return
+    sizes = f"{done.before / 1e6:.1f} MB before, {done.after / 1e6:.1f} MB now"
+    print(f"dropped  {done.releases} releases of {done.users} users; {sizes}")
+    if done.kept:
+        print(f"kept     all of {done.kept} users, whose states are computed from their releases or are damaged")
+
+
+def _cutoff(before: str | None, keep_days: float | None) -> float:
+    """The time before which releases go, in seconds since 1970."""
+    from time import time
+
+    from seqveil.core.times import seconds
+
+    cuts = []
+    if before is not None:
+        try:
+            cuts.append(float(seconds([float(before) if before.replace(".", "", 1).isdigit() else before])[0]))
+        except InputError:
+            raise InputError("expected --before as a time, like 2026-01-31 or 2026-01-31T12:00Z; check it") from None
+    if keep_days is not None:
+        if not 0 <= keep_days < 1e6:
+            raise InputError(f"expected --keep-days as a number of days, 0 or more, got {keep_days:g}; check it")
+        cuts.append(time() - 86_400 * keep_days)
+    if not cuts:
+        raise InputError("expected what to drop: releases filed --before TIME, or all but those of --keep-days N")
+    return min(cuts)
+
+
+@state.command()
+def erase(
+    file: StateFile,
+    user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; name several at once.")],
+    key: Annotated[Path | None, o.option("FILE", "The key of the state file.")] = None,
+    forget_ledger: Annotated[
+        bool, typer.Option("--forget-ledger", help="Drop the ledger too: who comes back begins at zero.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about --forget-ledger.")] = False,
+) -> None:
+    """Erase a person: the releases, the state and the name, from the whole file.
+
+    The total of the ledger is kept under a pseudonym, which only the key can tell again, so that coming back does not
+    begin the budget anew. Nobody may have the file open. Copies of the file are not touched; see docs/operations.md.
+
+    Example: seqveil state erase clicks.db ann --key clicks.key
+    """
+    from seqveil.core.coins import key_file
+    from seqveil.release.store.upkeep import erase as take_out
+
+    if forget_ledger and not yes:
+        print(
+            "Without the ledger nobody knows what was told about this person. Coming back begins at zero, and what is "
+            "told then adds to what was told before, beyond the budget.",
+            file=sys.stderr,
+        )
+        if not typer.confirm("Drop the ledger?", err=True):
+            raise InputError("nothing was erased; leave --forget-ledger out to keep the total under a pseudonym")
+    count, left = take_out(file, user, None if key is None else key_file(key), forget_ledger)
+    ledger = "dropped too" if forget_ledger else "kept under a pseudonym"
+    print(f"erased  {len(set(user))} users and {count} releases from {file}; the total of the ledger is {ledger}")
+    for source in left:
+        print(
+            f"note: what {source} wrote down of how far it was read still has the name in it; let it read on, and run "
+            "`seqveil state compact` afterwards",
+            file=sys.stderr,
+        )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Codes, Symbols
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import DataError
+from seqveil.core.errors import FILES, DataError, needs_extra
 from seqveil.core.model import Counts, MarkovModel
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ class Dataset:
 
 def gather(person: NDArray[Any], recording: NDArray[Any], value: NDArray[Any]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Streams and index from columns in order: a stream ends where person or recording changes."""
-    import polars as pl
+    with needs_extra(*FILES):
+        import polars as pl
 
     if not len(value):
         raise DataError("no events are left after filtering; ask for more users")

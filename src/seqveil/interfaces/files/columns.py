@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TIMES = ("time", "timestamp", "datetime", "ts", "date")  # names that say that a column is the time of its row
 ORDERS = ("seq", *TIMES)
+LATITUDES, LONGITUDES = ("latitude", "lat"), ("longitude", "lon", "lng")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _FIELD = re.compile(r"((?:\\.|[^\\,])*)(?:,|$)", re.DOTALL)
 
@@ -99,6 +100,18 @@ def order_in(found: Sequence[str], columns: Columns) -> tuple[tuple[str, ...], s
         if len(alike) == 1:
             return (alike[0],), "by its name"
     return (), "no column is called " + ", ".join(ORDERS)
+
+
+def coordinates_in(found: Sequence[str]) -> tuple[str, str] | None:
+    """The columns that are called as latitude and longitude are, whatever the case, or so after a word such as gps_.
+
+    >>> coordinates_in(["user", "Lng", "Lat"])
+    ('Lat', 'Lng')
+    """
+    plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in reversed(found)}
+    plain |= {name.strip().lower(): name for name in reversed(found)}
+    lat, lon = (next((plain[name] for name in names if name in plain), None) for names in (LATITUDES, LONGITUDES))
+    return None if lat is None or lon is None else (lat, lon)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -62,6 +62,8 @@ class Decoded:
     histogram: Floats
     verdict: Verdict
     right: float | None = None
+    away: float | None = None  # their mean cost, where the loss is a distance and the truth was given
+    loss: str = ""  # the name of the loss that they minimise
 
 
 def decode_file(
@@ -112,8 +114,12 @@ def decode_file(
             _write_histogram(histogram, alphabet, source.columns, sheet.expected, read)
     mean = float(sheet.confidence.mean(dtype=np.float64))
     known = told is not None and (told >= 0).any()
-    right = float((sheet.estimates == told)[told >= 0].mean()) if told is not None and known else None
-    return Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress, sheet.followed), right)
+    found = Decoded(at, users, mean, sheet.expected, Verdict.of(received, progress, sheet.followed))
+    if told is None or not known:
+        return found
+    true, guess = told[told >= 0], sheet.estimates[told >= 0].astype(np.int64)
+    away = None if loss.is_hamming else float(loss.between(true, guess).mean())
+    return replace(found, right=float((guess == true).mean()), away=away, loss=loss.name)
 
 
 def _truth(
@@ -124,7 +130,8 @@ def _truth(
     `holes`: whether values of the released file may be empty.
     """
     file = Source(raw, source.columns, None, missing=alphabet.missing, slots=alphabet.slots)
-    names = alphabet if alphabet.on_unknown == "other" else alphabet.with_policy("hide")
+    kept = alphabet.on_unknown in ("other", "nearest")
+    names = alphabet.watched(alphabet.on_unknown) if kept else alphabet.with_policy("hide")
     held: dict[Hashable, list[int]] = {}
     for part in file.coded(names, progress):
         for user, code in zip(part.chunk.keys.to_list(), part.codes.tolist(), strict=True):

@@ -14,16 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, OnMissing, OnUnknown, Symbols
+from seqveil.core.alphabet import Alphabet, Bins, Grid, OnMissing, OnUnknown, Symbols
 from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
+from seqveil.core.places import Places
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns, Taken
-from seqveil.interfaces.files.ordering import NO_SYMBOL, seconds
+from seqveil.interfaces.files.ordering import seconds
+from seqveil.interfaces.files.placing import Spread, cells_over, located, places_in
 from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType
 from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
+from seqveil.interfaces.files.scanning import (
+    AUTO,
+    AUTO_BINS,
+    AUTO_CELLS,
+    MOST_SYMBOLS,
+    Distinct,
+    cells,
+    scanner,
+    width_of,
+)
 from seqveil.interfaces.files.slots import NO_MEAN
 from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 
@@ -32,15 +44,12 @@ if TYPE_CHECKING:
 
     from seqveil.receive.contexts import Choice
 
-MOST_SYMBOLS = 100_000
 FOR_FIT = "check the value column, or add the value to the alphabet"
-SAMPLE = 2_000_000  # numbers kept to find quantiles
-AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts
-LARGEST = 1e150  # beyond it nothing is data, and differences of quantiles could overflow
-TAIL, FENCE, MARGIN = 0.005, 10.0, 0.1  # the bulk: within these quantiles, so many quartile ranges, and a margin
+FOR_PLACES = "add the place to --points, or name columns with --latitude and --longitude for the nearest one"
 NEEDED = (
     "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass --alphabet "
-    "FILE (a value a line, or a model to take it from), --bins with --range LO,HI, or --grid with --range X0,X1,Y0,Y1"
+    "FILE (a value a line, or a model to take it from), --points FILE, --bins with --range LO,HI, --grid with --range "
+    "X0,X1,Y0,Y1, or --cell-metres with --range SOUTH,NORTH,WEST,EAST"
 )
 
 
@@ -55,6 +64,7 @@ class Fitted:
     streams: int = 0  # where users have several
     pooled: int = 0  # values that were taken together as "other"
     clamped: int = 0  # events outside the range that "auto" found, counted to the cells at its edge
+    spread: Spread | None = None  # how far events are from the places that stand for them
     reading: Taken = field(default_factory=Taken)  # how the rows were read and ordered
 
 
@@ -68,6 +78,9 @@ def fit_file(
     bins: float | str | None = None,
     levels: int | None = None,
     grid: str | None = None,
+    cell_metres: float | None = None,
+    points: Any = None,
+    points_columns: str | None = None,
     on_unknown: OnUnknown | None = None,
     alphabet: Symbols | None = None,
     format: str | None = None,
@@ -85,8 +98,11 @@ def fit_file(
     Parameters: `order`, `smoothing` and `prior` as in `MarkovModel.fit`. Numbers are cut into bins of width `bins`, or
     into `levels` bins of about equal count; points (`columns.value` = "x,y") into a `grid` such as "10x10". "auto", for
     `bins` or `grid`, cuts the bulk of the data evenly at round numbers, and what lies outside counts to the cells at
-    the edge. Without any of them the alphabet is the set of values that occur, unless `alphabet` gives it. `on_unknown`
-    is the policy the model carries for later values ("error" unless told otherwise, "nearest" after "auto").
+    the edge. `cell_metres` cuts the map around the bulk of latitudes and longitudes into cells of this size; `points`
+    is a list of places (a file, a frame or `Places`) that values name, or are nearest to where their columns are
+    coordinates. Without any of them the alphabet is the set of values that occur, unless `alphabet` gives it.
+    `on_unknown` is the policy the model carries for later values ("error" unless told otherwise, "nearest" after "auto"
+    and for coordinates).
     With `other` values that fewer people have are taken together as the symbol "other", where later values outside the
     alphabet go too. `missing` says what to do with rows without a value (`Source`), and the model remembers it. Where
     `columns` tell streams of a user apart, each begins the chain anew.
@@ -96,14 +112,22 @@ def fit_file(
     share that is done.
     """
     named = columns or Columns()
+    if cell_metres is not None or points is not None or (alphabet is not None and alphabet.on_map):
+        widths = (2,) if cell_metres is not None else (1, 2) if alphabet is None else alphabet.widths
+        named = located(data, named, format, widths)
     if context is not None and _by_hour(context):
         named = replace(named, clock=True)
+    if points is not None and alphabet is None:
+        cut = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}
+        alphabet = listed_places(points, points_columns, **cut)
+    if alphabet is not None and alphabet.on_map and slots is not None:
+        slots = replace(slots, empty="hold")
     source = Source(data, named, format, sort, chunk, missing, slots)
     policy: OnUnknown = on_unknown or ("error" if other is None else "other")
     pooled = 0
-    clamps = AUTO in (bins, grid)
+    clamps = AUTO in (bins, grid) or cell_metres is not None
     if alphabet is None:
-        scan = scanner(source, bins, levels, grid, other)
+        scan = scanner(source, bins, levels, grid, other, cell_metres)
         names: ValueType = "auto" if other is None and slots is None else "text"
         kind: ValueType = names if isinstance(scan, Distinct) else "number"
         first, second = _two_readings(source, kind, progress)
@@ -113,14 +137,15 @@ def fit_file(
         pooled = scan.pooled if isinstance(scan, Distinct) else 0
     else:
         if other is not None:
-            raise InputError("--other pools values that occur, and --alphabet names those there are; leave one out")
+            raise InputError("--other pools values that occur, and the alphabet or --points names all; leave one out")
         alphabet = in_slots(alphabet, slots)
+        source.check_width(alphabet)
         second = source.chunks(value_type_of(alphabet), progress)
-    if clamps and on_unknown is None:
+    if on_unknown is None and (clamps or (alphabet.on_map and len(named.value_columns) == 2)):
         policy = "nearest"
     alphabet = alphabet.with_policy(policy).with_missing(missing).with_slots(slots)
     code = _Coder(alphabet, source.name, clamps)
-    told: dict[str, Any] = {"pooled": pooled, "reading": source.taken}
+    told: dict[str, Any] = {"pooled": pooled, "reading": source.taken, "spread": code.spread}
     if context is not None:
         found = _with_context(second, code, source, context, smoothing, prior, working)
         return replace(found, clamped=code.clamped, **told)
@@ -137,14 +162,22 @@ def fit_file(
 
 def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
     """The alphabet with what slots need: among names a symbol for nothing."""
-    if slots is None or not isinstance(alphabet, Alphabet):
+    if slots is None or not alphabet.named or not isinstance(alphabet, Alphabet):
         return alphabet
     if slots.rule == "mean":
         raise InputError(NO_MEAN)
     if not all(type(value) is str for value in alphabet.values):
         raise InputError("slots take names, or numbers that are cut; name the values as text, or pass --bins or --grid")
     named = list(alphabet.values)
-    return alphabet if NOTHING in named else Alphabet([*named, NOTHING])
+    return alphabet if NOTHING in named or slots.empty == "hold" else Alphabet([*named, NOTHING])
+
+
+def listed_places(points: Any, names: str | None, **cut: Any) -> Places:
+    """The list of places, with which no other way to make symbols goes."""
+    for name in (name for name, given in cut.items() if given is not None):
+        option = "--" + name.replace("_", "-")
+        raise InputError(f"--points lists the places there are, so {option} does not go with it; leave one out")
+    return places_in(points, names)
 
 
 class _Coder:
@@ -156,11 +189,15 @@ class _Coder:
         if clamps:
             self._counted, self._inner = alphabet.with_policy("nearest"), alphabet.with_policy("hide")
         self.clamped = 0
+        self.spread = Spread() if isinstance(alphabet, Places) else None
 
     def __call__(self, part: Chunk) -> Ints:
         if self._clamps:
             self.clamped += int((self._inner.encode(part.values) < 0).sum())
-        return encode(part, self._counted, self._file, FOR_FIT)
+        codes = encode(part, self._counted, self._file, FOR_FIT if self.spread is None else FOR_PLACES)
+        if self.spread is not None and isinstance(part.values, np.ndarray):
+            self.spread.add(part.values, self.alphabet, codes)
+        return codes
 
 
 def _with_context(
@@ -234,240 +271,6 @@ def _two_readings(
     return rows, source.chunks(kind, progress, again=True)
 
 
-def scanner(
-    source: Source, bins: float | str | None, levels: int | None, grid: str | None, other: int | None = None
-) -> Distinct | _Width | _Levels | _Plane | _Bulk:
-    """What finds the alphabet of a file: the values that occur, or cuts of numbers."""
-    cut = any(option is not None for option in (bins, levels, grid))
-    if cut and other is not None:
-        raise InputError("--other pools values that are names, and numbers that are cut have bins; leave one out")
-    if cut and source.missing == "symbol":
-        raise InputError(NO_SYMBOL)
-    if sum(option is not None for option in (bins, levels, grid)) > 1:
-        raise InputError("expected at most one of bins, levels and grid; they are three ways to cut numbers")
-    pairs = len(source.columns.value_columns) == 2
-    if pairs != (grid is not None):
-        raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
-    if AUTO in (bins, grid):
-        return _Bulk()
-    if grid is not None:
-        return _Plane(*cells(grid))
-    if bins is not None:
-        return _Width(width_of(bins))
-    if levels is not None:
-        if levels < 1 or levels > MOST_SYMBOLS:
-            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {levels}")
-        return _Levels(levels)
-    if source.slots is not None and source.slots.rule == "mean":
-        raise InputError(NO_MEAN)
-    return Distinct(source.name, other, source.missing == "symbol", source.slots is not None)
-
-
-def width_of(bins: float | str) -> float:
-    """The width of bins as a number.
-
-    >>> width_of("2.5")
-    2.5
-    """
-    try:
-        width = float(bins)
-    except ValueError:
-        raise InputError(f"expected --bins as a width or auto, as in --bins 5; got {bins!r}") from None
-    if not (width > 0 and math.isfinite(width)):
-        raise InputError(f"expected a bin width that is a finite number above 0, got {bins}")
-    return width
-
-
-def cells(grid: str) -> tuple[int, int]:
-    """10x10 as numbers.
-
-    >>> cells("20x10")
-    (20, 10)
-    """
-    parts = grid.lower().replace("×", "x").split("x")
-    if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"expected a grid such as 10x10, or auto; got {grid!r}")
-    x, y = (int(part) for part in parts)
-    if x * y > MOST_SYMBOLS:
-        raise InputError(f"a grid of {x * y} cells is more than the {MOST_SYMBOLS} a model may have; use fewer")
-    return x, y
-
-
-@dataclass
-class Distinct:
-    """The values that occur; with `other`, those that fewer people have are one, and `missing` is one more."""
-
-    name: str
-    other: int | None = None
-    missing: bool = False
-    nothing: bool = False  # whether slots without events are one more
-    seen: set[Hashable] = field(default_factory=set)
-    people: dict[Hashable, set[Hashable]] = field(default_factory=dict, repr=False)  # who has a value, few of them
-
-    def __post_init__(self) -> None:
-        if self.other is not None and self.other < 1:
-            raise InputError(f"expected --other as a number of people, at least 1; got {self.other}")
-
-    def add(self, chunk: Chunk) -> None:
-        """Take in the values of a chunk; too many different ones are refused."""
-        assert not isinstance(chunk.values, np.ndarray)  # one column, or the scanner would be a grid
-        self.seen.update(chunk.values.unique().to_list())
-        if self.other is not None:
-            self._count(chunk)
-        if len(self.seen) > MOST_SYMBOLS:
-            raise DataError(
-                f"{self.name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with --bins or --levels"
-            )
-
-    def _count(self, chunk: Chunk) -> None:
-        import polars as pl
-
-        assert self.other is not None
-        pairs = pl.DataFrame({"value": chunk.values, "user": chunk.users}).unique()
-        for value, user in pairs.iter_rows():
-            known = self.people.setdefault(value, set())
-            if len(known) < self.other:
-                known.add(user)
-
-    @property
-    def pooled(self) -> int:
-        """How many values were taken together."""
-        return sum(value not in (OTHER, MISSING, NOTHING) for value in self._rare)
-
-    @property
-    def _rare(self) -> set[Hashable]:
-        return {value for value, people in self.people.items() if len(people) < (self.other or 0)}
-
-    def alphabet(self) -> Symbols:
-        """The alphabet of all values that were seen."""
-        kept = self.seen - self._rare if self.other is not None else self.seen
-        kept = kept | ({OTHER} if self.other is not None else set()) | ({MISSING} if self.missing else set())
-        kept = kept | ({NOTHING} if self.nothing else set())
-        return Alphabet.of(kept)
-
-
-class _Numbers:
-    """The least and the greatest number of each value column."""
-
-    def __init__(self) -> None:
-        self.low: Floats = np.array(np.inf)
-        self.high: Floats = np.array(-np.inf)
-
-    def add(self, chunk: Chunk) -> None:
-        numbers = np.asarray(chunk.values, np.float64)
-        self.low, self.high = np.minimum(self.low, numbers.min(0)), np.maximum(self.high, numbers.max(0))
-
-
-class _Width(_Numbers):
-    """Bins of one width, with edges at multiples of it."""
-
-    def __init__(self, width: float) -> None:
-        super().__init__()
-        self.width = width
-
-    def alphabet(self) -> Symbols:
-        low, high, width = float(self.low), float(self.high), self.width
-        first = math.floor(low / width)
-        last = max(first + 1, math.ceil(high / width))
-        first -= first * width > low  # the division may have rounded past the number
-        last += last * width < high
-        if last - first > MOST_SYMBOLS:
-            raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
-        return Bins.of_width(first * width, last * width, width)
-
-
-class _Sampled(_Numbers):
-    """A uniform sample of the numbers where there are very many, else all of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[Floats] = []
-        self._keys = np.zeros(0)
-        self._draw = np.random.default_rng(0)  # thins a sample; no privacy rests on it
-
-    def add(self, chunk: Chunk) -> None:
-        super().add(chunk)
-        self._parts.append(np.asarray(chunk.values, np.float64))
-        self._keys = np.concatenate([self._keys, self._draw.random(chunk.n)])
-        if len(self._keys) > SAMPLE:
-            kept = np.argpartition(self._keys, SAMPLE)[:SAMPLE]
-            self._parts, self._keys = [self.numbers[kept]], self._keys[kept]
-
-    @property
-    def numbers(self) -> Floats:
-        return np.concatenate(self._parts)
-
-
-class _Levels(_Sampled):
-    """Bins of about equal count."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def alphabet(self) -> Symbols:
-        return Bins.quantiles(np.concatenate([self.numbers, [self.low, self.high]]), self.count)
-
-
-class _Bulk(_Sampled):
-    """Even bins, or an even grid, over the bulk of the numbers; whatever lies outside goes to the cells at the edge."""
-
-    def alphabet(self) -> Symbols:
-        numbers = np.clip(self.numbers, -LARGEST, LARGEST)
-        if numbers.ndim == 1:
-            return Bins(_round_edges(numbers, AUTO_BINS), "nearest")
-        x, y = (_round_edges(numbers[:, axis], AUTO_CELLS) for axis in (0, 1))
-        return Grid(x, y, "nearest")
-
-
-def _bulk(numbers: Floats) -> tuple[float, float]:
-    """Where nearly all of the numbers lie: few that are far away, or fewer than a hundredth, do not count.
-
-    >>> _bulk(np.array([*range(1000), 1e9, -1e9]))
-    (0.0, 999.0)
-    """
-    least, low, quarter, most, high, greatest = np.quantile(numbers, [0, TAIL, 0.25, 0.75, 1 - TAIL, 1])
-    if low == high and least < greatest:  # mostly one number: the others say how far to look
-        apart = numbers[numbers != low]
-        return min(float(low), _bulk(apart)[0]), max(float(high), _bulk(apart)[1])
-    reach = FENCE * (most - quarter) if most > quarter else math.inf
-    low, high = max(low, quarter - reach), min(high, most + reach)
-    margin = MARGIN * (high - low)
-    inside = numbers[(numbers >= low - margin) & (numbers <= high + margin)]
-    return float(inside.min()), float(inside.max())
-
-
-def _round_edges(numbers: Floats, count: int) -> Floats:
-    """About `count` bins over the bulk of the numbers: their width has one digit, and edges are multiples of it.
-
-    Rounding leaves little in the edges of the data they come from.
-
-    >>> _round_edges(np.linspace(41.3, 98.7, 200), 5)
-    array([ 40.,  50.,  60.,  70.,  80.,  90., 100.])
-    """
-    low, high = _bulk(numbers)
-    raw = (high / count - low / count) or max(abs(low), 1.0)
-    unit = 10.0 ** math.floor(math.log10(raw))
-    width = min((step * unit for step in (1, 2, 5, 10)), key=lambda near: abs(near - raw))
-    first, last = math.floor(low / width), math.ceil(high / width)
-    edges = np.arange(first, max(last, first + 1) + 1, dtype=np.float64) * width
-    if (np.diff(edges) <= 0).any():
-        raise InputError("the numbers are too close together for auto, given their size; subtract what they share")
-    return edges
-
-
-class _Plane(_Numbers):
-    """A regular grid over the box that the points fill."""
-
-    def __init__(self, x_cells: int, y_cells: int) -> None:
-        super().__init__()
-        self.cells = (x_cells, y_cells)
-
-    def alphabet(self) -> Symbols:
-        (x0, y0), (x1, y1) = self.low.tolist(), np.where(self.high > self.low, self.high, self.low + 1).tolist()
-        return Grid.regular(*self.cells, (x0, x1, y0, y1))
-
-
 def values_of(source: Source, progress: Progress | None = None) -> Symbols:
     """The alphabet of the values that occur in a file. That they occur becomes public."""
     scan = Distinct(source.name, missing=source.missing == "symbol")
@@ -498,13 +301,17 @@ def fit_private_file(
     """
     if slots is not None and slots.pad:
         raise InputError("padding shows when others begin and end, which noise does not hide; leave --pad out")
-    source = Source(data, columns or Columns(), format, sort, chunk, missing, slots)
+    named = columns or Columns()
+    if alphabet.on_map:
+        named, slots = (
+            located(data, named, format, alphabet.widths),
+            None if slots is None else replace(slots, empty="hold"),
+        )
+    source = Source(data, named, format, sort, chunk, missing, slots)
     if source.columns.stream_columns:
         raise InputError("a private fit bounds one stream of each user; leave --stream-column out")
     alphabet = in_slots(alphabet, slots).with_missing(missing).with_slots(slots)
-    pairs = len(source.columns.value_columns) == 2
-    if pairs != isinstance(alphabet, Grid):
-        raise InputError("a grid and two value columns go together; pass both, as in --grid 10x10 --value-column x,y")
+    source.check_width(alphabet)
     counts = BoundedCounts(alphabet.n, contribution)
     first, second = _two_readings(source, value_type_of(alphabet), progress)
     for part in first:
@@ -524,20 +331,30 @@ def public_alphabet(
     grid: str | None = None,
     span: str | None = None,
     on_unknown: OnUnknown | None = None,
+    cell_metres: float | None = None,
+    points: Any = None,
+    points_columns: str | None = None,
 ) -> Symbols:
     """The alphabet that the options spell out without a look at the data.
 
-    Values outside are refused unless `on_unknown` says otherwise; after "auto" they go to the cells at the edge.
+    Values outside are refused unless `on_unknown` says otherwise; after "auto", and in cells of the map, they go to the
+    cells at the edge.
     """
-    on_unknown = on_unknown or ("nearest" if AUTO in (bins, grid) else "error")
+    if points is not None:
+        cut = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres, "alphabet": named}
+        return listed_places(points, points_columns, **cut, range=span).with_policy(on_unknown or "error")
+    on_unknown = on_unknown or ("nearest" if AUTO in (bins, grid) or cell_metres is not None else "error")
     if levels is not None:
         raise InputError("levels are quantiles of the data, which a private fit may not look at; use bins and a range")
-    if sum(option is not None for option in (named, bins, grid)) != 1:
+    if sum(option is not None for option in (named, bins, grid, cell_metres)) != 1:
         raise InputError(NEEDED)
     if named is not None:
         if span is not None:
             raise InputError("a range goes with bins or a grid, not with a list of values; leave it out")
         return named_alphabet(named).with_policy(on_unknown)
+    if cell_metres is not None:
+        south, north, west, east = _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
+        return cells_over(cell_metres, (south, north, west, east)).with_policy(on_unknown)
     edges = _numbers(span, 4 if grid is not None else 2)
     if bins == AUTO:
         return Bins(np.linspace(edges[0], edges[1], AUTO_BINS + 1), on_unknown)
@@ -580,13 +397,13 @@ def _whole(text: str) -> bool:
     return digits.isdecimal() and str(int(text)) == text
 
 
-def _numbers(span: str | None, count: int) -> list[float]:
+def _numbers(span: str | None, count: int, form: str | None = None) -> list[float]:
     """LO,HI or X0,X1,Y0,Y1 as numbers.
 
     >>> _numbers("40,180", 2)
     [40.0, 180.0]
     """
-    shape = "LO,HI" if count == 2 else "X0,X1,Y0,Y1"
+    shape = form or ("LO,HI" if count == 2 else "X0,X1,Y0,Y1")
     try:
         found = [float(part) for part in (span or "").split(",")]
     except ValueError:

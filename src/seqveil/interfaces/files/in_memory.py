@@ -15,6 +15,7 @@ from seqveil.core.errors import BudgetSpent, DataError
 from seqveil.core.kernel import Ints
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import OrderCheck, sorted_chunks
+from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath, ValueType, file_name, read
 from seqveil.interfaces.files.release import (
     BATCH_ROWS,
@@ -70,6 +71,7 @@ def release_rows(
     check_together(setting, setting, None, None, False)
     names = names_for(setting, setting, columns)
     alphabet = setting.model.alphabet
+    names = located(data, names, format, alphabet.widths) if alphabet.on_map else names
     told = alphabet.missing if missing is None else missing
     if told == "symbol":
         alphabet.with_missing(told)  # refuses it where there is no such symbol

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core import geography
 from seqveil.core.alphabet import Alphabet, Bins, Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files.columns import TIMES, Columns, Taken
+from seqveil.core.places import LEAST, count_cells
+from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
 from seqveil.interfaces.files.guessing import Guess, Role, guessed
 from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.ordering import order_key, seconds
+from seqveil.interfaces.files.placing import round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
+from seqveil.interfaces.files.scanning import around
 from seqveil.receive.contexts import held_out
 from seqveil.receive.follow import numbered
 
@@ -37,6 +41,7 @@ MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
 FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
 LEVELS = 20  # bins that are proposed
+CELLS = 1_000  # of the map that are proposed, at most
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ def inspect(
     columns: Columns | None = None,
     *,
     format: str | None = None,
+    on_map: bool = False,
     progress: Progress | None = None,
 ) -> Inspection:
     """Look at a file or a frame (polars, pandas, Arrow) and say what is in it and what to type next.
@@ -133,6 +139,7 @@ def inspect(
         data: the file, or the frame.
         columns: names of columns where they are known; the others are guessed from names and values.
         format: of a file whose name does not tell.
+        on_map: whether two columns of the value are latitude and longitude, whatever they are called.
         progress: called with the number of rows done.
 
     >>> import polars as pl
@@ -147,6 +154,7 @@ def inspect(
     head = first_rows(source, format)
     guess = guessed(head, columns, file_name(source))
     names = guess.columns
+    on_map = on_map or coordinates_in(names.value_columns) == names.value_columns
     rows = Source(source, names, format, missing="drop")
     sort = False
     try:
@@ -156,7 +164,7 @@ def inspect(
             raise
         sort, rows = True, Source(source, names, format, True, missing="drop")
         parts = list(rows.chunks(progress=progress))
-    return _found(parts, rows, guess, sort, _title(source, format))
+    return _found(parts, rows, guess, sort, _title(source, format), on_map)
 
 
 def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]:
@@ -168,7 +176,9 @@ def _title(data: FilePath | pl.DataFrame, format: str | None) -> tuple[str, str]
     return shlex.quote(os.fspath(data)), shlex.quote(f"{stem}.model")
 
 
-def _found(parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: tuple[str, str]) -> Inspection:
+def _found(
+    parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: tuple[str, str], on_map: bool
+) -> Inspection:
     taken, names = source.taken, source.columns
     people, streams = dict[Hashable, int](), dict[Hashable, int]()
     who = np.concatenate([numbered(people, part.users.to_list()) for part in parts])
@@ -200,8 +210,12 @@ def _found(parts: list[Chunk], source: Source, guess: Guess, sort: bool, title: 
         shared=values.shared,
         log_likelihood={} if zero is None or one is None else {"order 0": zero, "order 1": one},
         held_out_people=held,
-        questions=[*guess.questions, *_questions(values, names, len(people), int(lengths.max()))],
-        command=_command(values, names, taken, sort, len(people), title),
+        questions=[
+            *guess.questions,
+            *_about_places(guess.roles, names, on_map),
+            *_questions(values, names, len(people), int(lengths.max())),
+        ],
+        command=_command(values, names, taken, sort, len(people), title, on_map),
         **facts,
     )
 
@@ -289,7 +303,8 @@ class _Values:
 def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which rows lie far from the bulk in some column."""
     low, high = np.quantile(numbers, [0.25, 0.75], axis=0)
-    reach = FAR * np.where(high > low, high - low, np.inf)
+    with np.errstate(over="ignore"):  # then nothing is far
+        reach = FAR * np.where(high > low, high - low, np.inf)
     return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
 
 
@@ -312,11 +327,24 @@ def _foretold(
     return zero, float(total / held.sum()), int(np.unique(who[held]).size)
 
 
+def _about_places(roles: list[Role], names: Columns, on_map: bool) -> list[str]:
+    """What is to be asked where values, or columns beside them, are places or points."""
+    beside = coordinates_in([role.column for role in roles if role.role == "not used"])
+    if on_map:
+        return ["how large shall the cells of the map be? With --points FILE they are the places of a list"]
+    if len(names.value_columns) == 2:
+        return ["points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk"]
+    if beside is None:
+        return []
+    return [
+        f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
+        "--cell-metres, or list the places in a file (name, lat, lon) and pass --points"
+    ]
+
+
 def _questions(values: _Values, names: Columns, people: int, longest: int) -> list[str]:
     asked = []
-    if len(names.value_columns) == 2:
-        asked.append("places need a grid: how fine shall it be? 10x10 cells are proposed")
-    elif values.asks:
+    if values.asks and len(names.value_columns) == 1:
         asked.append(
             f"the values are {values.count:,} different numbers: as symbols hardly two rows would be alike. How finely "
             "shall they be cut? --bins WIDTH cuts evenly, --levels N into bins of about equal count"
@@ -330,13 +358,16 @@ def _questions(values: _Values, names: Columns, people: int, longest: int) -> li
     return asked
 
 
-def _command(values: _Values, names: Columns, taken: Taken, sort: bool, people: int, title: tuple[str, str]) -> str:
+def _command(
+    values: _Values, names: Columns, taken: Taken, sort: bool, people: int, title: tuple[str, str], on_map: bool
+) -> str:
     """What to type next."""
     words = ["seqveil fit", title[0], "-o", title[1]]
     usual = Columns()
     for option, given, default in (
         ("--user-column", names.user, usual.user),
-        ("--value-column", names.value, usual.value),
+        ("--value-column", None if on_map else names.value, usual.value),
+        *zip(("--latitude", "--longitude"), names.value_columns if on_map else (), (None, None), strict=False),
         ("--time-column", names.time, None),
         ("--stream-column", names.stream, None),
     ):
@@ -345,14 +376,27 @@ def _command(values: _Values, names: Columns, taken: Taken, sort: bool, people: 
     cut = len(names.value_columns) == 2 or values.asks
     if taken.missing:
         words += ["--missing", "hold" if cut else "symbol"]
-    if len(names.value_columns) == 2:
-        words += ["--grid", "10x10"]
+    if on_map:
+        words += ["--cell-metres", f"{_cell(values.series):g}"]
+    elif len(names.value_columns) == 2:
+        words += ["--grid", "auto"]
     elif values.asks and (values.outliers or not _width(values.series)):
         words += ["--levels", str(LEVELS)]
     elif values.asks:
         words += ["--bins", f"{_width(values.series):g}"]
     words += ["--other", str(SHARED)] if values.pools(people) and not cut else []
     return " ".join([*words, "--smoothing 1"])
+
+
+def _cell(points: NDArray[np.float64]) -> float:
+    """A round size of cells of which at most `CELLS` cover the bulk of the places."""
+    good = points[geography.possible(points)]
+    if not len(good):
+        return 500.0
+    bounds, size = around(good), LEAST
+    while count_cells(size, bounds) > CELLS:
+        size = round_up(size * 1.01)
+    return size
 
 
 def _width(series: Any) -> float:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.errors import InputError
+from seqveil.core.errors import FILES, InputError, needs_extra
 from seqveil.core.kernel import Ints
 from seqveil.interfaces.files.reading import FilePath
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def kind_of(data: Any) -> str:
     """Which library's frame it is: "polars", "pandas", "arrow", or "path" for a file; anything else is refused."""
-    import polars as pl
+    with needs_extra(*FILES):
+        import polars as pl
 
     if isinstance(data, str | os.PathLike):
         return "path"
@@ -36,9 +37,9 @@ def kind_of(data: Any) -> str:
 
 def as_polars(data: Any) -> FilePath | pl.DataFrame:
     """A file's path as it is, or a frame of any kind as polars has it, rows in their order."""
+    kind = kind_of(data)
     import polars as pl
 
-    kind = kind_of(data)
     if kind == "path":
         return data
     if kind == "polars":

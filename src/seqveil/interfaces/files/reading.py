@@ -29,8 +29,17 @@ from numpy.typing import NDArray
 
 from seqveil.core import times as clock
 from seqveil.core.alphabet import OnMissing as Missing
-from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.files.columns import SEPARATORS, TIMES, Columns, Taken, joined, order_in, separator_of
+from seqveil.core.errors import FILES, DataError, InputError, needs_extra
+from seqveil.interfaces.files.columns import (
+    SEPARATORS,
+    TIMES,
+    Columns,
+    Taken,
+    coordinates_in,
+    joined,
+    order_in,
+    separator_of,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -124,6 +133,8 @@ def read(
     ...     [(c.first_row, c.users.to_list(), c.values.to_list()) for c in read(path, chunk=2)]
     [(1, ['007', '007'], [3, 4]), (3, ['008'], [3])]
     """
+    with needs_extra(*FILES):
+        import polars  # noqa: F401 -- the reader uses it
     if chunk < 1 or value_type not in ("auto", "text", "number"):
         raise InputError(f'expected chunk >= 1 and value_type "auto", "text" or "number"; got {chunk}, {value_type!r}')
     frame = None if isinstance(path, str | os.PathLike) else path
@@ -136,16 +147,23 @@ def read(
     return reader.chunks(chunk)
 
 
-def first_rows(path: FilePath | pl.DataFrame, format: str | None = None) -> pl.DataFrame:
-    """The first rows of a file with all columns, those of a text file as text: for a look at what they may be."""
-    import polars as pl
+def first_rows(path: FilePath | pl.DataFrame, format: str | None = None, whole: bool = False) -> pl.DataFrame:
+    """The first rows of a file, or the `whole`, with all columns, those of a text file as text: for a look at them."""
+    with needs_extra(*FILES):
+        import polars as pl
 
     frame = None if isinstance(path, str | os.PathLike) else path
     named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME
     kind = "frame" if frame is not None else format_of(named, format)
     reader = _Reader(named, kind, Columns(), "auto", False, frame=frame, everything=True)
     reader.check_there()
-    found = next(iter(reader.frames()), pl.DataFrame())
+    parts = []
+    for part in reader.frames():
+        parts.append(part)
+        reader.row += part.height
+        if not whole:
+            break
+    found = pl.concat(parts, how="vertical_relaxed") if parts else pl.DataFrame()
     if not found.height:
         reader.refuse("holds no rows of data; pass a file with at least one")
     return found
@@ -350,6 +368,12 @@ class _Reader:
                 options = "--time-column"
             elif set(missing) <= set(names.stream_columns):
                 options = "--stream-column"
+            pair = coordinates_in(found) if set(missing) <= set(names.value_columns) else None
+            if pair is not None and not hide:
+                self.refuse(
+                    f"no column {what}, but {pair[0]!r} and {pair[1]!r}, which are places; pass --cell-metres 500 for "
+                    "cells of this size, or name the value with --value-column"
+                )
             look = "" if self.path in ("-", FRAME) else f", or see `seqveil inspect {file_name(self.path)}`"
             self.refuse(f"no column {what} ({has}); name yours with {options}{look}")
         if any(found.count(name) > 1 for name in wanted):

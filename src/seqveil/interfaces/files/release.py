@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import (
     CHUNK_ROWS,
@@ -185,6 +186,8 @@ def release_file(
     check_together(setting, how, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
     names = names_for(setting, how, columns)
+    if how.model.alphabet.on_map:
+        names = located(data, names, format, how.model.alphabet.widths)
     told = how.model.alphabet.missing if missing is None else missing
     if told == "symbol":
         how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
@@ -214,6 +217,8 @@ def _slots(
     kept = alphabet.slots
     if not isinstance(setting, Setting) and (asked is not None or kept is not None):
         raise InputError(NO_COLD_START)
+    if asked is not None and asked.empty is None and kept is not None:
+        asked = replace(asked, empty=kept.empty)
     if asked is not None and asked != kept:
         of = "without slots" if kept is None else f"for {kept.describe()}"
         raise InputError(f"the model was fitted {of}, not for {asked.describe()}; fit one for these, or follow it")

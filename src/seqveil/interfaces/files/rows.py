@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import times as clock
-from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Grid, Symbols
+from seqveil.core.alphabet import WITHHELD, Alphabet, Bins, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.places import Places
 from seqveil.core.slots import Slots
 from seqveil.interfaces.files.columns import Columns, Taken, joined, parted
 from seqveil.interfaces.files.ordering import ordered, seconds
@@ -136,18 +137,28 @@ class Source:
         another: a row that goes back to one that another followed is refused. `remedy` says what helps against a value
         outside the alphabet. With `blanks` an empty value says that nothing was released, and its code is WITHHELD.
         """
-        pairs = len(self.columns.value_columns) == 2
-        if pairs != isinstance(alphabet, Grid):
-            wanted = "two, as in --value-column x,y" if isinstance(alphabet, Grid) else "one"
-            raise InputError(
-                f"the model is for values in {wanted} column{'s' * (wanted != 'one')}; name the right ones"
-            )
+        self.check_width(alphabet)
         apart = StreamCheck(self.name, self.taken)
         holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
         for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
             codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name, remedy)
             begins = None if chunk.streams is None else apart.marks(chunk)
             yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None, begins)
+
+    def check_width(self, alphabet: Symbols) -> None:
+        """Refuse value columns that are more or fewer than the alphabet takes."""
+        given = len(self.columns.value_columns)
+        if given in alphabet.widths:
+            return
+        if given == 2 and isinstance(alphabet, Places):
+            raise InputError(
+                "several places share their coordinates, which do not tell them apart; name the column of their names "
+                "with --value-column, or list such places as one"
+            )
+        wanted = "two columns, as in --value-column x,y" if 2 in alphabet.widths else "one column"
+        if alphabet.on_map:
+            wanted = "two columns, named with --latitude and --longitude"
+        raise InputError(f"the model is for values in {wanted}; name the right ones")
 
 
 class StreamCheck:
@@ -193,7 +204,8 @@ def encode(chunk: Chunk, alphabet: Symbols, name: str, remedy: str = UNKNOWN_VAL
         return alphabet.encode(chunk.values)
     except UnknownSymbol as error:
         row = chunk.row(int(vars(error)["position"]))
-        choice = "hide" if alphabet.points is None else "hide or nearest"
+        near = alphabet.points is not None and (isinstance(chunk.values, np.ndarray) or not alphabet.on_map)
+        choice = "hide or nearest" if near else "hide"
         raise DataError(
             f"{name}: row {row}: the value is not in the model's alphabet ({alphabet.n} symbols); "
             f"{remedy.format(choice=choice)}"
@@ -433,10 +445,10 @@ class Table:
 
 
 def symbol_columns(alphabet: Symbols, names: tuple[str, ...]) -> list[pl.Series]:
-    """The alphabet's values as columns, one entry a code: two columns for a grid."""
+    """The alphabet's values as columns, one entry a code: two columns for points of a grid or the map."""
     import polars as pl
 
-    if isinstance(alphabet, Grid):
+    if len(names) == 2 and 2 in alphabet.widths and alphabet.points is not None:
         return [pl.Series(name, alphabet.points[:, axis]) for axis, name in enumerate(names)]
     values = alphabet.points if isinstance(alphabet, Bins) else alphabet.decode(np.arange(alphabet.n))
     return [pl.Series(names[0], values, strict=False)]

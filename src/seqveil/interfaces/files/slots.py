@@ -35,8 +35,8 @@ def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, ch
     """One row for each slot of each stream, in the order of time; all of it is held in memory.
 
     Within a slot streams go by their names: the order of their events does not show. Where users have several
-    streams, these come one behind another. A slot without events says `NOTHING`, or where values are numbers goes on
-    with the last one (before the first one of a padded stream: with the first).
+    streams, these come one behind another. A slot without events says `NOTHING`, or where values are numbers,
+    or are to be held, goes on with the last one (before the first one of a padded stream: with the first).
 
     Parameters:
         parts: rows in their order, with their times in seconds.
@@ -54,7 +54,7 @@ def resampled(parts: Iterable[tuple[Chunk, Floats]], slots: Slots, name: str, ch
     whole = _all_slots(found, slots, name)
     rows = whole.join(found, on=["who", "slot"], how="left", maintain_order="left")
     values = [column for column in rows.columns if column.startswith("value")]
-    if rows[values[0]].dtype == pl.String:
+    if rows[values[0]].dtype == pl.String and slots.empty != "hold":
         rows = rows.with_columns(pl.col(values[0]).fill_null(NOTHING))
     else:
         rows = rows.with_columns(pl.col(*values).forward_fill().backward_fill().over("who"))

@@ -16,9 +16,9 @@ from typing import Any
 from seqveil.interfaces.events import Wording, finite_or_text
 from seqveil.release.releases import Releases, SecretStanding, Standing
 from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.release.streams import GAP, Stored
+from seqveil.release.streams import EARLIER, GAP, Stored
 
-_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "compacted"}
 _TRUTH = {False: "false", True: "true"}
 
 

@@ -107,12 +107,13 @@ Batches = Annotated[
     Discriminator(_form),
 ]
 
-Status = Literal["released", "withheld", "given-up"]
+Status = Literal["released", "withheld", "given-up", "compacted"]
 StatusField = Annotated[
     Status,
     Field(
         description='"withheld": the budget is spent and its policy is to stop, or nothing is said so that a declared '
-        'secret is kept; "given-up": a later event came first and the service skips what is missing.'
+        'secret is kept; "given-up": a later event came first and the service skips what is missing; '
+        '"compacted": it was released before, and is no longer kept.'
     ),
 ]
 
@@ -269,6 +270,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "wrong-type": (415, "The body must be JSON"),
     "too-many": (429, "Too many requests"),
     "internal": (500, "The service failed"),
+    "gone": (410, "It was taken out of the state file"),
     "damaged": (500, "The records of this user are damaged"),
     "busy": (503, "The service is busy"),
     "store": (503, "The state file cannot be written"),

@@ -42,7 +42,7 @@ def routers(service: Service) -> list[APIRouter]:
     unchanged: dict[int | str, Any] = {304: {"description": "The caller has this model (If-None-Match)."}}
     binary = {200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    reading = refusals(*ENTRY, "malformed", "not-found", "damaged", "store")
+    reading = refusals(*ENTRY, "malformed", "not-found", "gone", "damaged", "store")
     everyone = APIRouter()
     unwell = refusals("store", "tokens", "busy", "stopping", "timeout", "audit")
     for path, answer, told in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
@@ -54,7 +54,9 @@ def routers(service: Service) -> list[APIRouter]:
             release_batches if batches else release_symbols,
             methods=["POST"],
             response_model=messages.BatchReleases if batches else messages.SymbolReleases,
-            responses=refusals(*ENTRY, *WRITES, "wrong-type", "damaged", "busy", "store", "stopping", "timeout"),
+            responses=refusals(
+                *ENTRY, *WRITES, "wrong-type", "gone", "damaged", "busy", "store", "stopping", "timeout"
+            ),
             openapi_extra=examples,
         ),
         _endpoint(

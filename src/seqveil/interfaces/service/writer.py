@@ -34,7 +34,7 @@ from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
 from seqveil.release.calls import MOST_SKIPPED, BeyondSecrets
 from seqveil.release.setting import refuse_dead_end, refuse_restarts
-from seqveil.release.store.protocol import Damaged
+from seqveil.release.store.protocol import Compacted, Damaged, Erased
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
@@ -142,7 +142,10 @@ class Writer:
 
 
 def damaged_problem(error: Damaged) -> Problem:
-    """The refusal for users whose records are damaged; which ones stands in no answer, and by number in the log."""
+    """The refusal for users whose records are damaged or erased; which ones stands in no answer, and by number in the
+    log."""
+    if isinstance(error, Erased):
+        return Problem("gone", "this user was erased, so nothing more can be released of it")
     log.error("a user is damaged", extra={"facts": {"detail": str(error)}})
     detail = (
         "the records of this user are damaged, so nothing of it was released; whoever runs the service must see to it"
@@ -157,6 +160,9 @@ def damage_told() -> Iterator[None]:
         yield
     except Damaged as error:
         raise damaged_problem(error) from None
+    except Compacted as error:
+        detail = f"releases before number {error.kept} of this user were compacted away or erased; ask from there on"
+        raise Problem("gone", detail, kept_from=error.kept) from None
     except StoreError as error:
         log.error("the store cannot be read", extra={"facts": {"detail": str(error)}})
         raise Problem("store", "the state file cannot be read now; try again", wait=5) from None

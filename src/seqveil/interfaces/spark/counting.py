@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.alphabet import Alphabet, Codes, Grid, Symbols
+from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import RunCounts
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES
 from seqveil.core.model import _COMPARED, Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
-from seqveil.interfaces.files.fit import MOST_SYMBOLS
+from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 from seqveil.receive.contexts import LONGEST, SMOOTHING, Choice, Context, choose_among
@@ -108,7 +108,7 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Co
     if given is not None:
         symbols = given if isinstance(given, Symbols) else Alphabet(given)
     elif len(names.values) == 2:
-        raise InputError("two value columns need a Grid; pass it as alphabet=")
+        raise InputError("two value columns need a Grid, or Cells of the map; pass it as alphabet=")
     else:
         found = frame.select(f"`{names.values[0]}`").distinct().limit(MOST_SYMBOLS + 2).toArrow().column(0).to_pylist()
         values = [value for value in found if value is not None]  # a missing one is refused below
@@ -117,8 +117,8 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Co
         if not found:
             raise DataError("there is nothing to fit: the frame has no rows")
         symbols = Alphabet.of(values or [0])
-    if (len(names.values) == 2) != isinstance(symbols, Grid):
-        raise InputError("two value columns and a Grid go together; pass both")
+    if len(names.values) not in symbols.widths:
+        raise InputError("two value columns go with a Grid, Cells or Places that lie apart; pass both")
     return symbols
 
 
@@ -289,7 +289,7 @@ def _encoder(symbols: Symbols) -> Any:
     def encode(rows):  # type: ignore[no-untyped-def]
         with guarded():
             whole = rows.notna().all(axis=1).to_numpy()
-            values = rows.to_numpy(np.float64) if isinstance(symbols, Grid) else rows.iloc[:, 0].to_numpy()
+            values = rows.to_numpy(np.float64) if rows.shape[1] == 2 else rows.iloc[:, 0].to_numpy()
             codes = np.zeros(len(whole), np.int64)
             codes[whole] = symbols.encode(values[whole])
         return pd.Series(codes)

@@ -9,7 +9,7 @@ from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.alphabet import Alphabet, Grid, OnUnknown, Symbols
+from seqveil.core.alphabet import Alphabet, OnUnknown, Symbols
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.files.rows import value_type_of
@@ -35,7 +35,7 @@ _NAMED = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json",
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns: the user, the value (two for a grid), the order of a user's events, and the time.
+    """The names of the columns: the user, the value (two for points and places), the order of events, and the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
     orders them. `time` is needed for a budget in seconds and for a model by the hour of the day: a number of seconds,
@@ -138,8 +138,8 @@ def _check(job: Job, names: Columns) -> None:
         raise InputError('batches need every event: use gaps="refuse" with them')
     if isinstance(job.buckets, bool) or not isinstance(job.buckets, int) or job.buckets < 1:
         raise InputError(f"expected buckets to be a whole number ≥ 1, got {job.buckets}")
-    if (len(names.values) == 2) != isinstance(job.alphabet, Grid):
-        raise InputError("two value columns and a model of a grid go together; name the right columns")
+    if len(names.values) not in job.alphabet.widths:
+        raise InputError("two value columns and a model of places or of a grid go together; name the right columns")
     if setting.timed and names.time is None:
         wanted = "a budget per seconds" if setting.model.hours is None else "a model by the hour of the day"
         raise InputError(f"{wanted} needs the time of each event; name its column in columns=Columns(time=…)")
@@ -198,7 +198,7 @@ def _value_type(job: Job) -> DataType:
     from pyspark.sql import types as T
 
     alphabet = job.alphabet
-    if not isinstance(alphabet, Alphabet):
+    if not isinstance(alphabet, Alphabet) or len(job.names) == 4:  # user, order and two coordinates
         return T.DoubleType()
     for kind, spark in ((str, T.StringType), (bool, T.BooleanType), (int, T.LongType)):
         if all(type(value) is kind for value in alphabet.values):
@@ -259,7 +259,7 @@ def _numbers(frame: DataFrame, alphabet: Symbols, columns: Columns) -> DataFrame
     """Text as the numbers an alphabet wants: NaN for what is none, null only for what is not there."""
     from pyspark.sql import functions as F
 
-    if not _as_numbers(alphabet):
+    if not _as_numbers(alphabet) and len(columns.values) < 2:
         return frame
     for name in columns.values:
         text = F.col(f"`{name}`")

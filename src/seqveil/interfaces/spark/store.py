@@ -145,7 +145,7 @@ class SparkStore:
         self._names.append(self._shown.get(str(name), name))
         return len(self._names) - 1
 
-    def add(self, names: Sequence[User], room: int) -> list[int]:
+    def add(self, names: Sequence[User]) -> list[int]:
         """Numbers for new users, by which they are known in this call alone."""
         return [self._add(name) for name in names]
 

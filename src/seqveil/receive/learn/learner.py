@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core import filtering
+from seqveil.core import filtering, geography
 from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
@@ -392,6 +392,8 @@ def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_RO
 def near(alphabet: Symbols | None) -> list[Floats]:
     """A step to one of the closest other symbols, for bins of a number and cells of a grid: one matrix, or none."""
     points = alphabet.points if isinstance(alphabet, Bins | Grid) else None
+    if alphabet is not None and alphabet.on_map and alphabet.points is not None:
+        points = geography.plane(alphabet.points)
     if points is None or len(points) < 3:
         return []
     place = np.asarray(points, np.float64).reshape(len(points), -1)

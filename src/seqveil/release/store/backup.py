@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from seqveil.core.coins import key_file
 from seqveil.core.errors import DataError, InputError
 from seqveil.release.store import schema
+from seqveil.release.store.connections import connect, damaged_file, is_damage, told, translated
 from seqveil.release.store.lock import make_private
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark, value_mark
 from seqveil.release.store.protocol import StoreError
-from seqveil.release.store.records import connect, damaged_file, is_damage, is_ledger, table_of, told, translated
+from seqveil.release.store.records import OWN, is_ledger, table_of
 from seqveil.release.store.schema import APPLICATION, LEDGER, VERSION
 
 FilePath = str | os.PathLike[str]
@@ -126,13 +127,14 @@ class _Look:
         if not schema.is_intact(self._sql):
             found.found("the definitions of the tables are damaged")
             return found
-        sums = self._sql.execute("SELECT users, first, last, positions, facts, mark FROM sums WHERE id = 1").fetchone()
-        if sums is None or not is_ledger(sums) or place_mark(*sums[:-1]) != sums[-1]:
+        sums = schema.read_sums(self._sql)
+        if sums is None:
             found.found("the sums of the tables are damaged")
             return found
-        users, first, last, positions, facts, _ = sums
+        users, first, last, positions, facts, switches, _ = sums
         for table, total in (("facts", facts), ("positions", positions)):
             self._named(table, total)
+        self._switches(switches)
         self._log(first, last)
         self._users(users)
         self._chunks()
@@ -147,6 +149,15 @@ class _Look:
         if total:
             self._found.found(f"a record of {table} is missing")
 
+    def _switches(self, total: int) -> None:
+        for *row, mark in self._sql.execute("SELECT user, version, seq, mark FROM switches"):
+            if not is_ledger(row) or place_mark(*row) != mark:
+                self._found.found("a record of which version of the setting a user is in is damaged")
+                return
+            total ^= mark
+        if total:
+            self._found.found("a record of which version of the setting a user is in is missing")
+
     def _log(self, first: int, last: int) -> None:
         row = first - 1
         for at, who, what, *parts in self._sql.execute("SELECT * FROM log ORDER BY id"):
@@ -155,8 +166,9 @@ class _Look:
             if at != row or marks[0] != who:
                 self._found.found("the log of transactions is damaged")
                 return
+            self._found.users += len(schema.unpacked_names(parts[0]))
             if marks[1] != what:
-                touched = table_of(parts[0], len(LEDGER))[:, 0].tolist()
+                touched = table_of(parts[1], len(LEDGER))[:, 0].tolist()
                 self._found.found(f"transaction {at} is damaged, with {len(touched)} users")
                 self._found.damaged_users.update(touched)
         if row != last:
@@ -164,31 +176,38 @@ class _Look:
         self._found.log = max(0, last - first + 1)
 
     def _users(self, count: int) -> None:
-        ask = f"SELECT {', '.join(LEDGER)}, state, mark, name, named, recent, recent_mark FROM users ORDER BY id"
-        for *ledger, state, mark, name, named, recent, recent_mark in self._sql.execute(ask):
+        for *ledger, state, mark, name, named, kept, recent, recent_mark in self._sql.execute(
+            f"{OWN}, name, named, kept, recent, recent_mark FROM users ORDER BY id"
+        ):
             user = ledger[0]
             self._found.users += 1
-            if not isinstance(name, str) or name_mark(name) != named:
+            if not isinstance(name, (str, bytes)) or name_mark(name) != named:
                 self._found.found(f"user number {user}: the name is damaged", user)
             if not is_ledger(ledger) or user_mark(user, ledger[1:], state) != mark:
                 self._found.found(f"user number {user}: the ledger or state is damaged", user)
             else:
                 self._found.releases += ledger[1]
-            if blob_mark(place_mark(user), recent) != recent_mark:
+            if not is_ledger([kept]) or blob_mark(place_mark(user, kept), recent) != recent_mark:
                 self._found.found(f"user number {user}: the latest releases are damaged", user)
         if self._found.users != count:
             self._found.found(f"{count} users are expected, and {self._found.users} are there")
 
     def _chunks(self) -> None:
-        counts: dict[int, int] = {}
-        for user, number, mark, blob in self._sql.execute("SELECT * FROM chunks ORDER BY user, number"):
-            expected, counts[user] = counts.get(user, 0), counts.get(user, 0) + 1
-            if number != expected or blob_mark(place_mark(user, number), blob) != mark:
-                self._found.found(f"user number {user}: releases of chunk {expected} are damaged", user)
         from seqveil.release.store.database import CHUNK
 
-        for user, events in self._sql.execute("SELECT id, events FROM users"):
-            if user not in self._found.damaged_users and events // CHUNK != counts.get(user, 0):
+        expected = {
+            user: range(kept // CHUNK, events // CHUNK)
+            for user, events, kept in self._sql.execute("SELECT id, events, kept FROM users")
+            if user not in self._found.damaged_users
+        }
+        counts: dict[int, int] = {}
+        for user, number, filed, mark, blob in self._sql.execute("SELECT * FROM chunks ORDER BY user, number"):
+            first, counts[user] = expected[user].start if user in expected else 0, counts.get(user, 0) + 1
+            wanted = first + counts[user] - 1
+            if (user in expected and number != wanted) or blob_mark(place_mark(user, number, filed), blob) != mark:
+                self._found.found(f"user number {user}: releases of chunk {wanted} are damaged", user)
+        for user, numbers in expected.items():
+            if user not in self._found.damaged_users and len(numbers) != counts.get(user, 0):
                 self._found.found(f"user number {user}: releases are missing", user)
 
 

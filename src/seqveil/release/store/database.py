@@ -14,10 +14,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from zlib import crc32
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,71 +25,40 @@ from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
 from seqveil.release.store.backup import Verified, backup, refuse_no_path
+from seqveil.release.store.book import Book, Log
+from seqveil.release.store.connections import Readers, connect, damaged_file, told
+from seqveil.release.store.highwater import HighWater
 from seqveil.release.store.leakages import Leakages
 from seqveil.release.store.lock import WriterLock, make_private
-from seqveil.release.store.marks import (
-    BROKEN,
-    blob_mark,
-    grown_mark,
-    name_mark,
-    place_mark,
-    user_mark,
-    value_mark,
-)
+from seqveil.release.store.marks import grown_mark, name_mark, user_mark, value_mark
 from seqveil.release.store.packing import nats
-from seqveil.release.store.protocol import Codec, Entry, Position, Row, Stored, StoreError
-from seqveil.release.store.records import Readers, Records, connect, damaged_file, ldp_of, table_of, told
-from seqveil.release.store.schema import APPLICATION, LEDGER, MIGRATIONS, UNKNOWN, VERSION
+from seqveil.release.store.protocol import Codec, Entry, Row, Stored, StoreError
+from seqveil.release.store.pseudonyms import Pseudonyms
+from seqveil.release.store.records import Records, ldp_of, load_log
+from seqveil.release.store.schema import APPLICATION, MIGRATIONS, UNKNOWN, VERSION, packed_names
+from seqveil.release.store.settling import settle
+from seqveil.release.store.values import NamedValues
 
 __all__ = ["CHUNK", "MIGRATIONS", "UNKNOWN", "VERSION", "Database"]
 
 CHUNK = 64  # releases of a user in one row of `chunks`
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
+WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
+NOBODY = Entry(
+    np.zeros(0, np.int64), np.zeros((0, 2), np.int64), np.zeros((0, 4)), b"", np.zeros((0, 3), np.int64), b""
+)
 PATIENCE = 5.0  # seconds that a commit waits for a reader who opens or closes the file
 
 
-@dataclass
-class Book:
-    """What the tables come to, as `sums` has it, and what the log holds."""
-
-    users: int = 0
-    first: int = 1  # row of the log; the numbers go on when it is settled, so that no reader takes one for another
-    last: int = 0
-    positions: int = 0
-    facts: int = 0
-    events: int = 0
-    size: int = 0
-    waiting: dict[int, list[int]] = field(default_factory=dict)  # by user, the rows of the log that it is in
-
-    @property
-    def rows(self) -> int:
-        return self.last - self.first + 1
-
-    @property
-    def sums(self) -> tuple[int, ...]:
-        return self.users, self.first, self.last, self.positions, self.facts
-
-    def note(self, ids: Ints, events: int, size: int) -> None:
-        """One more row of the log, whose number is `last`."""
-        waiting, row = self.waiting, self.last
-        for user in ids.tolist():
-            if user in waiting:
-                waiting[user].append(row)
-            else:
-                waiting[user] = [row]
-        self.events += events
-        self.size += size
-
-
-class Database:
+class Database(NamedValues):
     """One open state file; every method but the readers runs inside `transaction`.
 
     Parameters:
         path: the file.
-        codec: how its releases are written.
+        codec: how its releases are written; None for `use` to say it later, once the file was asked.
         must_exist: refuse a file that is not there, or empty, rather than begin one.
     """
 
@@ -99,18 +67,26 @@ class Database:
     @property
     def largest(self) -> float:
         """Bytes of a state that is kept as it is; a larger one is computed from the releases again."""
-        return packing.SMALL
+        return packing.SMALL * (WATCHED if self.watched else 1)
 
-    def __init__(self, path: str | os.PathLike[str], codec: Codec, must_exist: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], codec: Codec | None, must_exist: bool = False) -> None:
         self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
         refuse_no_path(path)
         self._book = Book()
-        self._appended: list[tuple[dict[int, list[int]], Ints]] = []  # what this transaction put where
+        self._appended: list[tuple[Log, int, Ints, Floats]] = []  # rows of this transaction, and leakages before them
+        self._added: list[User] = []  # users who came in this transaction
+        self._written = 0  # how many of them are in the log
         self.leakages = Leakages()
+        self.watched = False  # whether secrets are declared
         self.begun = False  # whether this is the file's first use
         if must_exist and not (os.path.isfile(path) and os.path.getsize(path)):
             raise self._missing()
-        self._chunk = CHUNK
+        self.chunk = CHUNK  # releases of a user in one row of `chunks`
+        self.pseudonyms: Pseudonyms | None = None  # of those who were erased, where anybody was and the key is known
+        self._erased: set[int] = set()  # their numbers
+        self._returning: dict[int, User] = {}  # those of them who were asked for by name
+        self._beside = HighWater(self._path, self.name)
+        self._beside.check_there()
         self._make()
         self._lock = WriterLock(self._path, self.name)
         try:
@@ -124,6 +100,7 @@ class Database:
                 self._place = place_of(self._path)
                 self._prepare()
                 self._load()
+                self._beside.check(self._book.commits)
                 if must_exist and self.begun:
                     raise self._missing()
         except BaseException:
@@ -140,7 +117,7 @@ class Database:
         )
 
     def _records_of(self, sql: sqlite3.Connection) -> Records:
-        return Records(sql, self.name, self._codec, self._chunk, lambda: self._book.waiting)
+        return Records(sql, self.name, self._codec, self.chunk, lambda: self._book.log, lambda: self.pseudonyms)
 
     def _make(self) -> None:
         try:
@@ -194,10 +171,10 @@ class Database:
 
     def _load(self) -> None:
         """Read what the tables come to, and see that they do."""
-        row = self.sql.execute("SELECT users, first, last, positions, facts, mark FROM sums WHERE id = 1").fetchone()
-        if row is None or any(type(number) is not int for number in row) or place_mark(*row[:-1]) != row[-1]:
+        sums = schema.read_sums(self.sql)
+        if sums is None:
             raise damaged_file(self.name)
-        book = Book(*row[:-1])
+        book = self._book = Book.of(sums)
         for table, total in (("facts", book.facts), ("positions", book.positions)):
             for name, value, mark in self.sql.execute(f"SELECT * FROM {table}"):
                 if value_mark(name, value) != mark:
@@ -205,20 +182,10 @@ class Database:
                 total ^= mark
             if total:
                 raise damaged_file(self.name)
-        sizes = "length(states) + length(releases)"
-        last, book.last = book.last, book.first - 1
-        for at, who, touched, events, size in self.sql.execute(
-            f"SELECT id, who, touched, events, {sizes} FROM log ORDER BY id"
-        ):
-            book.last += 1
-            if at != book.last or blob_mark(place_mark(at), touched, events) != who:
-                raise damaged_file(self.name)
-            ledgers = table_of(touched, len(LEDGER))
-            book.note(ledgers[:, 0], len(events) // 24, size + len(touched) + len(events))
+        for ledgers, pieces, size in load_log(self.sql, self.name, book):
+            book.events += pieces
+            book.size += size
             self.leakages.put(ledgers[:, 0], packing.nats_of(ledgers[:, 4]), packing.nats_of(ledgers[:, 5]))
-        if book.last != last:
-            raise damaged_file(self.name)
-        self._book = book
         # tables that nothing was ever written to, as after a power cut in the first moment, are no ledger
         self.begun = self.begun or not (book.facts or book.users or book.last)
 
@@ -231,7 +198,7 @@ class Database:
         self._check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
-            before, self._appended = replace(self._book), []
+            before, self._appended, self._added, self._written = replace(self._book), [], [], 0
             try:
                 if self._data_version() != self._seen:
                     raise StoreError(
@@ -239,14 +206,18 @@ class Database:
                         "it, and open the file again"
                     )
                 yield
+                if self._written < len(self._added):
+                    self._write(NOBODY)  # who came and was refused stays known
                 if self._book.sums != before.sums:
-                    schema.write_sums(self.sql, *self._book.sums)
+                    self._book.commits += 1
+                    schema.write_sums(self.sql, self._book.sums)
                 self.sql.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
                 self._undo(before)
                 raise
+            self._beside.note(self._book.commits)
 
     def _check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
@@ -259,23 +230,41 @@ class Database:
     def _undo(self, before: Book) -> None:
         """Forget what a transaction left in memory."""
         self._book = before
-        for waiting, ids in reversed(self._appended):
-            for user in ids.tolist():
-                waiting[user].pop()
-                if not waiting[user]:
-                    del waiting[user]
-            self.leakages.forget(ids)
-        self._appended = []
+        for log, row, ids, leakages in reversed(self._appended):
+            log.undo(row)
+            self.leakages.restore(ids, leakages)
+        for name in self._added:
+            before.log.new.pop(name, None)
+        self._appended, self._added, self._written = [], [], 0
 
     def close(self) -> None:
         """Fold the log into the tables and close the file; others may then open it."""
         self._readers.close()
+        done = False
         with suppress(sqlite3.Error, StoreError):
-            with self.transaction():
-                self.settle()
-            self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if self._codec is not None:
+                with self.transaction():
+                    self.settle()
+            done = not self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self.sql.close()
+        self._beside.close(done)
         self._lock.close()
+
+    def use(self, codec: Codec) -> None:
+        """Say how the releases are written, where that was not known when the file was opened."""
+        self._codec = codec
+        self._records = self._records_of(self.sql)
+
+    def shrink(self) -> None:
+        """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
+        with told(self.name):
+            self.sql.execute("VACUUM")
+            busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(
+                f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "
+                "it again when nobody does"
+            )
 
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
@@ -302,38 +291,12 @@ class Database:
         nan = float("nan")
         return self.leakages.fill(page), len(broken)
 
-    # facts and positions
+    # those who were erased
 
-    def fact(self, name: str) -> str | None:
-        """What the file says of itself under this name."""
-        row = self.sql.execute("SELECT value, mark FROM facts WHERE name = ?", (name,)).fetchone()
-        if row is not None and value_mark(name, row[0]) != row[1]:
-            raise damaged_file(self.name)
-        return None if row is None else str(row[0])
-
-    def set_fact(self, name: str, value: str) -> None:
-        """Have the file say this of itself."""
-        self._book.facts ^= self._put("facts", "name", name, value)
-
-    def position(self, source: str) -> Position | None:
-        """What was last kept as the position of this source."""
-        with told(self.name):
-            row = self.sql.execute("SELECT position, mark FROM positions WHERE source = ?", (source,)).fetchone()
-        if row is not None and value_mark(source, row[0]) != row[1]:
-            raise damaged_file(self.name)
-        return None if row is None else row[0]
-
-    def set_positions(self, positions: Mapping[str, Position]) -> None:
-        """Keep positions beside the releases, in the same transaction."""
-        for source, position in positions.items():
-            self._book.positions ^= self._put("positions", "source", source, position)
-
-    def _put(self, table: str, key: str, name: str, value: Position) -> int:
-        """Write a named value; what that changes in the sum of the marks."""
-        row = self.sql.execute(f"SELECT mark FROM {table} WHERE {key} = ?", (name,)).fetchone()
-        mark = value_mark(name, value)
-        self.sql.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (name, value, mark))
-        return mark if row is None else mark ^ int(row[0])
+    def know_erased(self, pseudonyms: Pseudonyms) -> None:
+        """Find those who were erased again when they come back."""
+        self.pseudonyms = pseudonyms
+        self._erased = {row[0] for row in self.sql.execute("SELECT id FROM users WHERE typeof(name) = 'blob'")}
 
     # the log
 
@@ -341,15 +304,28 @@ class Database:
         """Write what a call left at the end of the log; a full log is folded into the tables first."""
         if self.full:
             self.settle()
+        for user in self._erased.intersection(entry.ids.tolist()) if self._erased else ():
+            self._name_again(user)
+        self._write(entry)
+
+    def _name_again(self, user: int) -> None:
+        """Someone who was erased has come back: the row gets its name again."""
+        name = self._returning[user]
+        known = "UPDATE users SET name = ?, named = ? WHERE id = ? AND typeof(name) = 'blob'"
+        self.sql.execute(known, (name, name_mark(name), user))
+
+    def _write(self, entry: Entry) -> None:
+        book, names = self._book, packed_names([str(name) for name in self._added[self._written :]])
         touched = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).astype("<i8", copy=False)
-        parts = (touched.tobytes(), entry.states, entry.pieces.tobytes(), entry.records)
-        row = self._book.last + 1
+        parts = (names, touched.tobytes(), entry.pieces.tobytes(), entry.states, entry.records)
+        row = book.last + 1
         marks = schema.log_marks(row, *parts)
-        self.sql.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", (row, *marks, *parts))
-        self._book.last = row
-        self._book.note(entry.ids, len(entry.pieces), sum(map(len, parts)))
-        self._appended.append((self._book.waiting, entry.ids))
-        self.leakages.put(entry.ids, entry.figures[:, 1], entry.figures[:, 2])
+        self.sql.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (row, *marks, *parts))
+        self._written = len(self._added)
+        book.last, book.events, book.size = row, book.events + len(entry.pieces), book.size + sum(map(len, parts))
+        book.log.note(row, entry.ids)
+        before = self.leakages.put(entry.ids, entry.figures[:, 1], entry.figures[:, 2])
+        self._appended.append((book.log, row, entry.ids, before))
 
     def put_aside(self, ids: Ints, states: bytes) -> None:
         """Nothing: the states are here already."""
@@ -368,89 +344,43 @@ class Database:
         if not book.rows:
             return
         rows = [self._records.log_row(row) for row in range(book.first, book.last + 1)]
-        lost = np.zeros(0, np.int64)
-        good = []
-        for found in rows:
-            if found is None:
-                raise damaged_file(self.name)
-            *parts, whole = found
-            if whole:
-                good.append(parts)
-            else:
-                lost = np.union1d(lost, table_of(parts[0], len(LEDGER))[:, 0])
-        if good:
-            self._settle(good)
-        for user in lost.tolist():
-            self.sql.execute("UPDATE users SET mark = ?, recent_mark = ? WHERE id = ?", (BROKEN, BROKEN, user))
+        waiting = self._added[self._written :]  # who came a moment ago and is not in the log yet
+        new = list(book.log.new)[: len(book.log.new) - len(waiting)]
+        settle(self.sql, self._records.codec, self.chunk, rows, new, book.log.first, self.name)
         self.sql.execute("DELETE FROM log")
-        self._book = Book(book.users, book.last + 1, book.last, book.positions, book.facts)
-
-    def _settle(self, rows: list[list[bytes]]) -> None:
-        latest = _latest([(table_of(touched, len(LEDGER)), states) for touched, states, _, _ in rows])
-        pieces = np.concatenate([table_of(events, 3) for _, _, events, _ in rows])
-        counts, joined = _joined(pieces, b"".join(row[3] for row in rows))
-        changed = self.sql.executemany(
-            "UPDATE users SET events = ?1, releases = ?2, spent = ?3, most = ?4, least = ?5, ldp = ?6, mark = ?7,"
-            " state = ?8, recent_mark = grown_mark(recent_mark, ?9), recent = CAST(recent || ?9 AS BLOB)"
-            " WHERE id = ?10",
-            ((*ledger, mark, state, joined.get(user, b""), user) for user, ledger, state, mark in latest),
-        ).rowcount
-        if changed != len(latest):
-            raise damaged_file(self.name)
-        for user, ledger, _, _ in latest:
-            before, after = (ledger[0] - counts.get(user, 0)) // self._chunk, ledger[0] // self._chunk
-            if after > before:
-                self._cut(user, before, after)
-
-    def _cut(self, user: int, first: int, last: int) -> None:
-        """Move full chunks out of the user's own row."""
-        ask = "SELECT recent, recent_mark FROM users WHERE id = ?"
-        recent, mark = self.sql.execute(ask, (user,)).fetchone()
-        if blob_mark(place_mark(user), recent) != mark:
-            self.sql.execute("UPDATE users SET recent_mark = ? WHERE id = ?", (BROKEN, user))
-            return
-        left = memoryview(recent)
-        for number in range(first, last):
-            end = self._codec.cut(left, self._chunk)
-            row = (user, number, blob_mark(place_mark(user, number), left[:end]), left[:end])
-            self.sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?)", row)
-            left = left[end:]
-        mark = blob_mark(place_mark(user), left)
-        self.sql.execute("UPDATE users SET recent = ?, recent_mark = ? WHERE id = ?", (left, mark, user))
+        log = Log(book.users - len(waiting) + 1)
+        log.new = {name: log.first + k for k, name in enumerate(waiting)}
+        self._book = replace(book, first=book.last + 1, events=0, size=0, log=log)
 
     # users
 
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand, the log included; None for a new one."""
-        return self._records.find_all(names)
+        found = self._records.find_all(names)
+        if self._erased:
+            back = zip(names, found, strict=True)
+            self._returning |= {row.id: name for name, row in back if row is not None and row.id in self._erased}
+        return found
 
-    def add(self, names: Sequence[User], room: int) -> list[int]:
-        """Ids for new users, with room for a state of so many bytes: a row that grows would have to move."""
-        last = self.sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0
-        if last != self._book.users:  # numbers are given one after another, and nobody is ever taken out
-            raise damaged_file(self.name)
-        ids = range(last + 1, last + 1 + len(names))
-        nothing, state = (0,) * len(LEDGER[1:]), bytes(room)
-        empty = bytes(8 * len(nothing)) + state  # a mark goes on from that of the place alone, as in `user_mark`
-        rows = [
-            (user, name, name_mark(str(name)), *nothing, blob_mark(place, empty), state, place, b"")
-            for user, name, place in zip(ids, names, map(place_mark, ids), strict=True)
-        ]
-        self.sql.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self._book.users += len(rows)
-        return list(ids)
+    def add(self, names: Sequence[User]) -> list[int]:
+        """Ids for new users, one after another; they get rows of their own when the log is settled."""
+        ids = list(range(self._book.users + 1, self._book.users + 1 + len(names)))
+        self._book.log.new.update(zip(names, ids, strict=True))
+        self._book.users += len(ids)
+        self._added += names
+        return ids
 
     def rewrite(self, ids: Ints, sides: Floats, states: bytes) -> None:
         """Other accounts and states of users who are settled: most, least and LDP level in nats, (K, 3)."""
         width = len(states) // max(1, len(ids))
         figures = np.column_stack([np.zeros(len(ids)), sides])
         for k, (user, (_, *account)) in enumerate(zip(ids.tolist(), packing.ledger(figures).tolist(), strict=True)):
-            ask = "SELECT events, releases, spent FROM users WHERE id = ?"
-            ledger = (*self.sql.execute(ask, (user,)).fetchone(), *account)
+            ask = "SELECT filed, events, releases, spent FROM users WHERE id = ?"
+            filed, *ledger = self.sql.execute(ask, (user,)).fetchone()
             state = states[k * width : (k + 1) * width]
-            row = (*ledger[3:], user_mark(user, ledger, state), state, user)
+            row = (*account, user_mark(user, (*ledger, *account, filed), state), state, user)
             self.sql.execute("UPDATE users SET most = ?, least = ?, ldp = ?, mark = ?, state = ? WHERE id = ?", row)
-            self.leakages.forget(np.array([user]))
+            self.leakages.restore(np.array([user]))
 
     def releases(self, user: int, events: int, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; `events` is how many there are."""
@@ -461,7 +391,7 @@ class Database:
         seqs: dict[int, set[int]] = {}
         for user, seq in wanted:
             seqs.setdefault(user, set()).add(seq)
-        if len(seqs.keys() & self._book.waiting.keys()) > FEW:
+        if sum(map(self._book.log.holds, seqs)) > FEW:
             self.settle()
         found: dict[tuple[int, int], Stored] = {}
         for user, of in seqs.items():
@@ -469,42 +399,39 @@ class Database:
         return found
 
     def _search(self, user: int, seqs: set[int], found: dict[tuple[int, int], Stored]) -> None:
-        """Events of one user: those in the log, the newest first, then those settled."""
+        """Events of one user: those in the log, the newest first, then those settled and still kept."""
         left = set(seqs)
-        for row in reversed(self._book.waiting.get(user, ())):
+        for row in self._book.log.rows_of(user):
             pieces = list(self._records.pieces(user, [row]))
             for begin, count, blob in pieces:
                 if not left.isdisjoint(range(begin, begin + count)):
-                    found |= {(user, each.seq): each for each in self._codec.unpack(blob, begin)}
+                    found |= {(user, each.seq): each for each in self._records.codec.unpack(blob, begin)}
                     left -= set(range(begin, begin + count))
             if not left or (pieces and min(left) >= pieces[0][0]):
                 break
         for seq in sorted(left):
-            found[user, seq] = self._settled(user, seq)
-
-    def _settled(self, user: int, seq: int) -> Stored:
-        events, blob = self._records.settled(user)
-        if seq // self._chunk < events // self._chunk:
-            blob = self._records.chunk(user, seq // self._chunk)
-        elif seq >= events:
-            raise self._records.damaged(user)
-        begin = self._codec.cut(blob, seq % self._chunk)
-        return next(self._codec.unpack(blob[begin : begin + self._codec.cut(blob[begin:], 1)], seq))
+            settled = self._records.one(user, seq, self._book.log)
+            if settled is not None:
+                found[user, seq] = settled
 
     def everyone(self) -> tuple[list[User], Ints, Floats]:
-        """Name, counts and figures of every user, in the order they came."""
+        """Name, counts and figures of every user who was not erased, in the order they came."""
         self.settle()
+        erased = 0
         names: list[User] = []
         ledgers: list[list[int]] = []
         after = 0
         while page := self._records.ledgers(after):
             for user, name, ledger, whole in page:
                 if not whole:
-                    raise self._records.damaged(user, [name])
+                    raise self._records.damaged(user, [str(name)])
+                if isinstance(name, bytes):
+                    erased += 1
+                    continue
                 names.append(name)
                 ledgers.append(ledger)
             after = page[-1][0]
-        if len(names) != self._book.users:
+        if len(names) + erased != self._book.users:
             raise damaged_file(self.name)
         table = np.array([ledger[:2] for ledger in ledgers], np.int64).reshape(-1, 2)
         figures = [[*map(nats, ledger[2:5]), ldp_of(ledger[5])] for ledger in ledgers]
@@ -518,36 +445,3 @@ def place_of(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _latest(rows: list[tuple[Ints, bytes]]) -> list[tuple[int, list[int], memoryview, int]]:
-    """The last ledger and state of each user and their mark (`user_mark`), in the order of the users' ids."""
-    tables = np.concatenate([table for table, _ in rows])
-    _, behind = np.unique(tables[::-1, 0], return_index=True)
-    last = len(tables) - 1 - behind
-    starts = np.cumsum([0, *(len(table) for table, _ in rows)])
-    found_in = np.searchsorted(starts, last, side="right") - 1
-    row_of, within = found_in.tolist(), (last - starts[found_in]).tolist()
-    views = [(memoryview(states), len(states) // len(table)) for table, states in rows]
-    kept, found = tables[last], []
-    ledgers, size = memoryview(kept.tobytes()), kept.shape[1] * 8
-    for at, (user, *ledger) in enumerate(kept.tolist()):
-        (states, width), k = views[row_of[at]], within[at]
-        state = states[k * width : (k + 1) * width]
-        found.append((user, ledger, state, crc32(state, crc32(ledgers[at * size : (at + 1) * size]))))
-    return found
-
-
-def _joined(pieces: Ints, blob: bytes) -> tuple[dict[int, int], dict[int, memoryview]]:
-    """How many records each user has in the log, and these records one after another."""
-    order = np.argsort(pieces[:, 0], kind="stable")
-    starts = np.cumsum(pieces[:, 1]) - pieces[:, 1]
-    users, sizes, counts = pieces[order].T
-    ends = np.cumsum(sizes)
-    places = np.arange(int(ends[-1])) + np.repeat(starts[order] - (ends - sizes), sizes)
-    sorted_ = memoryview(np.frombuffer(blob, np.uint8)[places].tobytes())
-    who, first = np.unique(users, return_index=True)
-    begins = (ends - sizes)[first].tolist()
-    told = np.add.reduceat(counts, first).tolist()
-    cuts = zip(who.tolist(), begins, [*begins[1:], int(ends[-1])], strict=True)
-    return dict(zip(who.tolist(), told, strict=True)), {user: sorted_[begin:end] for user, begin, end in cuts}

@@ -14,7 +14,7 @@ class Leakages:
     """Leakage in nats by the number of the user; those who have not come since the file was opened are read once.
 
     >>> leakages = Leakages()
-    >>> leakages.put(np.array([2]), np.array([0.5]), np.array([-0.75]))
+    >>> before = leakages.put(np.array([2]), np.array([0.5]), np.array([-0.75]))
     >>> leakages.fill(lambda after: [] if after >= 2 else [(1, 0.25), (2, 0.5)]).tolist()
     [0.25, 0.75]
     """
@@ -23,17 +23,19 @@ class Leakages:
         self._lock = threading.Lock()  # held for moments: the writer goes by here
         self._known = np.full(0, np.nan)  # nan: to be read
 
-    def put(self, ids: Ints, most: Floats, least: Floats) -> None:
-        """Where these users stand now."""
+    def put(self, ids: Ints, most: Floats, least: Floats) -> Floats:
+        """Where these users stand now; what was known of them before."""
         with self._lock:
             self._grow(int(ids.max(initial=0)))
+            before = self._known[ids - 1]
             self._known[ids - 1] = np.maximum(np.maximum(most, -least), 0.0)
+        return before
 
-    def forget(self, ids: Ints) -> None:
-        """What was put last of these users was undone."""
+    def restore(self, ids: Ints, before: Floats | float = np.nan) -> None:
+        """What was put last of these users was undone; without what was known before, they are read again."""
         with self._lock:
-            ids = ids[ids <= self._known.size]
-            self._known[ids - 1] = np.nan
+            known = ids <= self._known.size
+            self._known[ids[known] - 1] = before[known] if isinstance(before, np.ndarray) else before
 
     def fill(self, page: Callable[[int], Iterable[tuple[int, float]]]) -> Floats:
         """Everybody's leakage, in the order they came; `page` gives some of those behind a number, which are read."""

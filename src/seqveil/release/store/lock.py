@@ -6,8 +6,8 @@ import os
 import sqlite3
 from contextlib import suppress
 
+from seqveil.release.store.connections import connect, translated
 from seqveil.release.store.protocol import StoreBusy
-from seqveil.release.store.records import connect, translated
 
 
 class WriterLock:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from zlib import crc32
+
+from seqveil.core.coins import User
 
 BROKEN = -1  # the mark of a record that was found damaged: no checksum is negative
 
@@ -43,18 +44,18 @@ def blob_mark(place: int, *blobs: Blob) -> int:
 
 
 def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
-    """Of a user's ledger (events, releases, spent, most, least, LDP level) and state."""
+    """Of a user's ledger (events, releases, spent, most, least, LDP level, when it was filed) and state."""
     return blob_mark(place_mark(user, *ledger), state)
 
 
-@lru_cache(4096)  # a new user's is asked for when it is looked for and when it is added
-def name_mark(name: str) -> int:
-    """Of a user's name; what a second index finds the user by.
+def name_mark(name: User | bytes) -> int:
+    """Of a user's name, or of the pseudonym of one who was erased; what a second index finds the user by.
 
-    >>> 0 <= name_mark("ann") < 2**63
-    True
+    >>> 0 <= name_mark("ann") < 2**63, name_mark("ann") == name_mark(b"ann")
+    (True, False)
     """
-    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") >> 1
+    content = b"\xff" + name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little") >> 1
 
 
 def value_mark(name: str, value: str | bytes | int) -> int:

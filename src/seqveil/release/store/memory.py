@@ -76,7 +76,7 @@ class Memory:
         self._file.seek(place)
         return bytes(self._file.read(size))
 
-    def add(self, names: Sequence[User], room: int) -> list[int]:
+    def add(self, names: Sequence[User]) -> list[int]:
         """Numbers for new users, in the order they come."""
         first = len(self._index)
         self._index.update((name, first + k) for k, name in enumerate(names))

@@ -10,26 +10,31 @@ from typing import Any
 from seqveil.core.coins import User
 from seqveil.core.leakage import larger_side
 from seqveil.release.store.backup import FilePath, opened
-from seqveil.release.store.database import CHUNK, Database
+from seqveil.release.store.book import Book, Log
+from seqveil.release.store.connections import damaged_file, told
+from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Row, Stored, StoreError, codec_of
-from seqveil.release.store.records import Records, table_of, told
-from seqveil.release.store.schema import LEDGER
+from seqveil.release.store.records import Records, load_log
+from seqveil.release.store.schema import read_sums
 from seqveil.release.stream import Setting
 
 
 class Offline:
     """A snapshot of a state file for reading; nobody who writes waits for it."""
 
-    def __init__(self, records: Records, name: str) -> None:
-        self._records, self._name = records, name
+    def __init__(self, records: Records, name: str, log: Log) -> None:
+        self._records, self._name, self._log = records, name, log
 
     def users(self) -> Iterator[tuple[str, bool]]:
         """Everybody's name in the order they came, and whether all of the user's own record is whole."""
         after = 0
         while page := self._records.ledgers(after):
             for user, name, _, whole in page:
-                yield (name if isinstance(name, str) else f"user number {user}"), whole
+                if not isinstance(name, bytes):  # else erased
+                    yield (name if isinstance(name, str) else f"user number {user}"), whole
             after = page[-1][0]
+        for new in self._log.new:
+            yield str(new), True
 
     def row(self, user: User) -> Row:
         """Where a user stands."""
@@ -38,9 +43,13 @@ class Offline:
             raise StoreError(f"{self._name}: nothing was released of this user; `seqveil state account` lists all")
         return row
 
+    def kept(self, user: User) -> int:
+        """The number of the first release of a user that is still there."""
+        return self._records.settled(self.row(user).id, self._log).kept
+
     def releases(self, user: User) -> Iterator[Stored]:
-        """What was released of a user."""
-        return self._records.releases(self.row(user).id)
+        """What was released of a user and is still there."""
+        return self._records.releases(self.row(user).id, self.kept(user))
 
 
 @contextmanager
@@ -50,19 +59,12 @@ def reading(path: FilePath, setting: Setting | None = None) -> Iterator[Offline]
     codec: Any = None if setting is None else codec_of(setting)
     with closing(opened(path)) as sql, told(name):
         sql.execute("BEGIN")
-        waiting: dict[int, list[int]] = {}
-        records = Records(sql, name, codec, CHUNK, lambda: waiting)
-        for (row,) in sql.execute("SELECT id FROM log ORDER BY id").fetchall():
-            found = records.log_row(row)
-            for user in [] if found is None else users_of(found[0]):
-                waiting.setdefault(user, []).append(row)
-        yield Offline(records, name)
-
-
-def users_of(touched: bytes) -> list[int]:
-    """The users in a row of the log."""
-    numbers: list[int] = table_of(touched, len(LEDGER))[:, 0].tolist()
-    return numbers
+        sums = read_sums(sql)
+        if sums is None:
+            raise damaged_file(name)
+        book = Book.of(sums)
+        list(load_log(sql, name, book))
+        yield Offline(Records(sql, name, codec, CHUNK, lambda: book.log), name, book.log)
 
 
 def figures(row: Row) -> dict[str, float | int]:
@@ -76,14 +78,3 @@ def figures(row: Row) -> dict[str, float | int]:
         "by_composition": row.spent,
         "ldp": row.ldp,
     }
-
-
-def change_fact(path: FilePath, name: str, value: str) -> None:
-    """Have a state file that nobody has open say something else of itself."""
-    codec: Any = None
-    database = Database(path, codec, must_exist=True)
-    try:
-        with database.transaction():
-            database.set_fact(name, value)
-    finally:
-        database.close()

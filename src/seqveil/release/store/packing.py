@@ -40,6 +40,11 @@ def width(setting: Setting) -> int:
     return 8 * (setting.model.size + 2 * _sides(setting) + secrets)
 
 
+def carries(setting: Setting) -> int:
+    """How many numbers of a state are belief and account ahead; 0 where the budget's own cannot be told apart."""
+    return 0 if setting.watches is not None or not small(setting) else setting.model.size + 2 * _sides(setting)
+
+
 def small(setting: Setting) -> bool:
     """Whether states are small enough to be kept as they are, whatever else is kept."""
     return width(setting) <= SMALL
@@ -86,6 +91,49 @@ def unpack(setting: Setting, rows: Sequence[Row], level: float) -> State:
     steps = np.array([row.events for row in rows], np.int64)
     ldp = kept[:, 0] if looks % 2 else ldp_before(spent[:, 0], level)
     return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp, watches)
+
+
+def carried(state: bytes, numbers: int, ldp: int) -> bytes:
+    """What is kept of the state of someone who is erased: the budget's own numbers, and nothing about the person.
+
+    Those are Σε, what a schedule saved, both sides of the leakage, the LDP figure, and what windows still count. A
+    state that is not kept, or has the accounts of declared secrets, leaves nothing that a new stream could go on from.
+
+    Parameters:
+        state: as packed.
+        numbers: how many of its numbers are belief and account ahead; 0 where it cannot be carried.
+        ldp: the LDP figure of the ledger.
+    """
+    if is_carried(state):
+        return state
+    table = np.frombuffer(state, "<f8")
+    if not numbers or table.size < 4 + numbers:
+        return np.array([np.nan], "<f8").tobytes()
+    rest = table[4 + numbers :]
+    figure = rest[:1] if rest.size % 2 else np.array([np.nan if ldp < 0 else nats(ldp)])
+    return np.concatenate([[np.nan], table[:4], figure, rest[rest.size % 2 :]]).astype("<f8").tobytes()
+
+
+def is_carried(state: bytes) -> bool:
+    """Whether a state is what was kept of someone who was erased: it begins with what is no number."""
+    return len(state) >= 8 and bool(np.isnan(np.frombuffer(state[:8], "<f8")[0]))
+
+
+def returned(setting: Setting, row: Row, level: float) -> State | None:
+    """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
+
+    None where what was kept is not enough to go on with.
+    """
+    table = np.frombuffer(row.state, "<f8")[None, 1:]
+    if not table.size or setting.watches is not None or not small(setting):
+        return None
+    spent, saved, most, least, ldp = table[0, :5]
+    costs, stamps = np.split(table[:, 5:], 2, axis=1)
+    start = State.start(setting)
+    account = replace(start.account, most=np.array([most]), least=np.array([least])).restarted(setting.model)
+    figure = ldp_before(np.array([spent]), level) if np.isnan(ldp) else np.array([ldp])
+    numbers = {"spent": np.array([spent]), "saved": np.array([saved]), "steps": np.array([row.events], np.int64)}
+    return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()), ldp=figure)
 
 
 def ldp_before(spent: Floats, level: float) -> Floats:

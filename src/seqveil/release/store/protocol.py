@@ -28,6 +28,7 @@ from seqveil.release.stream import NOTHING, Setting
 
 Places = NDArray[np.intp]
 Position = str | bytes | int
+LAYOUT = "layout"  # the fact of a state file that says how its records are written
 GAP = -2  # the code of an event whose place was given up, because a later one came first
 
 
@@ -72,9 +73,29 @@ class Codec(Protocol):
         """Records of events that were given up."""
 
 
+class Layout(NamedTuple):
+    """How the records of a state file are written."""
+
+    symbols: int  # of the alphabet
+    timed: bool
+    restarts: bool
+    batch: int  # 0 where symbols are released one by one
+    numbers: int = 0  # as `packing.carries` says
+
+    @classmethod
+    def of(cls, setting: Setting) -> Layout:
+        """That of a setting, but for `numbers`."""
+        return cls(setting.model.n, setting.timed, setting.restarts, setting.batch if setting.in_batches else 0)
+
+
 def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
     """How releases of this setting are written: symbol by symbol, or in batches."""
-    return BatchCodec(setting) if setting.in_batches else SymbolCodec(setting)
+    return codec_from(Layout.of(setting))
+
+
+def codec_from(layout: Layout) -> SymbolCodec | BatchCodec:
+    """How releases are written in a file that says so."""
+    return BatchCodec(layout) if layout.batch else SymbolCodec(layout)
 
 
 def _code_type(n: int) -> str:
@@ -85,7 +106,7 @@ class SymbolCodec:
     """Records of single symbols, all of one size.
 
     >>> from seqveil.core.model import MarkovModel
-    >>> codec = SymbolCodec(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
+    >>> codec = codec_of(Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0))
     >>> made = Releases.none(np.arange(2))
     >>> made.codes[:], made.epsilons[:] = [1, NOTHING], [1.0, 0.0]
     >>> blob, _ = codec.pack(made, np.arange(2), None, [])
@@ -93,9 +114,9 @@ class SymbolCodec:
     (18, [(5, 1, 1.0), (6, -1, 0.0)])
     """
 
-    def __init__(self, setting: Setting) -> None:
-        self._timed, self._apart = setting.timed, setting.restarts
-        fields = [("code", _code_type(setting.model.n)), ("epsilon", "<f8")]
+    def __init__(self, layout: Layout) -> None:
+        self._timed, self._apart = layout.timed, layout.restarts
+        fields = [("code", _code_type(layout.symbols)), ("epsilon", "<f8")]
         self._type = np.dtype(fields + [("time", "<f8")] * self._timed + [("begins", "?")] * self._apart)
         self.size = self._type.itemsize
 
@@ -136,11 +157,11 @@ class SymbolCodec:
 class BatchCodec:
     """Records of batches, each with its length: ε, time, bytes of the path (or NOTHING, GAP), events, then both."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._timed, self._apart = setting.timed, setting.restarts
+    def __init__(self, layout: Layout) -> None:
+        self._timed, self._apart = layout.timed, layout.restarts
         self._head = struct.Struct("<ddiIq" if self._apart else "<ddiI")  # the last: whether a stream begins
-        self._type = np.dtype(_code_type(setting.model.n))
-        self._batch = setting.batch
+        self._type = np.dtype(_code_type(layout.symbols))
+        self._batch = layout.batch
 
     def pack(self, made: Releases, at: Places, times: Floats | None, lengths: list[int]) -> tuple[bytes, Ints]:
         """Records of batches, one after another, and the size of each."""
@@ -210,6 +231,20 @@ class Damaged(StoreError):
         self.users = tuple(users)
 
 
+class Compacted(StoreError):
+    """Releases that were asked for were taken out of the state file; `kept` is the number of the first one left."""
+
+    def __init__(self, name: str, kept: int) -> None:
+        super().__init__(
+            f"{name}: releases before number {kept} of this user were compacted away or erased; ask from {kept} on"
+        )
+        self.kept = kept
+
+
+class Erased(Damaged):
+    """A user who was erased, and whose account cannot go on without what was erased with it."""
+
+
 class Row(NamedTuple):
     """Where a user stands, in nats, and the exact state where the store keeps it."""
 
@@ -251,8 +286,8 @@ class StateStore(Protocol):
     def find(self, names: Sequence[User]) -> list[Row | None]:
         """Where these users stand; None for a new one."""
 
-    def add(self, names: Sequence[User], room: int) -> list[int]:
-        """Ids for new users, with room for a state of so many bytes."""
+    def add(self, names: Sequence[User]) -> list[int]:
+        """Ids for new users."""
 
     def append(self, entry: Entry) -> None:
         """Keep what a call left."""

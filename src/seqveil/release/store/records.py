@@ -1,36 +1,53 @@
 """What stands in a state file, read over one connection and checked against its marks.
 
-The writer reads so inside its transaction. Readers (`Readers`) do it on connections of their own, each in a snapshot of
-what is committed, so that nobody waits for them.
+The writer reads so inside its transaction; readers do it on connections of their own (`connections`).
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqveil.core.coins import User
 from seqveil.core.kernel import Ints
+from seqveil.release.store.book import Book, Log
+from seqveil.release.store.connections import damaged_file, is_damage
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import nats
-from seqveil.release.store.protocol import Codec, Damaged, Row, StoreBusy, Stored, StoreError
-from seqveil.release.store.schema import LEDGER, UNKNOWN, log_marks
+from seqveil.release.store.protocol import Codec, Compacted, Damaged, Row, Stored, StoreError
+from seqveil.release.store.pseudonyms import Pseudonyms
+from seqveil.release.store.schema import FILED, LEDGER, UNKNOWN, log_marks, unpacked_names
 
 PAGE = 16  # chunks that are read at a time
 USERS = 1000  # users that are read at a time
-SPARE = 4  # connections that wait for the next reader, and rows of the log that are kept for the next user
+SPARE = 4  # rows of the log that are kept for the next user
 MANY, TOGETHER = 8, 500  # users from how many on one statement asks for several, and for how many
 
-Waiting = Mapping[int, Sequence[int]]  # by user, the rows of the log that it is in
+OWN = f"SELECT {', '.join(FILED)}, state, mark"  # what a user's own row says of where the user stands
 
-LogRow = tuple[bytes, bytes, bytes, bytes, bool]  # touched, states, events, releases, whether all is whole
+
+class LogRow(NamedTuple):
+    """A row of the log, whose part of who is in it is known to be right."""
+
+    names: bytes
+    touched: bytes
+    events: bytes
+    states: bytes
+    releases: bytes
+    whole: bool  # whether what it says of them is right too
+
+
+class Settled(NamedTuple):
+    """What a user's own row says of the user's releases."""
+
+    events: int  # how many are in chunks and in this row
+    kept: int  # the number of the first one that is still there
+    recent: bytes  # those behind the last full chunk
 
 
 class Records:
@@ -41,13 +58,29 @@ class Records:
         name: of the file, for messages.
         codec: how releases are written.
         chunk: how many releases of a user there are in a row of `chunks`.
-        waiting: which rows of the log each user is in, as the writer knows it.
+        log: what the log holds, as the writer knows it. It is asked for before the tables are: what is settled in
+            between is then found there.
+        pseudonyms: of those who were erased, if anybody was and the key is known.
     """
 
     def __init__(
-        self, sql: sqlite3.Connection, name: str, codec: Codec, chunk: int, waiting: Callable[[], Waiting]
+        self,
+        sql: sqlite3.Connection,
+        name: str,
+        codec: Codec | None,
+        chunk: int,
+        log: Callable[[], Log],
+        pseudonyms: Callable[[], Pseudonyms | None] = lambda: None,
     ) -> None:
-        self._sql, self._name, self._codec, self._chunk, self._waiting = sql, name, codec, chunk, waiting
+        self._sql, self._name, self._chunk, self._log, self._pseudonyms = sql, name, chunk, log, pseudonyms
+        self._given = codec
+
+    @property
+    def codec(self) -> Codec:
+        """How releases are written."""
+        if self._given is None:
+            raise StoreError(f"{self._name}: does not say how its releases are written; open it with its setting")
+        return self._given
 
     def damaged(self, user: int | None, names: Sequence[User] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
@@ -62,109 +95,132 @@ class Records:
 
     def find(self, name: User) -> Row | None:
         """Where a user stands, the log included; None for a new one."""
+        log = self._log()
+        row = self._in_log(log, log.new.get(name), name, self.log_row)
+        if row is not None:
+            return row
         found = self._asked("name", name) or self._asked("named", name)
-        return None if found is None else self._standing(name, found, self.log_row)
+        return self._otherwise(log, name) if found is None else self._standing(log, name, found, self.log_row)
 
     def find_all(self, names: Sequence[User]) -> list[Row | None]:
         """Where several users stand, each as `find` says it, with a few statements for all of them."""
         if len(names) < MANY:
             return [self.find(name) for name in names]
-        rows: dict[int, tuple[Any, ...]] = {}
+        log, log_row = self._log(), lru_cache(SPARE)(self.log_row)
+        rows = {name: self._in_log(log, log.new[name], name, log_row) for name in names if name in log.new}
+        asked, own = [name for name in names if rows.get(name) is None], dict[int, tuple[Any, ...]]()
+        if log.first == 1:  # the tables have nobody yet, but those who were settled since
+            rows |= dict.fromkeys(asked)
+            asked = [name for name in asked if name in log.new]
         try:
-            for at in range(0, len(names), TOGETHER):
-                rows |= self._asked_together(names[at : at + TOGETHER])
+            for at in range(0, len(asked), TOGETHER):
+                own |= self._asked_together(asked[at : at + TOGETHER])
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
             return [self.find(name) for name in names]  # which tells whose records are damaged
-        log_row = lru_cache(SPARE)(self.log_row)
-        found = [rows.get(name_mark(str(name))) for name in names]
-        return [
-            None if row is None else self._standing(name, row, log_row) for name, row in zip(names, found, strict=True)
-        ]
+        for name in asked:
+            found = own.get(name_mark(name)) if own else None
+            rows[name] = self._otherwise(log, name) if found is None else self._standing(log, name, found, log_row)
+        return [rows[name] for name in names]
+
+    def _otherwise(self, log: Log, name: User) -> Row | None:
+        """A user of whom nothing was released yet, or who was erased; None for a new one."""
+        user, pseudonyms = log.new.get(name), self._pseudonyms()
+        if user is not None:
+            return Row(user, 0, 0, 0.0, 0.0, 0.0, 0.0, b"")
+        if pseudonyms is None:
+            return None
+        pseudonym = pseudonyms.of(str(name))
+        found = self._asked("name", pseudonym) or self._asked("named", pseudonym)
+        return None if found is None else self._standing(log, name, found, self.log_row)
 
     def _asked_together(self, names: Sequence[User]) -> dict[int, tuple[Any, ...]]:
         """Users' own rows by the mark of the name, looked for by both indexes as `_asked` does."""
-        marks = [name_mark(str(name)) for name in names]
+        marks = [name_mark(name) for name in names]
         missing, rows = set(marks), dict[int, tuple[Any, ...]]()
         for column in ("name", "named"):
             wanted: Sequence[Any] = names if column == "name" else [mark for mark in marks if mark in missing]
             places = ", ".join("?" * len(wanted))
-            ask = f"SELECT {', '.join(LEDGER)}, state, mark, named FROM users WHERE {column} IN ({places})"
+            ask = f"{OWN}, named FROM users WHERE {column} IN ({places})"
             for *row, named in self._sql.execute(ask, wanted) if wanted else ():
                 if named in missing:
                     rows[named] = tuple(row)
                     missing.remove(named)
         return rows
 
-    def _standing(self, name: User, found: tuple[Any, ...], log_row: Callable[[int], LogRow | None]) -> Row:
+    def _standing(self, log: Log, name: User, found: tuple[Any, ...], log_row: Callable[[int], LogRow | None]) -> Row:
         """Where a user stands whose own row was found, the log included."""
         *ledger, state, mark = found
-        for row in reversed(tuple(self._waiting().get(ledger[0], ()))):
-            latest = self._in_log(log_row(row), ledger[0], name)
-            if latest is not None:
-                return latest
+        row = self._in_log(log, ledger[0], name, log_row)
+        if row is not None:
+            return row
         if not is_ledger(ledger) or user_mark(ledger[0], ledger[1:], state) != mark:
             raise self.damaged(ledger[0], [name])
-        return row_of(ledger, state)
+        return row_of(ledger[: len(LEDGER)], state)
 
-    def _asked(self, column: str, name: User) -> tuple[Any, ...] | None:
+    def _in_log(self, log: Log, user: int | None, name: User, log_row: Callable[[int], LogRow | None]) -> Row | None:
+        """A user as the log left it last; None for one who is not there, or was settled since."""
+        for row in [] if user is None or type(user) is not int else log.rows_of(user):
+            found = log_row(row)
+            if found is None:  # not committed when this reader began, or settled since
+                continue
+            table = table_of(found.touched, len(LEDGER))
+            k = int((table[:, 0] == user).argmax())
+            if table[k, 0] != user:  # a row that was undone, and another one in its place
+                continue
+            if not found.whole:
+                raise self.damaged(user, [name])
+            width = len(found.states) // len(table)
+            return row_of(table[k].tolist(), found.states[k * width : (k + 1) * width])
+        return None
+
+    def _asked(self, column: str, name: User | bytes) -> tuple[Any, ...] | None:
         """A user's own row, by one of two indexes: where one is damaged, a known user must not look new, whose ledger
         would begin again."""
-        named = name_mark(str(name))
-        ask = f"SELECT {', '.join(LEDGER)}, state, mark, named FROM users WHERE {column} = ?"
+        named = name_mark(name)
+        ask = f"{OWN}, named FROM users WHERE {column} = ?"
         try:
             found = self._sql.execute(ask, (name if column == "name" else named,)).fetchone()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
-            raise self.damaged(None, [name]) from None
+            raise self.damaged(None, [] if isinstance(name, bytes) else [name]) from None
         if found is None or found[-1] != named:  # by the name somebody else may be found, if the index is damaged
             return None
         row: tuple[Any, ...] = found[:-1]
         return row
 
-    def _in_log(self, found: LogRow | None, user: int, name: User) -> Row | None:
-        """A user as a row of the log left it; None where the row was settled since, or is not committed."""
-        if found is None:
-            return None
-        touched, states, _, _, whole = found
-        table = table_of(touched, len(LEDGER))
-        width = len(states) // len(table)
-        k = int((table[:, 0] == user).argmax())
-        if table[k, 0] != user:  # a row that was undone, and another one in its place
-            return None
-        if not whole:
-            raise self.damaged(user, [name])
-        return row_of(table[k].tolist(), states[k * width : (k + 1) * width])
-
     def log_row(self, row: int) -> LogRow | None:
         """A row of the log, and whether what it says is whole; who is in it is, or the file cannot be used."""
-        ask = "SELECT who, what, touched, states, events, releases FROM log WHERE id = ?"
+        ask = "SELECT who, what, names, touched, events, states, releases FROM log WHERE id = ?"
         found = self._sql.execute(ask, (row,)).fetchone()
         if found is None:
             return None
-        who, what, *parts = found
-        marks = log_marks(row, *parts)
+        who, what, names, touched, events, states, releases = found
+        marks = log_marks(row, names, touched, events, states, releases)
         if marks[0] != who:
             raise damaged_file(self._name)
-        return (*parts, marks[1] == what)
+        return LogRow(names, touched, events, states, releases, marks[1] == what)
 
-    def ledgers(self, after: int, most: int = USERS) -> list[tuple[int, User, list[int], bool]]:
-        """Users in the order they came, from behind this number on: number, name, ledger, whether all is whole."""
-        ask = f"SELECT {', '.join(LEDGER)}, state, mark, name, named FROM users WHERE id > ? ORDER BY id LIMIT ?"
-        found: list[tuple[int, User, list[int], bool]] = []
+    def ledgers(self, after: int, most: int = USERS) -> list[tuple[int, User | bytes, list[int], bool]]:
+        """Users in the order they came, from behind this number on: number, name, ledger, whether all is whole.
+
+        Those who are in the log alone are not among them.
+        """
+        found: list[tuple[int, User | bytes, list[int], bool]] = []
+        ask = f"{OWN}, name, named FROM users WHERE id > ? ORDER BY id LIMIT ?"
         for *ledger, state, mark, name, named in self._sql.execute(ask, (after, most)):
-            whole = isinstance(name, str) and name_mark(name) == named
+            whole = isinstance(name, (str, bytes)) and name_mark(name) == named
             whole = whole and is_ledger(ledger) and user_mark(ledger[0], ledger[1:], state) == mark
-            found.append((ledger[0], name, ledger[1:], whole))
+            found.append((ledger[0], name, ledger[1 : len(LEDGER)], whole))
         return found
 
     # releases
 
     def releases(self, user: int, since: int = 0, most: int | None = None) -> Iterator[Stored]:
         """The user's releases from `since` on, read a page at a time, at most so many."""
-        for stored in self._all(user, since // self._chunk):
+        for stored in self._all(user, since):
             if stored.seq >= since:
                 if most is not None:
                     if most == 0:
@@ -172,41 +228,61 @@ class Records:
                     most -= 1
                 yield stored
 
-    def _all(self, user: int, number: int) -> Iterator[Stored]:
-        waiting = tuple(self._waiting().get(user, ()))  # before the rest: what is settled since is then read there
-        events, recent = self.settled(user)
-        full = events // self._chunk
+    def _all(self, user: int, since: int) -> Iterator[Stored]:
+        log = self._log()
+        waiting, (events, kept, recent) = log.rows_of(user)[::-1], self.settled(user, log)
+        if since < kept:
+            raise Compacted(self._name, kept)
+        number, full = since // self._chunk, events // self._chunk
         while number < full:
             for blob in self._chunks(user, number, min(full, number + PAGE)):
-                yield from self._unpacked(user, blob, number * self._chunk, self._chunk)
+                begin = max(number * self._chunk, kept)
                 number += 1
-        yield from self._unpacked(user, recent, full * self._chunk, events % self._chunk)
+                yield from self._unpacked(user, blob, begin, number * self._chunk - begin)
+        begin = max(full * self._chunk, kept)
+        yield from self._unpacked(user, recent, begin, events - begin)
         for begin, count, blob in self.pieces(user, waiting):
             yield from self._unpacked(user, blob, begin, count)
 
-    def settled(self, user: int) -> tuple[int, bytes]:
-        """How many releases of a user are in chunks and in its own row, and the latter."""
-        ask = f"SELECT {', '.join(LEDGER)}, state, mark, recent, recent_mark FROM users WHERE id = ?"
+    def settled(self, user: int, log: Log) -> Settled:
+        """What a user's own row says of the user's releases; there are none where the user is in the log alone."""
+        ask = f"{OWN}, kept, recent, recent_mark FROM users WHERE id = ?"
         try:
             found = self._sql.execute(ask, (user,)).fetchone()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if not is_damage(error):
                 raise
             found = None
+        if found is None and user >= log.first:
+            return Settled(0, 0, b"")
         if found is None:
             raise self.damaged(user)
-        *ledger, state, mark, recent, recent_mark = found
-        whole = is_ledger(ledger) and user_mark(user, ledger[1:], state) == mark
-        if not whole or blob_mark(place_mark(user), recent) != recent_mark:
+        *ledger, state, mark, kept, recent, recent_mark = found
+        whole = is_ledger([*ledger, kept]) and user_mark(user, ledger[1:], state) == mark
+        if not whole or blob_mark(place_mark(user, kept), recent) != recent_mark:
             raise self.damaged(user)
-        return ledger[1], recent
+        return Settled(ledger[1], kept, recent)
+
+    def one(self, user: int, seq: int, log: Log) -> Stored | None:
+        """One release of a user that is settled; None where it is no longer kept."""
+        events, kept, blob = self.settled(user, log)
+        if seq < kept:
+            return None
+        if seq >= events:
+            raise self.damaged(user)
+        number = seq // self._chunk
+        if number < events // self._chunk:
+            blob = self.chunk(user, number)
+        begin = self.codec.cut(blob, seq - max(number * self._chunk, kept))
+        return next(self.codec.unpack(blob[begin : begin + self.codec.cut(blob[begin:], 1)], seq))
 
     def chunk(self, user: int, number: int) -> bytes:
         """One chunk of a user's releases."""
         return next(self._chunks(user, number, number + 1))
 
     def _chunks(self, user: int, first: int, end: int) -> Iterator[bytes]:
-        ask = "SELECT number, mark, releases FROM chunks WHERE user = ? AND number >= ? AND number < ? ORDER BY number"
+        ask = "SELECT number, filed, mark, releases FROM chunks"
+        ask += " WHERE user = ? AND number >= ? AND number < ? ORDER BY number"
         try:
             rows = self._sql.execute(ask, (user, first, end)).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -215,14 +291,14 @@ class Records:
             rows = []
         if [row[0] for row in rows] != list(range(first, end)):
             raise self.damaged(user)
-        for number, mark, blob in rows:
-            if blob_mark(place_mark(user, number), blob) != mark:
+        for number, filed, mark, blob in rows:
+            if blob_mark(place_mark(user, number, filed), blob) != mark:
                 raise self.damaged(user)
             yield blob
 
     def _unpacked(self, user: int, blob: bytes, first: int, count: int) -> Iterator[Stored]:
         found = 0
-        for stored in self._codec.unpack(blob, first):
+        for stored in self.codec.unpack(blob, first):
             found += 1
             yield stored
         if found != count:
@@ -234,11 +310,10 @@ class Records:
             found = self.log_row(row)
             if found is None:
                 continue
-            touched, _, events, releases, whole = found
-            ledgers, table = table_of(touched, len(LEDGER)), table_of(events, 3)
+            ledgers, table = table_of(found.touched, len(LEDGER)), table_of(found.events, 3)
             if user not in ledgers[:, 0]:
                 continue
-            if not whole:
+            if not found.whole:
                 raise self.damaged(user)
             after = int(ledgers[(ledgers[:, 0] == user).argmax(), 1])
             offsets = np.cumsum(table[:, 1]) - table[:, 1]
@@ -246,51 +321,28 @@ class Records:
             begin = after - int(table[own, 2].sum())
             for k in own:
                 size, count = table[k, 1:].tolist()
-                yield begin, count, releases[offsets[k] : offsets[k] + size]
+                yield begin, count, found.releases[offsets[k] : offsets[k] + size]
                 begin += count
 
 
-class Readers:
-    """Connections for readers, each with what was committed when it began to read."""
-
-    def __init__(self, path: str, name: str, records: Callable[[sqlite3.Connection], Records]) -> None:
-        self._path, self._name, self._records = path, name, records
-        self._spare: SimpleQueue[sqlite3.Connection] = SimpleQueue()
-        self._open = True
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Records]:
-        """The records as they are now, whatever is written meanwhile."""
-        if not self._open:
-            raise StoreError("the store is closed; open it again")
-        with told(self._name):
-            try:
-                sql = self._spare.get_nowait()
-            except Empty:
-                sql = connect(self._path, 5.0)
-                sql.execute("PRAGMA query_only=ON")
-            try:
-                sql.execute("BEGIN")
-                yield self._records(sql)
-            finally:
-                with suppress(sqlite3.Error):
-                    sql.execute("ROLLBACK")
-                if self._open and self._spare.qsize() < SPARE:
-                    self._spare.put(sql)
-                else:
-                    sql.close()
-
-    def close(self) -> None:
-        """Close the connections that nobody reads over; the others are closed when they are done."""
-        self._open = False
-        with suppress(Empty):
-            while True:
-                self._spare.get_nowait().close()
-
-
-def connect(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection that any thread may use, and whose transactions are ours to begin."""
-    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+def load_log(sql: sqlite3.Connection, name: str, book: Book) -> Iterator[tuple[Ints, int, int]]:
+    """Note in the book what the log of a file holds: of each row the ledgers, how many pieces it has, and its size."""
+    rows, new = [], list[str]()
+    last, book.last = book.last, book.first - 1
+    ask = "SELECT id, who, names, touched, events, length(states) + length(releases) FROM log ORDER BY id"
+    for at, who, names, touched, events, size in sql.execute(ask):
+        book.last += 1
+        if at != book.last or blob_mark(place_mark(at), names, touched, events) != who:
+            raise damaged_file(name)
+        new += unpacked_names(names)
+        rows.append((table_of(touched, len(LEDGER)), len(events) // 24, size + len(names) + len(touched) + len(events)))
+    log = book.log = Log(book.users - len(new) + 1)
+    if book.last != last or (sql.execute("SELECT max(id) FROM users").fetchone()[0] or 0) != log.first - 1:
+        raise damaged_file(name)
+    log.new = {user: log.first + k for k, user in enumerate(new)}
+    for k, row in enumerate(rows):
+        log.note(book.first + k, row[0][:, 0])
+        yield row
 
 
 def row_of(ledger: Sequence[int], state: bytes) -> Row:
@@ -312,48 +364,3 @@ def is_ledger(numbers: Sequence[object]) -> bool:
 def table_of(blob: bytes, width: int) -> Ints:
     """Whole numbers in a blob, so many a row."""
     return np.frombuffer(blob, "<i8").reshape(-1, width)
-
-
-DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
-# the last one is said of statements that do not fit the tables, and all of ours do
-
-
-def is_damage(error: Exception) -> bool:
-    """Whether what SQLite says is about the content of the file."""
-    return isinstance(error, UnicodeDecodeError) or _code(error) in DAMAGE or "could not decode" in str(error).lower()
-
-
-def _code(error: Exception) -> int:
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-
-
-def damaged_file(name: str) -> StoreError:
-    """What to say where it is not known whose records are damaged."""
-    return StoreError(f"{name}: is damaged or no state file of seqveil; restore it from a backup")
-
-
-@contextmanager
-def told(name: str) -> Iterator[None]:
-    """What SQLite says, as one line that holds no data."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translated(name, error) from None
-    except UnicodeDecodeError:  # of text in the file, or of what SQLite says about it
-        raise damaged_file(name) from None
-
-
-def translated(name: str, error: sqlite3.Error) -> StoreError:
-    """An error of SQLite in our words."""
-    code = _code(error)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusy(f"{name}: another process has this state file open; wait for it to end, or use another file")
-    if is_damage(error):
-        return damaged_file(name)
-    reason, remedy = {
-        sqlite3.SQLITE_FULL: ("the disk is full", "free some space and try again"),
-        sqlite3.SQLITE_IOERR: ("the disk cannot be written or read", "look at the disk and try again"),
-        sqlite3.SQLITE_READONLY: ("it may not be written to", "check its permissions"),
-        sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the path"),
-    }.get(code, (type(error).__name__, "check the file and its folder"))
-    return StoreError(f"{name}: {reason}, so nothing was released; {remedy}")

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from seqveil.core.errors import DataError
-from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark, value_mark
+from seqveil.release.store.marks import BROKEN, blob_mark, name_mark, place_mark, user_mark, value_mark
 
-APPLICATION, VERSION = 0x5E91E11, 3
+APPLICATION, VERSION = 0x5E91E11, 4
 UNKNOWN = -1  # the LDP figure of a user whose last release was made before it was kept
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
+FILED = (*LEDGER, "filed")  # the same in a user's own row, with when it was last written there
+SUMS = ("users", "first", "last", "positions", "facts", "switches", "commits")
 SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
 
 # Ledgers are in units of 2**-32, rounded outward. The marks are checksums (`marks`): `mark` is of ledger and state,
-# `recent_mark` of the latest releases, `named` of the name. A log row has one of who is in it, and one of what.
+# `recent_mark` of the latest releases, `named` of the name. A log row has one of who is in it, and one of what. `kept`
+# is the number of a user's first release that is still there, `filed` when a record was written, in seconds since 1970.
 TABLES = {
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID",
     "positions": "CREATE TABLE positions (source TEXT PRIMARY KEY, position NOT NULL, mark INTEGER NOT NULL)"
     " WITHOUT ROWID",
+    # the name is text, or the pseudonym of someone who was erased
     "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, named INTEGER NOT NULL,"
     " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent INTEGER NOT NULL, most INTEGER NOT NULL,"
-    " least INTEGER NOT NULL, ldp INTEGER NOT NULL, mark INTEGER NOT NULL, state BLOB NOT NULL,"
-    " recent_mark INTEGER NOT NULL, recent BLOB NOT NULL)",
+    " least INTEGER NOT NULL, ldp INTEGER NOT NULL, filed INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " state BLOB NOT NULL, kept INTEGER NOT NULL, recent_mark INTEGER NOT NULL, recent BLOB NOT NULL)",
     "users_named": "CREATE INDEX users_named ON users (named)",
-    "chunks": "CREATE TABLE chunks (user INTEGER, number INTEGER, mark INTEGER NOT NULL, releases BLOB NOT NULL,"
-    " PRIMARY KEY (user, number)) WITHOUT ROWID",
+    "chunks": "CREATE TABLE chunks (user INTEGER, number INTEGER, filed INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " releases BLOB NOT NULL, PRIMARY KEY (user, number)) WITHOUT ROWID",
+    # the names are those of users who have no row of their own yet
     "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, who INTEGER NOT NULL, what INTEGER NOT NULL,"
-    " touched BLOB NOT NULL, states BLOB NOT NULL, events BLOB NOT NULL, releases BLOB NOT NULL)",
+    " names BLOB NOT NULL, touched BLOB NOT NULL, events BLOB NOT NULL, states BLOB NOT NULL, releases BLOB NOT NULL)",
+    # at which event a user moved to another version of the setting
+    "switches": "CREATE TABLE switches (user INTEGER, version INTEGER, seq INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " PRIMARY KEY (user, version)) WITHOUT ROWID",
     # what the other tables must come to: a record that is gone leaves no mark of its own
     "sums": "CREATE TABLE sums (id INTEGER PRIMARY KEY, users INTEGER NOT NULL, first INTEGER NOT NULL,"
-    " last INTEGER NOT NULL, positions INTEGER NOT NULL, facts INTEGER NOT NULL, mark INTEGER NOT NULL)",
+    " last INTEGER NOT NULL, positions INTEGER NOT NULL, facts INTEGER NOT NULL, switches INTEGER NOT NULL,"
+    " commits INTEGER NOT NULL, mark INTEGER NOT NULL)",
 }
 
 
@@ -40,21 +51,50 @@ def make(sql: sqlite3.Connection) -> None:
     """The tables of a new file."""
     for statement in TABLES.values():
         sql.execute(statement)
-    write_sums(sql, 0, 1, 0, 0, 0)
+    write_sums(sql, (0, 1, 0, 0, 0, 0, 0))
     sql.execute(f"PRAGMA application_id={APPLICATION}")
     sql.execute(f"PRAGMA user_version={VERSION}")
 
 
-def write_sums(sql: sqlite3.Connection, *numbers: int) -> None:
-    """Users, first and last row of the log, and what the marks of positions and of facts come to."""
+def write_sums(sql: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """What the tables come to, in the order of `SUMS`."""
     row = (*numbers, place_mark(*numbers))
-    sql.execute("INSERT OR REPLACE INTO sums VALUES (1, ?, ?, ?, ?, ?, ?)", row)
+    sql.execute("INSERT OR REPLACE INTO sums VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def read_sums(sql: sqlite3.Connection) -> tuple[int, ...] | None:
+    """What the tables come to; None where that is damaged itself."""
+    row = sql.execute(f"SELECT {', '.join(SUMS)}, mark FROM sums WHERE id = 1").fetchone()
+    if row is None or any(type(number) is not int for number in row) or place_mark(*row[:-1]) != row[-1]:
+        return None
+    return tuple(row[:-1])
 
 
 def is_intact(sql: sqlite3.Connection) -> bool:
     """Whether the tables are as they were made: a bit of their definition would change what is read from them."""
     found = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
     return all(found.get(name) == statement for name, statement in TABLES.items())
+
+
+def log_marks(row: int, names: bytes, touched: bytes, events: bytes, states: bytes, releases: bytes) -> tuple[int, int]:
+    """The marks of a log row: of who is in it, and of what it says about them."""
+    place = place_mark(row)
+    return blob_mark(place, names, touched, events), blob_mark(place, states, releases)
+
+
+def packed_names(names: Sequence[str]) -> bytes:
+    """Names of users as the log has them."""
+    return json.dumps(names, ensure_ascii=False).encode() if names else b""
+
+
+def unpacked_names(blob: bytes) -> list[str]:
+    """The names in a row of the log, whose marks were checked.
+
+    >>> unpacked_names(packed_names(["ann", "bob"])), unpacked_names(b"")
+    (['ann', 'bob'], [])
+    """
+    names: list[str] = json.loads(blob) if blob else []
+    return names
 
 
 Migration = Callable[[sqlite3.Connection, str], None]  # gets the file's name, for what it may have to say
@@ -83,45 +123,91 @@ def _from_1(sql: sqlite3.Connection, name: str) -> None:
 
 
 def _from_2(sql: sqlite3.Connection, name: str) -> None:
-    """Every record gets its mark; what is wrong by now cannot be told from what is right."""
-    old = ("facts", "positions", "users", "chunks", "log")
-    for table in old:
+    """Nothing yet: the next step writes all records anew, and gives a mark to those that have none."""
+
+
+def _from_3(sql: sqlite3.Connection, name: str) -> None:
+    """Every record is written anew; what has a mark that is wrong keeps a wrong one.
+
+    Without marks (version 2) what is wrong by now cannot be told from what is right.
+    """
+    marked = bool(sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'sums'").fetchall())
+    sums = sql.execute("SELECT users, last - first + 1, positions, facts FROM sums").fetchall() if marked else []
+    if marked:
+        sql.execute("DROP INDEX users_named")
+        sql.execute("DROP TABLE sums")
+    before = [
+        table for table in TABLES if sql.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    ]
+    for table in before:
         sql.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     for statement in TABLES.values():
         sql.execute(statement)
-    sums = [_copy_named(sql, "facts"), _copy_named(sql, "positions")]
-    ledger = "events, releases, spent, most, least, ldp"
-    users = 0
-    for user, known, *figures, state, recent in sql.execute(f"SELECT id, name, {ledger}, state, recent FROM old_users"):
-        marks = name_mark(known), user_mark(user, figures, state), blob_mark(place_mark(user), recent)
-        row = (user, known, marks[0], *figures, marks[1], state, marks[2], recent)
-        sql.execute("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        users += 1
-    for user, number, releases in sql.execute("SELECT user, number, releases FROM old_chunks"):
-        mark = blob_mark(place_mark(user, number), releases)
-        sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?)", (user, number, mark, releases))
-    last = 0
-    for *parts, _ in sql.execute("SELECT touched, states, events, releases, id FROM old_log ORDER BY id"):
-        last += 1
-        sql.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", (last, *log_marks(last, *parts), *parts))
-    for table in old:
+    facts, positions = (_copy_named(sql, table, marked) for table in ("facts", "positions"))
+    now = int(time.time())  # nobody knows when the releases were filed, so they count as new
+    users, last = _copy_users(sql, marked, now), _copy_log(sql, marked)
+    _copy_chunks(sql, marked, now)
+    switches = _copy_switches(sql) if "switches" in before else 0
+    for table in before:
         sql.execute(f"DROP TABLE old_{table}")
-    write_sums(sql, users, 1, last, sums[1], sums[0])
+    if marked and sums != [(users, last, positions, facts)]:
+        raise DataError(f"{name}: is damaged; restore it from a backup")
+    write_sums(sql, (users, 1, last, positions, facts, switches, 1))
 
 
-def _copy_named(sql: sqlite3.Connection, table: str) -> int:
+def _copy_named(sql: sqlite3.Connection, table: str, marked: bool) -> int:
     total = 0
-    for name, value in sql.execute(f"SELECT * FROM old_{table}").fetchall():
-        mark = value_mark(name, value)
-        sql.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (name, value, mark))
-        total ^= mark
+    for name, value, *mark in sql.execute(f"SELECT * FROM old_{table}").fetchall():
+        own = mark[0] if marked else value_mark(name, value)
+        sql.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (name, value, own))
+        total ^= own
     return total
 
 
-def log_marks(row: int, touched: bytes, states: bytes, events: bytes, releases: bytes) -> tuple[int, int]:
-    """The marks of a log row: of who is in it, and of what it says about them."""
-    place = place_mark(row)
-    return blob_mark(place, touched, events), blob_mark(place, states, releases)
+def _copy_users(sql: sqlite3.Connection, marked: bool, now: int) -> int:
+    ask = f"SELECT {', '.join(LEDGER)}, name, state, recent, {'named, mark, recent_mark' if marked else '0, 0, 0'}"
+    count = 0
+    for user, *ledger, name, state, recent, named, whole, told in sql.execute(f"{ask} FROM old_users ORDER BY id"):
+        own = [name_mark(name), user_mark(user, ledger, state), blob_mark(place_mark(user), recent)]
+        named, whole, told = (not marked or [named, whole, told][k] == own[k] for k in range(3))
+        row = (
+            *(user, name, own[0] if named else BROKEN, *ledger, now),
+            *(user_mark(user, (*ledger, now), state) if whole else BROKEN, state),
+            *(0, blob_mark(place_mark(user, 0), recent) if told else BROKEN, recent),
+        )
+        sql.execute(f"INSERT INTO users VALUES ({', '.join('?' * len(row))})", row)
+        count += 1
+    return count
 
 
-MIGRATIONS: dict[int, Migration] = {1: _from_1, 2: _from_2}  # from this version to the next, inside one transaction
+def _copy_chunks(sql: sqlite3.Connection, marked: bool, now: int) -> None:
+    ask = f"SELECT user, number, releases, {'mark' if marked else '0'} FROM old_chunks"
+    for user, number, releases, mark in sql.execute(ask):
+        whole = not marked or blob_mark(place_mark(user, number), releases) == mark
+        own = blob_mark(place_mark(user, number, now), releases) if whole else BROKEN
+        sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", (user, number, now, own, releases))
+
+
+def _copy_log(sql: sqlite3.Connection, marked: bool) -> int:
+    last = 0
+    ask = f"SELECT id, touched, states, events, releases, {'who, what' if marked else '0, 0'} FROM old_log ORDER BY id"
+    for at, touched, states, events, releases, *marks in sql.execute(ask):
+        last += 1
+        place = place_mark(at)
+        true = blob_mark(place, touched, events), blob_mark(place, states, releases)
+        own = log_marks(last, b"", touched, events, states, releases)
+        kept = [mark if not marked or was == is_ else BROKEN for mark, was, is_ in zip(own, marks, true, strict=True)]
+        row = (last, *kept, b"", touched, events, states, releases)
+        sql.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    return last
+
+
+def _copy_switches(sql: sqlite3.Connection) -> int:
+    total = 0
+    for row in sql.execute("SELECT user, version, seq FROM old_switches").fetchall():
+        sql.execute("INSERT INTO switches VALUES (?, ?, ?, ?)", (*row, place_mark(*row)))
+        total ^= place_mark(*row)
+    return total
+
+
+MIGRATIONS: dict[int, Migration] = {1: _from_1, 2: _from_2, 3: _from_3}  # from this version to the next, in one piece

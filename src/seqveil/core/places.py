@@ -1,0 +1,310 @@
+"""Symbols on the map: `Cells` of equal size in metres, and `Places`, names with coordinates.
+
+Points are pairs (latitude, longitude) in degrees. Distances between symbols are metres (`distortion.metres`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from seqveil.core import geography
+from seqveil.core.alphabet import Alphabet
+from seqveil.core.arrays import Codes, Floats, is_pair, pair_array
+from seqveil.core.errors import InputError
+from seqveil.core.geography import DEGREE
+from seqveil.core.symbols import OnUnknown, Symbols
+
+LEAST = 10.0  # metres of a cell: centres are rounded to a metre, and phones know no better
+LARGEST = 5_000_000.0
+MOST_CELLS = 100_000
+DECIMALS = 5  # of a cell's centre: about a metre
+PRECISION = 7  # decimals of a place's coordinates: about a centimetre
+SAME = 0.05  # metres: coordinates this close are those of the place itself
+
+
+class Cells(Symbols):
+    """The map cut into cells of equal size in metres; the value of a cell is its centre (latitude, longitude).
+
+    The globe is cut into rows of equal height, and each row into cells of equal width, so many that they are as wide
+    as high at the row's middle latitude: degrees of longitude shrink with its cosine. The cut depends on the size of
+    the cells alone, so that two models with one size share their cells wherever they overlap. An alphabet has those
+    cells of the whole that touch its bounds. Codes run from south to north, and within a row from west to east; a row
+    may cross the date line.
+
+    Parameters:
+        metres: how wide and high a cell is, about, at least 10.
+        bounds: (south, north, west, east) in degrees; east < west crosses the date line.
+        on_unknown: "nearest" takes points outside to the nearest end of the nearest row.
+
+    >>> paris = Cells(500, (48.80, 48.90, 2.25, 2.42))
+    >>> paris.encode([(48.8566, 2.3522), (48.8570, 2.3530)]).tolist()
+    [350, 350]
+    >>> paris.decode([350])
+    [(48.85811, 2.35448)]
+    """
+
+    on_map = True
+    widths = (2,)
+    metres: float
+
+    def __init__(
+        self, metres: float, bounds: tuple[float, float, float, float], on_unknown: OnUnknown = "error"
+    ) -> None:
+        size = _size(metres)
+        south, north, west, east = _bounds(bounds)
+        around = rows_around(size)
+        first, last = (min(int((edge + 90.0) * around / 180.0), around - 1) for edge in (south, north))
+        rows = _rows(np.arange(first, last + 1), around, size, west, east)
+        self._adopt(size, around, first, rows, on_unknown)
+
+    @classmethod
+    def from_rows(
+        cls, metres: float, around: int, south: int, rows: Sequence[Sequence[int]], on_unknown: OnUnknown = "error"
+    ) -> Cells:
+        """The alphabet that was saved: how many rows the globe has, the first one here, and of each row how many cells
+        go around the globe, the first one here, and how many there are."""
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        whole = all(type(number) is int for row in rows for number in row) and type(around) is type(south) is int
+        if not whole or not len(table) or south < 0 or south + len(table) > around:
+            raise ValueError("rows of cells are whole numbers within the globe")
+        whole_row, first, count = table.T
+        if (count < 1).any() or (count > whole_row).any() or (first < 0).any() or (first >= whole_row).any():
+            raise ValueError("a row has cells of its own")
+        made = cls.__new__(cls)
+        made._adopt(_size(metres), around, south, table, on_unknown)
+        return made
+
+    def _adopt(self, metres: float, around: int, south: int, rows: Codes, on_unknown: OnUnknown) -> None:
+        n = int(rows[:, 2].sum())
+        if n > MOST_CELLS:
+            raise InputError(f"{n:,} cells are more than the {MOST_CELLS:,} a model may have; take larger ones")
+        offsets = np.concatenate(([0], np.cumsum(rows[:, 2])))
+        facts = {"n": n, "metres": metres, "_around": around, "_south": south, "_rows": rows, "_offsets": offsets}
+        self.__dict__.update(facts)
+        self._set_policy(on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        """Codes of the cells that the pairs (latitude, longitude) fall into; one outside as `on_unknown` says."""
+        points = pair_array(values, self.hides)
+        lost = ~np.isfinite(points).all(1)
+        points[lost] = 0.0
+        lost |= ~geography.possible(points) & (self.on_unknown != "nearest")
+        row = np.floor((np.clip(points[:, 0], -90.0, 90.0) + 90.0) * (self._around / 180.0)).astype(np.int64)
+        row = np.minimum(row, self._around - 1) - self._south
+        inside = np.clip(row, 0, len(self._rows) - 1)
+        around, first, count = self._rows[inside].T
+        turned = (points[:, 1] + 180.0) % 360.0 / 360.0
+        column = (np.minimum((turned * around).astype(np.int64), around - 1) - first) % around
+        outside = (row != inside) | (column >= count)
+        column = np.where(column < count, column, np.where(column - (count - 1) <= around - column, count - 1, 0))
+        codes = self._offsets[inside] + column
+        return self._settle(np.where(lost | (outside & (self.on_unknown != "nearest")), -1, codes))
+
+    def _values_of(self, codes: Codes) -> list[Any]:
+        return list(map(tuple, self.points[codes].tolist()))
+
+    @cached_property
+    def points(self) -> Floats:
+        """The centre of every cell, (n, 2): latitude and longitude, rounded to about a metre."""
+        south, north, west, east = self.boxes
+        centres = np.stack(((south + north) / 2.0, geography.wrapped((west + east) / 2.0)), axis=1).round(DECIMALS)
+        centres.flags.writeable = False
+        return centres
+
+    @property
+    def boxes(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """South, north, west and east of every cell, (n,) each; east is beyond 180 across the date line."""
+        row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
+        around, first, _ = self._rows[row].T
+        column = (first + np.arange(self.n) - self._offsets[row]) % around
+        high, wide = 180.0 / self._around, 360.0 / around
+        south = np.asarray((self._south + row) * high - 90.0, np.float64)
+        west = np.asarray(column * wide - 180.0, np.float64)
+        return south, np.asarray(south + high, np.float64), west, np.asarray(west + wide, np.float64)
+
+    def within(self, centre: tuple[float, float], metres: float) -> Codes:
+        """The cells of which some part lies within so many metres of a point."""
+        return np.flatnonzero(geography.to_box(centre, *self.boxes) <= metres * (1 + 1e-12)).astype(np.int64)
+
+    @property
+    def _around(self) -> int:
+        return int(self.__dict__["_around"])
+
+    @property
+    def _south(self) -> int:
+        return int(self.__dict__["_south"])
+
+    @property
+    def _rows(self) -> Codes:
+        rows: Codes = self.__dict__["_rows"]
+        return rows
+
+    @property
+    def _offsets(self) -> Codes:
+        offsets: Codes = self.__dict__["_offsets"]
+        return offsets
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "kind": "cells",
+            "metres": self.metres,
+            "around": self._around,
+            "south": self._south,
+            "rows": self._rows.tolist(),
+        }
+
+
+def rows_around(metres: float) -> int:
+    """How many rows of cells there are from pole to pole."""
+    return max(1, round(180.0 * DEGREE / metres))
+
+
+def _rows(which: Codes, around: int, metres: float, west: float, east: float) -> Codes:
+    """Of each row: how many cells go around the globe, the first one between west and east, and how many there are."""
+    middle = np.radians((which + 0.5) * (180.0 / around) - 90.0)
+    whole = np.maximum(1, np.rint(360.0 * DEGREE * np.cos(middle) / metres)).astype(np.int64)
+    starts, span = (west + 180.0) % 360.0, east - west if east >= west else east - west + 360.0
+    first = np.minimum((starts / 360.0 * whole).astype(np.int64), whole - 1)
+    last = np.floor((starts + span) / 360.0 * whole).astype(np.int64)
+    return np.stack((whole, first, np.minimum(last - first + 1, whole)), axis=1)
+
+
+def count_cells(metres: float, bounds: tuple[float, float, float, float]) -> int:
+    """How many cells of this size touch the bounds; nothing is held for each of them."""
+    south, north, west, east = _bounds(bounds)
+    around = rows_around(metres)
+    first, last = (min(int((edge + 90.0) * around / 180.0), around - 1) for edge in (south, north))
+    return int(_rows(np.arange(first, last + 1), around, metres, west, east)[:, 2].sum())
+
+
+def _size(metres: Any) -> float:
+    number = isinstance(metres, int | float) and not isinstance(metres, bool)
+    if not number or not LEAST <= metres <= LARGEST:
+        raise InputError(
+            f"expected the size of cells as {LEAST:g} to {LARGEST:,.0f} metres, as in 500; got something else"
+        )
+    return float(metres)
+
+
+def _bounds(bounds: Any) -> tuple[float, float, float, float]:
+    """South, north, west and east; a span of 360 degrees or more is the whole circle."""
+    try:
+        south, north, west, east = map(float, bounds)
+    except (TypeError, ValueError):
+        raise InputError("expected bounds (south, north, west, east) in degrees; got something else") from None
+    fits = -90.0 <= south <= north <= 90.0 and math.isfinite(west) and math.isfinite(east)
+    if not fits or west < -540.0 or east > 540.0:
+        raise InputError("expected bounds (south, north, west, east) in degrees, south up to north; check their order")
+    if east - west >= 360.0:
+        return south, north, -180.0, 180.0 - 1e-9
+    west, east = float(geography.wrapped(west)), float(geography.wrapped(east))
+    return south, north, west, east
+
+
+class Places(Alphabet):
+    """Names with coordinates: shops, stations, sensors. A value is a name, or a pair (latitude, longitude).
+
+    Parameters:
+        names: text, each once.
+        points: (n, 2), the latitude and longitude of each name in degrees.
+        on_unknown: "nearest" takes the place that is nearest on the map to a pair; a name that is not in the list is
+            near to nothing. Otherwise a pair must be that of a place, to a few centimetres.
+
+    >>> town = Places(["station", "museum"], [(49.0069, 8.4037), (49.0136, 8.4044)], "nearest")
+    >>> town.encode(["museum", "station"]).tolist(), town.encode([(49.01, 8.40)]).tolist()
+    ([1, 0], [0])
+    >>> town.decode([0])
+    ['station']
+    """
+
+    named = False
+    on_map = True
+
+    def __init__(self, names: Iterable[Hashable], points: ArrayLike, on_unknown: OnUnknown = "error") -> None:
+        listed = list(names)
+        if not all(type(name) is str and name for name in listed):
+            raise InputError("expected the names of places as text, none empty; write numbers as text")
+        where = geography.checked(points).round(PRECISION)
+        if len(where) != len(listed):
+            raise InputError(f"expected coordinates for each place; got {len(listed)} names and {len(where)} pairs")
+        where.flags.writeable = False
+        self.__dict__["_where"] = where
+        super().__init__(listed, on_unknown)
+
+    def encode(self, values: Any) -> Codes:
+        """Codes of names, or of pairs (latitude, longitude); a list may mix the two."""
+        if isinstance(values, np.ndarray) and values.ndim == 2:
+            return self._settle(self._near(pair_array(values, self.hides)))
+        if isinstance(values, list | tuple) and any(map(is_pair, values)):
+            paired = np.array(list(map(is_pair, values)))
+            codes = np.full(len(values), -1, np.int64)
+            codes[paired] = self._near(pair_array([values[k] for k in np.flatnonzero(paired)]))
+            names = [values[k] for k in np.flatnonzero(~paired)]
+            codes[~paired] = self._encode_objects(names) if names else -1
+            return self._settle(codes)
+        return super().encode(values)
+
+    def encode_one(self, value: Any) -> int:
+        """The code of a name, or of one pair (latitude, longitude)."""
+        if is_pair(value):
+            return int(self.encode([value])[0])
+        return super().encode_one(value)
+
+    def _near(self, pairs: Floats) -> Codes:
+        """The nearest place of each pair; -1 where the policy has none."""
+        good = np.asarray(np.isfinite(pairs).all(1))
+        good &= geography.possible(np.where(good[:, None], pairs, 0.0))
+        codes = np.full(len(pairs), -1, np.int64)
+        if good.any():
+            away, found = geography.nearest(self._tree[0], pairs[good])
+            near = (away <= SAME) | (self.on_unknown == "nearest")
+            codes[good] = np.where(near, self._tree[1][found], -1)
+        return codes
+
+    def _nearest(self, numbers: Floats) -> Codes:
+        """None: a name that is not in the list, or a bare number, is near to no place."""
+        return np.full(len(numbers), -1, np.int64)
+
+    @cached_property
+    def _tree(self) -> tuple[Any, Codes]:
+        """A tree of the different coordinates, and the first place at each of them."""
+        different, first = np.unique(self.points, axis=0, return_index=True)
+        return geography.tree(different), first.astype(np.int64)
+
+    @property
+    def points(self) -> Floats:
+        """The coordinates of every place, (n, 2): latitude and longitude."""
+        where: Floats = self.__dict__["_where"]
+        return where
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
+        """One column of names; also two of coordinates, where these tell all places apart."""
+        if self.n == 1:
+            return (1, 2)
+        apart, _ = geography.tree(self.points).query(geography.sphere(self.points), k=2)
+        return (1, 2) if float(apart[:, 1].min()) > 2 * SAME else (1,)
+
+    def within(self, centre: tuple[float, float], metres: float) -> Codes:
+        """The places within so many metres of a point."""
+        return np.flatnonzero(geography.haversine(self.points, centre) <= metres * (1 + 1e-12)).astype(np.int64)
+
+    @property
+    def _exact(self) -> bool:
+        """Names are no numbers."""
+        return False
+
+    def _content(self) -> dict[str, Any]:
+        return {"kind": "places", "names": list(self.values), "points": self.points.tolist()}
+
+    __eq__ = Symbols.__eq__
+    __hash__ = Symbols.__hash__
+
+
+__all__ = ["MOST_CELLS", "Cells", "Places", "count_cells"]

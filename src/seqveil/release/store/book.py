@@ -1,0 +1,107 @@
+"""What a state file comes to, and what its log holds, as the writer keeps it in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from seqveil.core.coins import User
+from seqveil.core.kernel import Ints
+
+
+class Log:
+    """Which rows of the log each user is in, and who is in the log alone.
+
+    A user's rows are a chain: the latest row of each user is kept, and each row says which one came before it for each
+    of its users. So a row is noted and undone with a few array operations, however many users it has. Readers on other
+    threads walk along while the writer goes on.
+
+    Parameters:
+        first: the number of the first user who has no row in the tables yet.
+
+    >>> log = Log(first=1)
+    >>> log.note(5, np.array([1, 2]))
+    >>> log.note(6, np.array([2]))
+    >>> log.rows_of(2), log.rows_of(1), log.rows_of(9)
+    ([6, 5], [5], [])
+    >>> log.undo(6)
+    >>> log.rows_of(2)
+    [5]
+    """
+
+    def __init__(self, first: int = 1) -> None:
+        self.first = first
+        self.new: dict[User, int] = {}  # users who are in the log alone, by name
+        self._rows: dict[int, tuple[Ints, Ints]] = {}  # the users of each row, and the row before it for each
+        self._latest = np.zeros(0, np.int64)  # by the number of the user; 0: none
+
+    def note(self, row: int, ids: Ints) -> None:
+        """One more row, with these users."""
+        size = int(ids.max(initial=0)) + 1
+        if size > self._latest.size:
+            more = max(size, 2 * self._latest.size) - self._latest.size
+            self._latest = np.concatenate([self._latest, np.zeros(more, np.int64)])
+        self._rows[row] = ids, self._latest[ids]  # first, so that whoever finds its number finds it
+        self._latest[ids] = row
+
+    def undo(self, row: int) -> None:
+        """Take the last row back."""
+        ids, before = self._rows[row]
+        self._latest[ids] = before
+        del self._rows[row]
+
+    def rows_of(self, user: int) -> list[int]:
+        """The rows that a user is in, the latest one first."""
+        found: list[int] = []
+        row = self._last(user)
+        while row:
+            ids, before = self._rows.get(row, (np.zeros(0, np.int64),) * 2)
+            place = np.flatnonzero(ids == user)
+            if place.size:
+                found.append(row)
+                row = int(before[place[0]])
+            else:  # it was undone a moment ago
+                found, row = [], self._last(user)
+        return found
+
+    def _last(self, user: int) -> int:
+        latest = self._latest
+        return int(latest[user]) if user < latest.size else 0
+
+    def holds(self, user: int) -> bool:
+        """Whether a user is in any row."""
+        return self._last(user) > 0
+
+
+@dataclass
+class Book:
+    """What the tables come to, as `sums` has it, and what the log holds."""
+
+    users: int = 0  # those who are in the log alone among them
+    first: int = 1  # row of the log; the numbers go on when it is settled, so that no reader takes one for another
+    last: int = 0
+    positions: int = 0  # the sum of the marks, as of the next two
+    facts: int = 0
+    switches: int = 0
+    commits: int = 0  # transactions that changed anything
+    events: int = 0
+    size: int = 0
+    log: Log = field(default_factory=Log)
+
+    @classmethod
+    def of(cls, sums: Sequence[int]) -> Book:
+        """What a row of `sums` says, without its mark; the log is still to be noted."""
+        users, first, last, positions, facts, switches, commits = sums
+        return cls(users, first, last, positions, facts, switches, commits)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the log has."""
+        return self.last - self.first + 1
+
+    @property
+    def sums(self) -> tuple[int, ...]:
+        """The row of `sums`, without its mark."""
+        return self.users, self.first, self.last, self.positions, self.facts, self.switches, self.commits

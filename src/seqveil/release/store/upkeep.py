@@ -1,0 +1,190 @@
+"""What an operator does to a state file that nobody has open: drop old releases, erase a person, change the key."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.release.store.backup import FilePath
+from seqveil.release.store.database import Database
+from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
+from seqveil.release.store.packing import carried
+from seqveil.release.store.protocol import LAYOUT, Layout, StoreBusy, StoreError, codec_from
+from seqveil.release.store.pseudonyms import FACT, Pseudonyms
+from seqveil.release.store.records import OWN, is_ledger
+from seqveil.release.store.schema import LEDGER
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What compacting a file came to: releases dropped and of how many users, and its size before and after."""
+
+    releases: int
+    users: int
+    kept: int  # users of whom nothing may be dropped: their states are computed from the releases, or are damaged
+    before: int
+    after: int
+
+
+@contextmanager
+def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
+    """A state file that nobody else has open."""
+    name = os.path.basename(path)
+    if not os.path.isfile(path):
+        raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
+    try:
+        database = Database(path, None, must_exist=True)
+    except StoreBusy:
+        raise StoreBusy(f"{name}: a service or another command has it open; stop that first, and try again") from None
+    try:
+        said = database.fact(LAYOUT)
+        if said is None:
+            raise DataError(
+                f"{name}: does not say how its records are written, being of an earlier version; open it once with the "
+                "service or any command that releases, and try again"
+            )
+        layout = Layout(**json.loads(said))
+        database.use(codec_from(layout))
+        yield database, layout
+    finally:
+        database.close()
+
+
+def compact(path: FilePath, before: float) -> Compacted:
+    """Drop the releases that were filed before a time (seconds since 1970), and give their room back to the disk.
+
+    Ledgers, positions, the number of events and each user's exact state stay: an event that was released stays
+    released, and the releases to come are those that would have come. Releases that a state is computed from are kept.
+    It may be killed at any moment, and done again.
+    """
+    with _alone(path) as (database, _):
+        size = os.path.getsize(path)
+        with database.transaction():
+            database.settle()
+            done = _drop(database, before)
+        database.shrink()
+    return Compacted(*done, size, os.path.getsize(path))
+
+
+def _drop(database: Database, before: float) -> tuple[int, int, int]:
+    sql = database.sql
+    old = dict(sql.execute("SELECT user, max(number) FROM chunks WHERE filed < ? GROUP BY user", (before,)).fetchall())
+    releases = users = kept = 0
+    found = sql.execute(f"{OWN}, kept, recent, recent_mark FROM users ORDER BY id").fetchall()
+    for *ledger, state, mark, first, recent, recent_mark in found:
+        user, events, filed = ledger[0], ledger[1], ledger[-1]
+        whole = is_ledger([*ledger, first]) and user_mark(user, ledger[1:], state) == mark
+        if not whole or blob_mark(place_mark(user, first), recent) != recent_mark or (events and not state):
+            kept += 1
+            continue
+        # the last row that was filed before then; all of it, where the user did not come since
+        upto = events if filed < before else (old[user] + 1) * database.chunk if user in old else 0
+        if upto <= first:
+            continue
+        left = b"" if filed < before else recent
+        sql.execute("DELETE FROM chunks WHERE user = ? AND number * ? < ?", (user, database.chunk, upto))
+        row = (upto, blob_mark(place_mark(user, upto), left), left, user)
+        sql.execute("UPDATE users SET kept = ?, recent_mark = ?, recent = ? WHERE id = ?", row)
+        releases, users = releases + upto - first, users + 1
+    return releases, users, kept
+
+
+def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
+    """Take users out of a state file: their releases, states and names.
+
+    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
+    source wrote down to know how far it was read is its own.
+
+    The total of each ledger stays under a pseudonym, so that who comes back is charged what was spent before.
+
+    Parameters:
+        path: the file.
+        names: of the users; all are erased, or none.
+        key: that of the file, without which nobody could tell who comes back.
+        forget: drop the ledgers too. Who comes back then begins at zero, though what was told stays told.
+    """
+    with _alone(path) as (database, layout):
+        with database.transaction():
+            database.settle()
+            known = None if forget else _pseudonyms(database, key)
+            count = 0
+            for name in dict.fromkeys(names):
+                row = database.find([name])[0]
+                if row is None:
+                    raise StoreError(
+                        f"{database.name}: nothing was released of such a user, so nobody was erased; "
+                        "`seqveil state account` lists all"
+                    )
+                count += _erase(database, row.id, None if known is None else known.of(name), layout)
+            left = [
+                source for source, value, _ in database.sql.execute("SELECT * FROM positions") if _names(value, names)
+            ]
+        database.shrink()
+    return count, left
+
+
+def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
+    content = value if isinstance(value, bytes) else str(value).encode()
+    # in JSON a name may be written with its letters escaped
+    return any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names)
+
+
+def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
+    """The pseudonyms of a file, made with its first one."""
+    from seqveil.release.streams import KEY_MARK, key_mark
+
+    marked, sealed = database.fact(KEY_MARK), database.fact(FACT)
+    if marked is None:
+        raise InputError(
+            f"{database.name}: has no key, so that nobody could tell who comes back; give it one with `seqveil state "
+            "rotate-key` and use that from now on, or drop the ledger too with --forget-ledger"
+        )
+    if key is None or key_mark(key) != marked:
+        given = "none is given" if key is None else "this is another one"
+        raise InputError(
+            f"{database.name}: erasing needs its key, which has the mark {marked}, and {given}; name it with --key"
+        )
+    known = Pseudonyms() if sealed is None else Pseudonyms.opened(sealed, key)
+    if sealed is None:
+        database.set_fact(FACT, known.sealed(key))
+    return known
+
+
+def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layout) -> int:
+    """Erase one user, whose ledger is forgotten where there is no pseudonym; how many releases were there."""
+    sql = database.sql
+    *ledger, state, _, kept = sql.execute(f"{OWN}, kept FROM users WHERE id = ?", (user,)).fetchone()
+    events, filed = ledger[1], ledger[-1]
+    if pseudonym is None:
+        figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
+    else:
+        figures, after, first, name = ledger[1:-1], carried(state, layout.numbers, ledger[-2]), events, pseudonym
+    columns = "name = ?, named = ?, events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, mark = ?"
+    marks = user_mark(user, (*figures, filed), after), place_mark(user, first)
+    sql.execute(
+        f"UPDATE users SET {columns}, state = ?, kept = ?, recent_mark = ?, recent = x'' WHERE id = ?",
+        (name, name_mark(name), *figures, marks[0], after, first, marks[1], user),
+    )
+    sql.execute("DELETE FROM chunks WHERE user = ?", (user,))
+    database.drop_switches(user)
+    return int(events - kept)
+
+
+def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:
+    """Have a state file go on with another key; `old` is needed where someone was erased."""
+    from seqveil.release.streams import KEY_MARK, key_mark
+
+    with _alone(path) as (database, _), database.transaction():
+        sealed = database.fact(FACT)
+        if sealed is not None:
+            if old is None or key_mark(old) != database.fact(KEY_MARK):
+                raise InputError(
+                    f"{database.name}: users were erased from it, and only its present key tells who comes back; name "
+                    "that key with --old-key"
+                )
+            database.set_fact(FACT, Pseudonyms.opened(sealed, old).sealed(key))
+        database.set_fact(KEY_MARK, key_mark(key))

@@ -1,0 +1,275 @@
+"""Distances on the globe, cells of the map and places, against slow and obvious twins."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from seqveil.core import geography
+from seqveil.core.alphabet import UNKNOWN, Alphabet, Grid, from_json
+from seqveil.core.distortion import metres, resolve
+from seqveil.core.errors import InputError, UnknownSymbol
+from seqveil.core.places import Cells, Places, count_cells
+
+LATITUDE = st.floats(-90, 90, allow_nan=False).map(lambda value: round(value, 5))
+LONGITUDE = st.floats(-180, 180, allow_nan=False).map(lambda value: round(value, 5))
+POINT = st.tuples(LATITUDE, LONGITUDE)
+
+
+def vincenty(here, there):
+    """The angle by its tangent, which no rounding spoils: another formula than the package's."""
+    (a, b), (c, d) = (map(math.radians, point) for point in (here, there))
+    turn = d - b
+    across = math.hypot(
+        math.cos(c) * math.sin(turn), math.cos(a) * math.sin(c) - math.sin(a) * math.cos(c) * math.cos(turn)
+    )
+    return 6_371_008.8 * math.atan2(across, math.sin(a) * math.sin(c) + math.cos(a) * math.cos(c) * math.cos(turn))
+
+
+@given(POINT, POINT)
+@example((0.0, 0.0), (0.0, 180.0))
+@example((90.0, 10.0), (90.0, -70.0))
+@example((12.3, 179.99999), (12.3, -180.0))
+def test_distances(here, there):
+    want = vincenty(here, there)
+    near_antipode = 0.5 if want > 2e7 else 1e-3  # there the haversine is ill-conditioned: centimetres of 20,000 km
+    assert geography.haversine(here, there).item() == pytest.approx(want, abs=near_antipode)
+    assert metres([here, there]).between(0, 1).item() == pytest.approx(want, abs=near_antipode)
+    assert metres([here, there]).between(1, 0).item() == metres([here, there]).between(0, 1).item()
+
+
+def test_a_known_distance():
+    paris, sydney = (48.8566, 2.3522), (-33.8688, 151.2093)
+    assert geography.haversine(paris, sydney).item() == pytest.approx(16_960e3, rel=2e-3)
+    assert geography.haversine((0, 0), (0, 1)).item() == pytest.approx(111_195, abs=1)
+    assert geography.haversine((60, 0), (60, 1)).item() == pytest.approx(111_195 / 2, rel=1e-3)  # by the cosine
+
+
+@given(st.lists(POINT, min_size=2, max_size=8, unique=True))
+@settings(max_examples=40)
+def test_a_flat_map_keeps_distances_from_the_middle(points):
+    where = np.array(points)
+    flat = geography.plane(where)
+    assert flat.shape == where.shape
+    assert np.isfinite(flat).all()
+    centre = geography.sphere(where).mean(0)
+    if np.sqrt((centre**2).sum()) < 0.2 * geography.EARTH:
+        return
+    lat, lon = (
+        math.degrees(math.asin(centre[2] / np.sqrt((centre**2).sum()))),
+        math.degrees(math.atan2(centre[1], centre[0])),
+    )
+    away = np.array([vincenty((lat, lon), point) for point in points])
+    assert np.hypot(*flat.T) == pytest.approx(away, abs=5.0)
+
+
+def test_a_flat_map_of_a_town_is_true():
+    town = np.random.default_rng(1).normal((52.5, 13.4), (0.05, 0.08), (40, 2))
+    flat = geography.plane(town)
+    for a, b in itertools.combinations(range(40), 2):
+        assert math.dist(flat[a], flat[b]) == pytest.approx(vincenty(town[a], town[b]), rel=2e-5)
+
+
+@given(POINT, POINT, st.floats(0.001, 40), st.floats(0.001, 80))
+@settings(max_examples=40)
+def test_the_way_to_a_box(point, corner, high, wide):
+    south, west = min(corner[0], 89.0), corner[1]
+    north, east = min(90.0, south + high), west + wide
+    got = geography.to_box(point, *(np.array([edge]) for edge in (south, north, west, east))).item()
+    lat, lon = np.meshgrid(np.linspace(south, north, 40), np.linspace(west, east, 40))
+    tried = geography.haversine(np.stack((lat, lon), -1), np.array(point))
+    assert got <= tried.min() + 1.0
+    step = geography.DEGREE * (high + wide) / 39  # no point of the box is farther from the mesh
+    assert got >= tried.min() - step
+    inside = south <= point[0] <= north and (point[1] - west) % 360 <= wide
+    assert (got < 1.0) or not inside
+
+
+def obvious(cells, point):
+    """The cells that may hold a point, by looking at the box of each of them, borders to a last digit."""
+    south, north, west, east = cells.boxes
+    into = (point[1] - west + 1e-9) % 360
+    inside = (south - 1e-9 <= point[0]) & (point[0] <= north + 1e-9) & (into <= east - west + 2e-9)
+    return np.flatnonzero(inside)
+
+
+@given(POINT, st.floats(0.01, 3), st.floats(0.01, 3), st.sampled_from([2e4, 7e4, 4e5]), st.data())
+@settings(max_examples=30, deadline=None)
+def test_cells_against_their_boxes(corner, high, wide, size, data):
+    south = min(corner[0], 89.0)
+    bounds = (south, min(90.0, south + high), corner[1], corner[1] + wide)
+    cells = Cells(size, bounds)
+    assert cells.n == count_cells(size, bounds)
+    assert np.array_equal(cells.encode(cells.points), np.arange(cells.n))  # a centre is in its own cell
+    assert from_json(cells.to_json()) == cells
+    for _ in range(4):
+        lat, lon = data.draw(st.floats(south, bounds[1])), data.draw(st.floats(corner[1], bounds[3]))
+        point = (lat, float(geography.wrapped(lon)))
+        code = cells.encode([point]).item()
+        assert code in obvious(cells, point), (point, obvious(cells, point))
+
+
+def test_cells_are_of_one_size_wherever_they_are():
+    for lat in (-70, -33, 0, 48, 69):
+        cells = Cells(1000, (lat, lat + 0.2, 10, 10.5))
+        south, north, west, east = cells.boxes
+        high = [vincenty((s, w), (n, w)) for s, n, w in zip(south, north, west, strict=True)]
+        wide = [
+            vincenty(((s + n) / 2, w), ((s + n) / 2, e)) for s, n, w, e in zip(south, north, west, east, strict=True)
+        ]
+        assert np.ptp(high) < 1
+        assert max(abs(value - 1000) for value in [*high, *wide]) < 2
+
+
+def test_cells_at_the_date_line_and_at_a_pole():
+    fiji = Cells(5000, (-19, -16, 177, -178.5))
+    east, west = fiji.encode([(-17, 179.999), (-17, -179.999)]).tolist()
+    assert abs(east - west) <= 1  # neighbours, or the same
+    assert fiji.n == pytest.approx((3 * 111.195 / 5) * (4.5 * 111.195 * math.cos(math.radians(17.5)) / 5), rel=0.08)
+    pole = Cells(20_000, (88, 90, -180, 180))
+    assert np.array_equal(pole.encode(pole.points), np.arange(pole.n))
+    assert pole.encode([(90.0, 0.0), (89.99, 120.0)]).max() < pole.n
+    area = 2 * math.pi * geography.EARTH**2 * (1 - math.sin(math.radians(88)))
+    assert pole.n == pytest.approx(area / 20_000**2, rel=0.2)
+
+
+def test_two_models_share_their_cells():
+    one, two = Cells(500, (48.8, 48.9, 2.2, 2.4)), Cells(500, (48.85, 48.95, 2.3, 2.5))
+    shared = {tuple(value) for value in one.points.tolist()} & {tuple(value) for value in two.points.tolist()}
+    assert len(shared) > 60
+
+
+def test_points_outside_the_cells():
+    cells = Cells(1000, (52.4, 52.6, 13.3, 13.5))
+    outside = [(53.0, 13.4), (52.5, 14.9), (0.0, 0.0), (-52.5, -166.6)]
+    with pytest.raises(UnknownSymbol):
+        cells.encode(outside[:1])
+    assert (cells.with_policy("hide").encode(outside) == UNKNOWN).all()
+    clamped = cells.with_policy("nearest")
+    north, east = clamped.encode(outside[:2]).tolist()
+    assert clamped.points[north, 0] == clamped.points[:, 0].max()
+    assert clamped.points[east, 1] > 13.49
+    assert clamped.encode([(400.0, 13.4), (52.5, 13.4 + 360)]).tolist() == [north, clamped.encode_one((52.5, 13.4))]
+    for bad in ((math.nan, 1.0), (1.0, math.inf), "x", None, (1.0,)):
+        assert clamped.watched().encode([bad]).tolist() == [UNKNOWN]
+
+
+@pytest.mark.parametrize("size", [9.9, -1, 0, math.nan, math.inf, 1e7, True, "500", None])
+def test_sizes_that_are_none(size):
+    with pytest.raises(InputError, match="size of cells"):
+        Cells(size, (0, 1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1, 0, 0, 1), (-91, 0, 0, 1), (0, math.nan, 0, 1), (0, 1, 0), (0, 1, -900, 1), "abcd"]
+)
+def test_bounds_that_are_none(bounds):
+    with pytest.raises(InputError, match="bounds"):
+        Cells(500, bounds)
+
+
+def test_saved_cells_that_are_damaged():
+    good = Cells(5000, (48, 49, 2, 3)).to_json()
+    for change in (
+        {"rows": []}, {"rows": [[10, 2, 0]]}, {"rows": [[10, 10, 1]]}, {"rows": [[10, 1, 11]]}, {"south": -1},
+        {"around": 3}, {"metres": "x"}, {"rows": [[10.5, 1, 2]]}, {"rows": [[10, 1]]}, {"rows": None}, {"south": 1.5},
+    ):  # fmt: skip
+        with pytest.raises(InputError):
+            from_json(good | change)
+
+
+@given(st.lists(POINT, min_size=1, max_size=30, unique=True), st.lists(POINT, min_size=1, max_size=8))
+@settings(deadline=None, max_examples=25)
+def test_the_nearest_place_by_enumeration(where, asked):
+    places = Places([f"p{k}" for k in range(len(where))], where, "nearest")
+    assert from_json(places.to_json()) == places
+    for point, code in zip(asked, places.encode(asked).tolist(), strict=True):
+        away = [vincenty(point, other) for other in where]
+        assert away[code] <= min(away) + 0.5
+    assert places.encode(np.array(asked)).tolist() == places.encode(asked).tolist()
+    assert [places.encode_one(point) for point in asked] == places.encode(asked).tolist()
+
+
+def test_places_by_name_and_by_coordinates():
+    town = Places(["b", "a", "c"], [(49.0, 8.4), (49.1, 8.4), (49.2, 8.4)])
+    assert town.encode(["a", "c", "b"]).tolist() == [1, 2, 0]
+    assert town.encode([(49.1, 8.4), "b"]).tolist() == [1, 0]
+    assert town.widths == (1, 2)
+    with pytest.raises(UnknownSymbol):
+        town.encode([(49.11, 8.4)])
+    with pytest.raises(UnknownSymbol):
+        town.with_policy("nearest").encode(["d"])  # a name is near to nothing
+    watched = town.watched("nearest")
+    assert watched.encode(["d", (49.19, 8.4), (499.0, 8.4), 3]).tolist() == [UNKNOWN, 2, UNKNOWN, UNKNOWN]
+    assert town != Alphabet(["b", "a", "c"])
+    assert town != Places(["b", "a", "c"], [(49.0, 8.4), (49.1, 8.4), (49.2, 8.5)])
+    assert town.fingerprint() != Places(["b", "a", "c"], [(49.0, 8.4), (49.1, 8.4), (49.2, 8.5)]).fingerprint()
+    assert "49" not in repr(town)
+
+
+def test_places_at_one_point_are_told_apart_by_name_alone():
+    tower = Places(["shop", "office", "park"], [(49.0, 8.4), (49.0, 8.4), (49.3, 8.4)], "nearest")
+    assert tower.widths == (1,)
+    assert tower.encode(["office", (49.0, 8.4)]).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("names", "points"),
+    [
+        (["a"], [(91.0, 0.0)]), (["a"], [(0.0, 361.0)]), (["a", "b"], [(0.0, 0.0)]), ([3], [(0, 0)]), ([""], [(0, 0)]),
+        (["a", "a"], [(0, 0), (1, 1)]), ([], []), (["a"], [(math.nan, 0.0)]), (["a"], ["x"]), (["a"], [(0, 0, 0)]),
+    ],
+)  # fmt: skip
+def test_places_that_are_none(names, points):
+    with pytest.raises(InputError):
+        Places(names, points)
+
+
+def test_costs_in_metres_are_those_of_places():
+    where = [(48.85, 2.35), (48.86, 2.35), (48.86, 2.40)]
+    costs = resolve("metres", Places("abc", where))
+    exact = np.array([[vincenty(a, b) for b in where] for a in where])
+    assert costs.matrix(3) == pytest.approx(exact, abs=1e-3)
+    beliefs = np.array([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
+    assert costs.expected(beliefs) == pytest.approx(beliefs @ exact, abs=1e-3)
+    assert costs.best_guess(beliefs).tolist() == (beliefs @ exact).argmin(1).tolist()
+    for name in ("euclidean", "absolute", "squared"):
+        with pytest.raises(InputError, match='use "metres"'):
+            resolve(name, Places("abc", where))
+    for other in (Alphabet(["a", "b"]), Grid.regular(2, 2, (0, 1, 0, 1))):
+        with pytest.raises(InputError, match="needs places with coordinates"):
+            resolve("metres", other)
+
+
+def test_rows_of_many_places_are_computed_on_demand():
+    rng = np.random.default_rng(2)
+    where = rng.normal((48.85, 2.35), 0.1, (2100, 2))
+    costs, law = metres(where), np.zeros(2100)
+    law[[3, 700, 2000]] = 0.2, 0.5, 0.3
+    want = sum(law[k] * geography.haversine(where, where[k]) for k in (3, 700, 2000))
+    assert costs.expected(law[None])[0] == pytest.approx(want, abs=1e-3)
+    assert want[costs.best_guess(law[None])[0]] <= want.min() * 1.05
+
+
+def test_the_guarantee_is_exact_on_the_map():
+    import seqveil as sv
+
+    places = sv.Places("abcd", [(48.85, 2.35), (48.86, 2.35), (48.86, 2.40), (48.90, 2.30)])
+    model = sv.MarkovModel.fit([list("aabbccdda"), list("abcdabcd")], alphabet=places, smoothing=1.0)
+    for mechanism in ("optimal", "balanced", "randomized_response"):
+        session = sv.Session(model, mechanism=mechanism, epsilon=0.7, distortion="metres", seed=1)
+        kernel, belief = session.kernel(), [Fraction(float(part)) for part in session.belief]
+        weights = [[Fraction(int(w)) for w in row] for row in np.asarray(kernel.weights)]
+        total = sum(belief)
+        for y in range(len(kernel.outputs)):
+            told = sum(b * row[y] for b, row in zip(belief, weights, strict=True)) / total
+            if told:
+                lifts = [float(row[y] / told) for row in weights]
+                assert math.exp(-0.7) * (1 - 1e-9) <= min(lifts) <= max(lifts) <= math.exp(0.7) * (1 + 1e-9)
+        for x in "abca":
+            session.release(x)
+        assert session.leakage <= 4 * 0.7

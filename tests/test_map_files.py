@@ -1,0 +1,350 @@
+"""Places in files, frames and services: latitude and longitude, cells in metres, lists of places."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqveil as sv
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.geography import haversine
+from seqveil.core.places import Cells, Places
+from seqveil.core.slots import Slots
+from seqveil.interfaces.events import Wording
+from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.fit import fit_file
+from seqveil.interfaces.files.placing import cells_over, places_in
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.payloads import Form, Payloads
+from seqveil.release.setting import Setting
+
+HOME, WORK = (52.52, 13.40), (52.55, 13.45)
+
+
+def walks(people=12, events=12, seed=1):
+    """People who go between home and work, with the noise of a phone."""
+    rng = np.random.default_rng(seed)
+    where = np.array([HOME, WORK])[rng.integers(0, 2, (people, events // 4)).repeat(4, 1)]
+    where = where + rng.normal(0, 0.004, where.shape)
+    users = np.repeat([f"u{k:02}" for k in range(people)], events)
+    times = np.tile(np.arange(events) * 60, people)
+    return pl.DataFrame({"user": users, "time": times, "lat": where[..., 0].ravel(), "lon": where[..., 1].ravel()})
+
+
+def shops(n=30, seed=2):
+    rng = np.random.default_rng(seed)
+    where = rng.normal((52.53, 13.42), 0.02, (n, 2)).round(5)
+    return pl.DataFrame({"name": [f"shop {k}" for k in range(n)], "lat": where[:, 0], "lon": where[:, 1]})
+
+
+def visits(people=12, events=10, n=30, seed=3):
+    rng = np.random.default_rng(seed)
+    users = np.repeat([f"u{k:02}" for k in range(people)], events)
+    return pl.DataFrame({"user": users, "venue": [f"shop {k}" for k in rng.integers(0, n, people * events)]})
+
+
+@pytest.mark.slow
+def test_from_a_file_of_coordinates_to_a_release(tmp_path, seqveil):
+    walks().write_csv(tmp_path / "walks.csv")
+    data, model, out = tmp_path / "walks.csv", tmp_path / "m", tmp_path / "out.csv"
+    look = seqveil("inspect", data)
+    assert "--latitude lat --longitude lon" in look.out
+    assert "--cell-metres" in look.out
+    fit = seqveil("fit", data, "-o", model, "--cell-metres", 500, "--smoothing", 1)
+    assert "cells of 500 m" in fit.out
+    made = seqveil(
+        "release", data, "-m", model, "-e", 2, "--mechanism", "balanced", "--distortion", "metres", "--out", out
+    )
+    assert made.code == 0, made.err
+    raw, released = pl.read_csv(data), pl.read_csv(out)
+    assert released.columns[:4] == ["user", "time", "lat", "lon"]
+    known = {tuple(point) for point in sv.MarkovModel.load(model).alphabet.points.tolist()}
+    assert set(released.select("lat", "lon").iter_rows()) <= known
+    apart = haversine(raw.select("lat", "lon").to_numpy(), released.select("lat", "lon").to_numpy())
+    assert apart.mean() < haversine(HOME, WORK)
+    assert seqveil("audit", out, "-m", model).code == 0
+    read = seqveil("decode", out, "-m", model, "--truth", data, "--out", tmp_path / "d.csv")
+    assert "m off" in read.err
+    told = json.loads(seqveil("decode", out, "-m", model, "--truth", data, "--out", tmp_path / "e.csv", "--json").out)
+    assert told["loss"] == "metres"
+    assert 0 < told["away"] < 4000
+
+
+def test_columns_are_known_by_their_names(tmp_path):
+    frame = walks(4, 12)
+    for names in (("Latitude", "Longitude"), ("LAT", "lng"), ("lat", "lon")):
+        frame.rename(dict(zip(("lat", "lon"), names, strict=True))).write_csv(tmp_path / "w.csv")
+        fitted = fit_file(tmp_path / "w.csv", cell_metres=2000)
+        assert fitted.reading.value == ",".join(names)
+    frame.with_columns(value=pl.lit("x")).write_csv(tmp_path / "w.csv")
+    assert fit_file(tmp_path / "w.csv", cell_metres=2000).reading.value == "lat,lon"  # cells need two columns
+    odd = frame.rename({"lat": "y", "lon": "x"})
+    odd.write_csv(tmp_path / "w.csv")
+    assert fit_file(tmp_path / "w.csv", cell_metres=2000, columns=Columns(value="y,x")).model.n > 3
+    with pytest.raises(InputError, match="--latitude and --longitude"):
+        fit_file(tmp_path / "w.csv", cell_metres=2000)
+
+
+def test_outliers_are_clamped_and_counted(tmp_path, seqveil):
+    frame = walks(20, 60)
+    lat, lon = frame["lat"].to_numpy().copy(), frame["lon"].to_numpy().copy()
+    lat[::150], lon[::150] = 0.0, 0.0
+    lat[75::600] = 400.17
+    frame.with_columns(lat=pl.Series(lat), lon=pl.Series(lon)).write_csv(tmp_path / "w.csv")
+    said = json.loads(seqveil("fit", tmp_path / "w.csv", "-o", tmp_path / "m", "--cell-metres", 500, "--json").out)
+    assert 10 <= said["clamped"] <= 30
+    assert said["symbols"] < 1000
+
+
+def test_the_date_line_is_no_border(tmp_path):
+    frame = walks(6, 32).with_columns((pl.col("lon") - 13.42 + 360.0) % 360.0 - 180.0)
+    here, there = fit_file(walks(6, 32), cell_metres=1000).model, fit_file(frame, cell_metres=1000).model
+    assert there.n < 2 * here.n
+    assert {int(math.copysign(1, lon)) for lon in there.alphabet.points[:, 1]} == {-1, 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--cell-metres", "1"], "10 to"),
+        (["--cell-metres", "nan"], "size of cells"),
+        (["--cell-metres", "500", "--grid", "auto"], "at most one of"),
+        (["--cell-metres", "500", "--latitude", "lat"], "together"),
+        (
+            ["--cell-metres", "500", "--latitude", "lat", "--longitude", "lon", "--value-column", "x"],
+            "leave --value-col",
+        ),
+        (["--cell-metres", "500", "--latitude", "lon", "--longitude", "time"], "are no places"),
+        (["--cell-metres", "500", "--latitude", "user", "--longitude", "lon"], "different names"),
+        (["--cell-metres", "500", "--points", "POINTS"], "--cell-metres does not go with it"),
+        (["--cell-metres", "500", "--other", "3"], "leave one out"),
+        (["--cell-metres", "500", "--missing", "symbol"], "drop or"),
+        (["--cell-metres", "500", "--range", "1,2"], "SOUTH,NORTH,WEST,EAST"),
+        (["--points-columns", "a,b,c"], "pass --points"),
+        (["--points", "POINTS", "--points-columns", "a,b"], "three columns"),
+        (["--points", "POINTS", "--points-columns", "a,lat,lon"], "no column 'a'"),
+        ([], "pass --cell-metres 500"),
+        (["--latitude", "lat", "--longitude", "lon"], "pass --cell-metres 500"),
+    ],
+)
+def test_what_does_not_go_is_one_line(tmp_path, seqveil, options, line):
+    walks(3, 8).write_csv(tmp_path / "w.csv")
+    shops().write_csv(tmp_path / "POINTS.csv")
+    given = [str(tmp_path / "POINTS.csv") if word == "POINTS" else word for word in options]
+    said = seqveil("fit", tmp_path / "w.csv", "-o", tmp_path / "m", *given)
+    assert said.code == 2, said.out
+    assert line in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_too_many_cells_say_which_size_fits():
+    europe = (36.0, 60.0, -10.0, 30.0)
+    with pytest.raises(InputError, match=r"--cell-metres [0-9]+") as error:
+        cells_over(500, europe)
+    size = float(str(error.value).split("--cell-metres ")[1].split()[0])
+    assert cells_over(size, europe).n <= 100_000
+
+
+def test_places_of_a_list_by_name(tmp_path, seqveil):
+    visits().write_csv(tmp_path / "v.csv")
+    shops().write_csv(tmp_path / "p.csv")
+    common = ("--value-column", "venue")
+    fit = seqveil(
+        "fit", tmp_path / "v.csv", "-o", tmp_path / "m", "--points", tmp_path / "p.csv", "--smoothing", 1, *common
+    )
+    assert "30 with coordinates" in fit.out
+    model = sv.MarkovModel.load(tmp_path / "m")
+    assert isinstance(model.alphabet, Places)
+    out = tmp_path / "out.csv"
+    how = ("-m", tmp_path / "m", "-e", 2, "--distortion", "metres", "--mechanism", "balanced")
+    made = seqveil("release", tmp_path / "v.csv", *how, "--out", out, *common)
+    assert made.code == 0, made.err
+    assert set(pl.read_csv(out)["venue"]) <= set(shops()["name"])
+    assert seqveil("audit", out, "-m", tmp_path / "m").code == 0
+    visits().with_columns(venue=pl.lit("secret club")).write_csv(tmp_path / "other.csv")
+    said = seqveil("fit", tmp_path / "other.csv", "-o", tmp_path / "m2", "--points", tmp_path / "p.csv", *common)
+    assert said.code == 2
+    assert "row 1" in said.err
+    assert "--latitude and --longitude" in said.err
+    assert "secret" not in said.err
+
+
+@pytest.mark.slow
+def test_places_of_a_list_by_coordinates(tmp_path, seqveil):
+    walks().write_csv(tmp_path / "w.csv")
+    points = shops()
+    points.rename({"name": "poi", "lat": "y", "lon": "x"}).write_csv(tmp_path / "p.csv")
+    model, out = tmp_path / "m", tmp_path / "out.csv"
+    how = ("--points", tmp_path / "p.csv", "--points-columns", "poi,y,x", "--smoothing", 1)
+    fit = seqveil("fit", tmp_path / "w.csv", "-o", model, *how)
+    assert "at the nearest place" in fit.out, fit.err
+    args = ("release", tmp_path / "w.csv", "-m", model, "-e", 3, "--distortion", "metres", "--mechanism", "balanced")
+    assert seqveil(*args, "--out", out).code == 0
+    released = pl.read_csv(out)
+    assert set(released.select("lat", "lon").iter_rows()) <= set(points.select("lat", "lon").iter_rows())
+    assert seqveil("audit", out, "-m", model).code == 0
+    told = seqveil("decode", out, "-m", model, "--truth", tmp_path / "w.csv", "--out", tmp_path / "d.csv")
+    assert "off" in told.err
+    raw, alphabet = walks().select("lat", "lon").to_numpy(), sv.MarkovModel.load(model).alphabet
+    by_hand = [int(np.argmin(haversine(alphabet.points, point))) for point in raw]
+    assert alphabet.encode(raw).tolist() == by_hand
+
+
+def test_places_at_one_point_need_names(tmp_path):
+    twice = pl.concat([shops(5), shops(5).with_columns(name="again " + pl.col("name"))])
+    with pytest.raises(InputError, match="share their coordinates"):
+        fit_file(walks(), points=twice)
+    named = visits(n=5).rename({"venue": "value"})
+    assert fit_file(named, points=twice, smoothing=1).model.n == 10
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ({"name": ["a", "a"], "lat": [1.0, 2.0], "lon": [0.0, 0.0]}, "row 2 has the name of row 1"),
+        ({"name": ["a", ""], "lat": [1.0, 2.0], "lon": [0.0, 0.0]}, "row 2: the place has no name"),
+        ({"name": ["a", "b"], "lat": ["1", "x"], "lon": [0.0, 0.0]}, "row 2: column 'lat' must hold degrees"),
+        ({"name": ["a", "b"], "lat": [1.0, 95.0], "lon": [0.0, 0.0]}, "row 2: expected a latitude"),
+        ({"what": ["a"], "lat": [1.0], "lon": [0.0]}, "--points-columns"),
+        ({"name": ["a"], "x": [1.0], "lon": [0.0]}, "--points-columns"),
+    ],
+)
+def test_lists_that_are_none(rows, line):
+    with pytest.raises(DataError, match=line):
+        places_in(pl.DataFrame(rows))
+
+
+def test_lists_of_any_kind(tmp_path):
+    same = pl.concat([shops(), shops()[3:5]])  # a place that stands twice is one
+    same.write_parquet(tmp_path / "p.parquet")
+    shops().with_columns(pl.int_range(30).alias("id")).drop("name").write_csv(tmp_path / "p.csv", separator=";")
+    assert places_in(tmp_path / "p.parquet") == places_in(shops()) == places_in(shops().to_pandas())
+    assert places_in(tmp_path / "p.csv").values[:3] == ("0", "1", "2")
+    assert places_in(places_in(shops())) == places_in(shops())
+
+
+def test_frames_take_the_same_words():
+    frame = walks()
+    model = sv.fit(frame, cell_metres=1000, smoothing=1)
+    assert isinstance(model.alphabet, Cells)
+    made = sv.release(frame, model, epsilon=2, distortion="metres", mechanism="balanced", seed=1)
+    assert made.frame.columns[:4] == ["user", "time", "lat", "lon"]
+    private = sv.release(frame, model, epsilon=2, distortion="metres", mechanism="balanced")
+    assert sv.audit(private, model).passed
+    assert sv.decode(made, model, truth=frame).decoded.away < 4000
+    odd = frame.rename({"lat": "y", "lon": "x"}).to_pandas()
+    words = {"latitude": "y", "longitude": "x"}
+    same = sv.fit(odd, cell_metres=1000, smoothing=1, **words)
+    assert same.fingerprint == model.fingerprint
+    again = sv.release(odd, same, epsilon=2, distortion="metres", mechanism="balanced", seed=1, **words).frame
+    assert again["y"].tolist() == made.frame["lat"].to_list()
+    near = sv.fit(frame, points=shops(), smoothing=1)
+    assert near.alphabet.on_unknown == "nearest"
+    placed = sv.release(frame, near, epsilon=2, distortion="metres", mechanism="balanced", seed=1).frame
+    assert set(placed.select("lat", "lon").iter_rows()) <= set(shops().select("lat", "lon").iter_rows())
+    assert "--cell-metres" in sv.inspect(frame).command
+    with pytest.raises(InputError, match="points"):
+        sv.fit(frame, alphabet=["a"], points=shops())
+    noisy = sv.fit(frame, cell_metres=2000, range="52.4,52.6,13.3,13.5", private=5.0, seed=1)
+    assert noisy.alphabet == Cells(2000, (52.4, 52.6, 13.3, 13.5), "nearest")
+
+
+@pytest.mark.slow
+def test_zones_in_metres(tmp_path, seqveil):
+    walks().write_csv(tmp_path / "w.csv")
+    seqveil("fit", tmp_path / "w.csv", "-o", tmp_path / "m", "--cell-metres", 1000, "--smoothing", 1)
+    alphabet = sv.MarkovModel.load(tmp_path / "m").alphabet
+    secret = sv.secrets.zone(centre=HOME, radius=300.0, epsilon=1.0, window=10)
+    codes = sv.secrets.declared.codes_within(secret.circle, alphabet)
+    rng = np.random.default_rng(5)
+    near = np.array(HOME) + rng.uniform(-0.006, 0.006, (4000, 2))
+    inside = near[haversine(near, np.array(HOME)) <= 300.0]
+    assert set(alphabet.encode(inside).tolist()) <= set(codes.tolist())  # whoever is that near is in the zone
+    assert len(codes) <= 4
+    zone = ("--secret", f"zone:{HOME[0]},{HOME[1]},300", "--secret-epsilon", 1, "--secret-window", 10)
+    out = tmp_path / "out.csv"
+    made = seqveil("release", tmp_path / "w.csv", "-m", tmp_path / "m", *zone, "--distortion", "metres", "--out", out)
+    assert made.code == 0, made.err
+    asked = json.loads(seqveil("audit", out, "-m", tmp_path / "m", *zone[:2], *zone[4:], "--json").out)
+    assert asked["secrets"][0]["log_odds_worst"] <= 1.0 + 1e-9
+    for wrong in ("zone:95,13.4,300", "zone:13.4,300", "zone:0,0,300"):
+        refused = seqveil(
+            "release", tmp_path / "w.csv", "-m", tmp_path / "m", "--secret", wrong, *zone[2:], "--out", "x.csv"
+        )
+        assert refused.code == 2
+        assert refused.err.count("\n") == 1
+    place = places_in(shops())
+    assert (
+        place.within(HOME, 1500.0).tolist() == np.flatnonzero(haversine(place.points, np.array(HOME)) <= 1500).tolist()
+    )
+    assert sv.secrets.zone(centre=(52.123456, 13.654321), radius=250, epsilon=1).name == "zone:52.123456,13.654321,250"
+
+
+def test_slots_hold_the_last_place(tmp_path):
+    named = visits(4, 10).rename({"venue": "value"}).with_columns(time=pl.Series(np.tile(np.arange(10) * 90, 4)))
+    named.write_csv(tmp_path / "v.csv")
+    model = fit_file(tmp_path / "v.csv", points=shops(), slots=Slots(60), smoothing=1).model
+    assert model.n == 30
+    setting = Setting.of(model, "balanced", 1.0, "metres")
+    release_file(tmp_path / "v.csv", setting, tmp_path / "out.csv", slots=Slots(60))
+    assert pl.read_csv(tmp_path / "out.csv").height == 4 * (9 * 90 // 60 + 1)
+    held = fit_file(tmp_path / "v.csv", slots=Slots(60, empty="hold"), smoothing=1).model
+    assert "nothing" not in held.alphabet.values
+    with pytest.raises(InputError, match="holds the last value"):
+        fit_file(walks(), cell_metres=2000, slots=Slots(60, empty="nothing"))
+
+
+def test_live_interfaces_use_the_same_places():
+    cells = fit_file(walks(), cell_metres=1000, smoothing=1).model
+    wording = Wording(cells.alphabet)
+    code = int(wording.encode([[52.52, 13.4]])[0])
+    assert wording.shown[code] == list(cells.alphabet.decode_one(code))
+    named = fit_file(visits().rename({"venue": "value"}), points=shops(), smoothing=1).model
+    both = Wording(named.alphabet, "nearest").encode(["shop 3", [52.53, 13.42], "nowhere"])
+    assert both[0] == 3
+    assert both[1] >= 0 > both[2]
+    location = json.dumps({"_type": "location", "lat": 52.52, "lon": 13.4, "tst": 1_700_000_000}).encode()
+    for model in (cells, fit_file(walks(), points=shops(), smoothing=1).model):
+        payloads = Payloads(Setting.of(model, "balanced", 1.0, "metres"), form=Form.parse("owntracks"))
+        event = payloads.read("ann", location)
+        assert event.codes == (model.alphabet.encode_one((52.52, 13.4)),)
+
+
+def test_the_page_and_the_learner_know_places():
+    from seqveil.interfaces.studio.sources import sampled
+    from seqveil.receive.learn.learner import near
+
+    model = fit_file(visits().rename({"venue": "value"}), points=shops(), smoothing=1).model
+    shown = sampled(model).describe()
+    assert shown["distortions"] == ["metres", "hamming"]
+    assert not shown["ordered"]
+    assert shown["labels"][:2] == ["shop 0", "shop 1"]
+    cells = fit_file(walks(), cell_metres=2000, smoothing=1).model
+    assert sampled(cells).describe()["labels"][0] == ", ".join(map(str, cells.alphabet.decode_one(0)))
+    [steps] = near(model.alphabet)
+    assert np.allclose(steps.sum(1), 1.0)
+    apart = sv.distortion.metres(model.alphabet.points).matrix(30) + np.diag(np.full(30, np.inf))
+    assert (steps.argmax(1) == apart.argmin(1)).mean() > 0.9  # a step goes to the nearest other place
+
+
+def test_decimals_as_symbols_get_a_question(tmp_path, seqveil):
+    rng = np.random.default_rng(1)
+    pl.DataFrame({"user": ["a"] * 100, "value": rng.normal(size=100).round(3)}).write_csv(tmp_path / "f.csv")
+    said = seqveil("fit", tmp_path / "f.csv", "-o", tmp_path / "m")
+    assert "question" in said.out
+    assert "--bins auto" in said.out
+    assert "question" not in seqveil("fit", tmp_path / "f.csv", "-o", tmp_path / "m", "--bins", "auto").out
+
+
+def test_many_places_are_released_without_a_matrix():
+    rng = np.random.default_rng(4)
+    places = Places([str(k) for k in range(5135)], rng.normal((48.85, 2.35), 0.1, (5135, 2)))
+    streams = [[str(k) for k in rng.integers(0, 5135, 20)] for _ in range(30)]
+    model = sv.MarkovModel.fit(streams, alphabet=places, smoothing=1.0)
+    session = sv.Session(model, mechanism="tree", epsilon=3.0, distortion="metres", seed=1)
+    assert session.release(streams[0][0]) in places.values
+    with pytest.raises(InputError, match='mechanism="tree"'):
+        sv.Session(model, epsilon=3.0, distortion="metres", seed=1).release(streams[0][0])

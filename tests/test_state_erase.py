@@ -1,0 +1,256 @@
+"""A person is erased from a state file; the budget that was spent stays spent."""
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+from seqveil.core.errors import InputError
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import ever
+from seqveil.interfaces.cli import main
+from seqveil.receive.upgrade import upgrade
+from seqveil.release.accounting import Budget
+from seqveil.release.store.backup import verify
+from seqveil.release.store.protocol import Compacted, Damaged, Erased, StoreBusy, StoreError
+from seqveil.release.store.upkeep import erase, rotate_key
+from seqveil.release.stream import Setting
+from seqveil.release.streams import EARLIER, Streams, key_mark
+from served import running, words_setting
+
+KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
+TOTAL = Setting.of(CHAIN, "balanced", 0.8, budget=Budget(total=4.0))
+
+
+def opened(path, setting=TOTAL, key=KEY):
+    return Streams.open(path, setting, key=key)
+
+
+def filled(path, setting=TOTAL, key=KEY, events=70):
+    """A file with two users; where both stand."""
+    with opened(path, setting, key) as streams:
+        for k in range(events):
+            batch = [[k % 3, 0]] * 2 if setting.in_batches else [k % 3, 0]
+            streams.release(["zq-ann", "bob"], batch, times=[k, k] if setting.timed else None)
+        return streams.standing("zq-ann"), streams.standing("bob")
+
+
+def bytes_of(path):
+    return b"".join(each.read_bytes() for each in path.parent.glob(f"{path.name}*"))
+
+
+def test_nothing_of_a_person_is_left_in_the_file(tmp_path):
+    path = tmp_path / "s.db"
+    with opened(path) as streams:
+        for k in range(20):  # the log and its free pages have the name too
+            streams.release(["zq-ann", f"user {k}"], [0, 1])
+    filled(path, events=20)
+    assert b"zq-ann" in bytes_of(path)
+    assert erase(path, ["zq-ann"], KEY) == (40, [])
+    assert b"zq-ann" not in bytes_of(path)
+    assert not list(tmp_path.glob("s.db-*"))
+    found = verify(path)
+    assert (found.sound, found.users) == (True, 22)
+    with opened(path) as streams:
+        assert "zq-ann" not in streams.standings().users
+        assert streams.standing("bob").events == 20
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        TOTAL,
+        Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=1.2, releases=3)),
+        pytest.param(
+            Setting.of(CHAIN, "tree", 1.5, batch=2, budget=Budget(total=9.0)), marks=pytest.mark.slow, id="batches"
+        ),
+    ],
+)
+def test_who_comes_back_goes_on_with_the_budget_that_was_spent(tmp_path, setting):
+    path = tmp_path / "s.db"
+    before, other = filled(path, setting, events=6)
+    erase(path, ["zq-ann"], KEY)
+    with opened(path, setting) as streams:
+        assert streams.next_seqs(["zq-ann"]).tolist() == [6]
+        assert streams.standing("zq-ann").leakage == before.leakage
+        assert b"zq-ann" not in bytes_of(path)  # asking brings nobody back
+        with pytest.raises(Compacted, match="erased"):
+            streams.releases("zq-ann")
+        old = streams.release(["zq-ann"], [[0, 0]] if setting.in_batches else [0], seqs=[3])
+        assert (old.codes.tolist(), old.replayed.tolist()) == ([EARLIER], [True])
+        one = [[1, 0]] if setting.in_batches else [1]
+        made = streams.release(["zq-ann"], one)
+        assert made.seqs.tolist() == [6]
+        after = streams.standing("zq-ann")
+        assert (after.events, after.by_composition >= before.by_composition) == (7, True)
+        assert after.leakage >= before.leakage - 1e-9 or setting.budget.total is None
+        assert streams.standing("bob") == other
+    with opened(path, setting) as streams:  # by name again, and from her own row
+        assert "zq-ann" in streams.standings().users
+        assert streams.standing("zq-ann") == after
+        assert streams.releases("zq-ann", since=6)[0].path == made.paths[0]
+        if setting.budget.total is not None:
+            streams.release(["zq-ann"] * 60, one * 60)
+            assert streams.standing("zq-ann").leakage <= setting.budget.total + 2**-30
+    assert verify(path).sound
+
+
+def test_a_window_is_not_emptied_by_being_erased(tmp_path):
+    setting = Setting.of(CHAIN, "balanced", 0.8, budget=Budget(per_window=0.8, seconds=100.0, when_spent="stop"))
+    path = tmp_path / "s.db"
+    filled(path, setting, events=3)
+    with opened(path, setting) as streams:
+        twin = streams.release(["bob"], [0], times=[4.0])
+    erase(path, ["zq-ann"], KEY)
+    with opened(path, setting) as streams:
+        made = streams.release(["zq-ann"], [0], times=[4.0])
+        assert made.epsilons.tolist() == twin.epsilons.tolist()
+        with pytest.raises(InputError):
+            streams.release(["zq-ann"], [0], times=[1.0])  # her clock does not go back either
+
+
+def test_the_returned_may_be_erased_again(tmp_path):
+    path = tmp_path / "s.db"
+    filled(path, events=5)
+    for events in (6, 7):
+        erase(path, ["zq-ann"], KEY)
+        with opened(path) as streams:
+            streams.release(["zq-ann"], [0])
+            assert streams.standing("zq-ann").events == events
+            spent = streams.standing("zq-ann").by_composition
+    erase(path, ["zq-ann"], KEY)
+    with pytest.raises(StoreError, match="nobody was erased"):
+        erase(path, ["zq-nobody"], KEY)
+    erase(path, ["bob"], KEY)
+    with opened(path) as streams:
+        assert streams.standing("zq-ann").by_composition == spent
+        assert streams.standings().users == []
+
+
+def test_with_declared_secrets_nothing_more_is_released_of_who_was_erased(tmp_path):
+    """The accounts of the secrets went with the state, so what is left of each counts as used up."""
+    setting = Setting.of(CHAIN, "guarded", secrets=ever(2, epsilon=0.4, window=3))
+    path = tmp_path / "s.db"
+    filled(path, setting, events=4)
+    erase(path, ["zq-ann"], KEY)
+    with opened(path, setting) as streams:
+        with pytest.raises(Erased, match="nothing more can be released of this user; all others go on") as refused:
+            streams.release(["bob", "zq-ann"], [0, 0])
+        assert isinstance(refused.value, Damaged)
+        assert refused.value.users == ("zq-ann",)
+        assert streams.release(["bob"], [0]).seqs.tolist() == [4]
+        assert streams.release(["bob", "new"], [0, 1]).seqs.tolist() == [5, 0]
+    assert b"zq-ann" not in bytes_of(path)
+
+
+def test_the_service_goes_on_for_all_others(tmp_path):
+    setting = words_setting()
+    with running(tmp_path, setting, key=KEY) as service:
+        for seq in range(2):
+            service.release(
+                {"user": "zq-ann", "seq": seq, "value": "gym"}, {"user": "bob", "seq": seq, "value": "home"}
+            )
+    erase(tmp_path / "state.db", ["zq-ann"], KEY)
+    with running(tmp_path, setting, key=KEY) as service:
+        gone = service.ask("GET", "/v1/users/zq-ann/releases")
+        assert (gone.status, gone.reason, gone.json["kept_from"]) == (410, "gone", 2)
+        answer = service.release(
+            {"user": "zq-ann", "seq": 2, "value": "gym"}, {"user": "bob", "seq": 2, "value": "gym"}
+        )
+        assert (answer.status, [row["seq"] for row in answer.json["releases"]]) == (200, [2, 2])
+
+
+def test_without_the_key_nobody_is_erased(tmp_path):
+    path = tmp_path / "s.db"
+    filled(path, events=2)
+    for key, said in ((None, "none is given"), (OTHER, "this is another one")):
+        with pytest.raises(InputError, match=f"its key, which has the mark {key_mark(KEY)}, and {said}; name it with"):
+            erase(path, ["bob"], key)
+    plain = tmp_path / "plain.db"
+    filled(plain, key=None, events=2)
+    with pytest.raises(InputError, match=r"has no key.*rotate-key.*--forget-ledger"):
+        erase(plain, ["bob"], KEY)
+    with opened(path) as streams:
+        assert streams.standing("bob").events == 2
+
+
+def test_another_key_still_tells_who_comes_back(tmp_path):
+    path = tmp_path / "s.db"
+    before, _ = filled(path, events=3)
+    erase(path, ["zq-ann"], KEY)
+    with pytest.raises(InputError, match="name that key with --old-key"):
+        rotate_key(path, OTHER, None)
+    rotate_key(path, OTHER, KEY)
+    with opened(path, key=OTHER) as streams:
+        assert streams.standing("zq-ann").leakage == before.leakage
+        assert streams.standing("someone else") is None
+
+
+def test_a_forgotten_ledger_begins_at_zero(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "s.db"
+    filled(path, key=None, events=3)
+    command = ["state", "erase", str(path), "zq-ann", "--forget-ledger"]
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "beyond the budget" in told
+    assert "nothing was erased" in told
+    assert main([*command, "--yes"]) == 0
+    assert "erased  1 users and 3 releases" in capsys.readouterr().out
+    assert b"zq-ann" not in bytes_of(path)
+    with opened(path, key=None) as streams:
+        assert streams.standing("zq-ann") is None
+        assert streams.release(["zq-ann"], [0]).seqs.tolist() == [0]
+        assert streams.standings().users == ["bob", "zq-ann"]
+    assert verify(path).sound
+
+
+def test_positions_that_have_the_name_are_told(tmp_path, capsys):
+    path = tmp_path / "s.db"
+    with opened(path, key=None) as streams:
+        streams.release(
+            ["zé"], [0], positions={"plain": "row of zé", "json": '{"z\\u00e9": 1}', "number": 7, "b": b"x"}
+        )
+    assert main(["state", "erase", str(path), "zé", "--forget-ledger", "--yes"]) == 0
+    told = capsys.readouterr().err
+    assert ("what plain wrote" in told, "what json wrote" in told, told.count("note:")) == (True, True, 2)
+
+
+def test_the_command(tmp_path, capsys):
+    path, key = tmp_path / "s.db", tmp_path / "key"
+    key.write_bytes(KEY)
+    key.chmod(0o600)
+    filled(path, events=3)
+    assert main(["state", "erase", str(path), "zq-ann", "bob", "--key", str(key)]) == 0
+    assert "erased  2 users and 6 releases" in capsys.readouterr().out
+    assert main(["state", "account", str(path), "--json"]) == 0
+    assert capsys.readouterr().out.strip() == "[]"
+    for arguments in (["zq-ann"], ["nobody", "--key", str(key)]):
+        assert main(["state", "erase", str(path), *arguments]) != 0
+        assert capsys.readouterr().err.count("\n") == 1
+    with opened(path), pytest.raises(StoreBusy):
+        erase(path, ["bob"], KEY)
+
+
+def test_all_others_move_to_another_model(tmp_path):
+    path, old = tmp_path / "s.db", Setting.of(CHAIN, "balanced", 0.8)
+    before, _ = filled(path, old, events=4)
+    erase(path, ["zq-ann"], KEY)
+    new = Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
+    assert upgrade(path, [old], new).users == 1
+    with opened(path, new) as streams:
+        assert streams.standing("zq-ann").leakage == before.leakage
+        streams.release(["zq-ann", "bob"], [0, 0])
+        assert streams.standing("zq-ann").by_composition > before.by_composition
+
+
+def test_a_name_that_looks_like_a_pseudonym_is_a_name(tmp_path):
+    path = tmp_path / "s.db"
+    filled(path, events=2)
+    erase(path, ["zq-ann"], KEY)
+    with opened(path) as streams:
+        ((hidden,),) = streams._store.sql.execute("SELECT name FROM users WHERE typeof(name) = 'blob'").fetchall()
+        strange = [hidden.hex(), hidden.decode("latin1"), "erased", "\x00"]
+        assert streams.release(strange, [0] * 4).seqs.tolist() == [0] * 4
+        assert streams.standing("zq-ann").events == 2
+    assert verify(path).sound

@@ -1,0 +1,166 @@
+"""What is gone from a state file without a trace in it is noticed by what lies beside it."""
+
+import gzip
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reference_streams as ref
+from seqveil.core.errors import DataError
+from seqveil.core.model import MarkovModel
+from seqveil.receive.upgrade import evidence_of, upgrade
+from seqveil.release.store.backup import verify
+from seqveil.release.store.protocol import Damaged
+from seqveil.release.store.upkeep import compact
+from seqveil.release.stream import Setting
+from seqveil.release.streams import StoreError, Streams
+
+KEY = bytes(range(32))
+CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1))
+SETTING = Setting.of(CHAIN, "balanced", 0.8)
+
+
+def killed(folder, calls=30):
+    """What a killed process leaves of a store: its files as they are."""
+    (folder / "live").mkdir()
+    (folder / "left").mkdir()
+    with Streams.open(folder / "live" / "s.db", SETTING, key=KEY) as streams:
+        for k in range(calls):
+            streams.release(["ann", f"user {k}"], [k % 3, 0])
+        for each in (folder / "live").iterdir():
+            if not each.name.endswith(("-lock", "-shm")):
+                shutil.copy(each, folder / "left")
+    return folder / "left" / "s.db"
+
+
+def test_a_kill_alone_loses_nothing(tmp_path):
+    path = killed(tmp_path)
+    assert (tmp_path / "left" / "s.db-commits").stat().st_mode & 0o777 == 0o600
+    with Streams.open(path, SETTING, key=KEY) as streams:
+        assert streams.standing("ann").events == 30
+    assert [each.name for each in path.parent.iterdir()] == ["s.db"]
+
+
+@pytest.mark.parametrize("where", [0.3, 0.6, 0.95])
+def test_a_bit_that_flips_in_the_wal_is_noticed(tmp_path, where):
+    path = killed(tmp_path)
+    wal = path.with_name("s.db-wal")
+    content = bytearray(wal.read_bytes())
+    content[int(where * len(content))] ^= 8
+    wal.write_bytes(content)
+    with pytest.raises(StoreError, match=r"\d+ committed transactions are missing.*not in this ledger") as refused:
+        Streams.open(path, SETTING, key=KEY)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(StoreError, match="are missing"):  # and again
+        Streams.open(path, SETTING, key=KEY)
+    path.with_name("s.db-commits").unlink()
+    with Streams.open(path, SETTING, key=KEY) as streams:
+        assert streams.next_seqs(["ann"])[0] < 30
+
+
+@pytest.mark.parametrize("how", ["empty", "missing"])
+def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
+    path = killed(tmp_path)
+    path.write_bytes(b"") if how == "empty" else path.unlink()
+    for beside in ("s.db-commits", "s.db-wal"):
+        with pytest.raises(StoreError, match=r"is missing or empty.*it was in use.*put it back"):
+            Streams.open(path, SETTING, key=KEY)
+        assert not path.exists() or path.stat().st_size == 0
+        path.with_name(beside).unlink()
+    with Streams.open(path, SETTING, key=KEY) as streams:
+        assert streams.begun
+
+
+def test_a_lost_wal_is_noticed(tmp_path):
+    path = killed(tmp_path)
+    path.with_name("s.db-wal").unlink()
+    with pytest.raises(StoreError, match=r"\d+ committed transactions are missing"):
+        Streams.open(path, SETTING, key=KEY)
+
+
+def test_an_unreadable_count_is_no_reason_to_stop(tmp_path):
+    path = killed(tmp_path)
+    for content in (b"", b"x" * 80, b"00000000000000000099 00000000\n", b"\xff\xfe"):
+        path.with_name("s.db-commits").write_bytes(content)
+        with Streams.open(path, SETTING, key=KEY) as streams:
+            assert streams.standing("ann").events == 30
+
+
+def moved(path):
+    """A file of users who moved to another version of the setting; both settings."""
+    with Streams.open(path, SETTING, key=KEY) as streams:
+        streams.release(["ann", "bob"] * 3, [0] * 6)
+    new = Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
+    upgrade(path, [SETTING], new)
+    return [SETTING, new]
+
+
+@pytest.mark.parametrize(
+    "damage", ["UPDATE switches SET seq = seq - 1 WHERE user = 2", "DELETE FROM switches WHERE user = 2"]
+)
+def test_damage_to_when_a_user_moved_is_found(tmp_path, damage):
+    path = tmp_path / "s.db"
+    settings = moved(path)
+    assert evidence_of(path, settings) is not None
+    with sqlite3.connect(path) as sql:
+        sql.execute(damage)
+    sql.close()
+    assert any("version of the setting" in problem for problem in verify(path).problems)
+    with pytest.raises(StoreError, match="damaged"):
+        evidence_of(path, settings)
+
+
+def test_standings_of_users_undone_in_memory_stay_what_they_were(tmp_path):
+    """A call that the disk refuses leaves figures of users who are in the log alone as they were."""
+    with Streams.open(tmp_path / "s.db", SETTING, key=KEY) as streams:
+        streams.release(["ann", "bob"], [0, 1])
+        before = streams.leakages()[0].tolist()
+        real, streams._store.set_positions = streams._store.set_positions, None
+        with pytest.raises(TypeError):
+            streams.release(["bob", "cleo"], [0, 1], positions={"x": 1})
+        streams._store.set_positions = real
+        assert streams.leakages()[0].tolist() == before
+        assert streams.standing("cleo") is None
+        assert streams.release(["cleo", "bob"], [0, 0]).seqs.tolist() == [0, 1]
+        assert streams._store.find(["cleo"])[0].id == 3
+
+
+def version_3(path):
+    """A file of version 3 with two settings, three users, a log and positions."""
+    path.write_bytes(gzip.decompress(Path(__file__).parent.joinpath("files", "state-3.db.gz").read_bytes()))
+    return Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
+
+
+def test_a_file_of_version_3_is_brought_forward(tmp_path):
+    path = tmp_path / "s.db"
+    now = version_3(path)
+    with Streams.open(path, now, key=KEY) as streams:
+        assert streams.next_seqs(["ann", "bob", "cleo"]).tolist() == [71, 70, 1]
+        assert len(streams.releases("ann")) == 71
+        assert streams.position("queue") == 7
+        assert streams.release(["ann", "ann"], [0, 0], seqs=[3, 71]).replayed.tolist() == [True, False]
+    assert verify(path).sound
+    assert evidence_of(path, [SETTING, now]) is not None
+    assert compact(path, 0.0).releases == 0  # nobody knows when they were filed, so they count as new
+
+
+def test_what_was_damaged_in_version_3_stays_damaged(tmp_path):
+    path = tmp_path / "s.db"
+    now = version_3(path)
+    with sqlite3.connect(path) as sql:
+        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'bob'")
+    sql.close()
+    with Streams.open(path, now, key=KEY) as streams:
+        with pytest.raises(Damaged):
+            streams.standing("bob")
+        assert streams.standing("ann").events == 71
+    assert verify(path).damaged_users == {2}
+    version_3(path)
+    with sqlite3.connect(path) as sql:
+        sql.execute("DELETE FROM users WHERE name = 'bob'")
+    sql.close()
+    with pytest.raises(DataError, match="is damaged; restore it"):
+        Streams.open(path, now, key=KEY)
