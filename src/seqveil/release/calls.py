@@ -41,6 +41,13 @@ class OutOfOrder(InputError):
         self.position, self.upcoming = position, upcoming
 
 
+class BeyondSecrets(InputError):
+    """More events of a stream than its declared secrets were promised for, or more left out than they can pass over.
+
+    The message holds public figures alone.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What to do with each event of a group, by its place in it."""
@@ -279,7 +286,7 @@ class Call:
         """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
         watches = self.setting.watches
         if watches is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
-            return InputError(
+            return BeyondSecrets(
                 f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
                 "be given up at once; send the missing events, or check the numbers"
             )
@@ -289,12 +296,12 @@ class Call:
             lengths = self._lengths(plan, self.made.begins[group], slots, live)
             if all(length <= watches.limit for length in lengths):
                 return None
-            return InputError(TOO_MANY.format(limit=watches.limit, who="stream", beyond=watches.beyond))
+            return BeyondSecrets(TOO_MANY.format(limit=watches.limit, who="stream", beyond=watches.beyond))
         more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
         who, place = np.unique(slots[plan.fresh], return_inverse=True)
         if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
             return None
-        return InputError(TOO_MANY.format(limit=watches.limit, who="user", beyond=watches.beyond))
+        return BeyondSecrets(TOO_MANY.format(limit=watches.limit, who="user", beyond=watches.beyond))
 
     def _lengths(self, plan: Plan, begins: NDArray[np.bool_], slots: Slots, live: Live) -> Iterator[int]:
         """How long each stream has become with each new event, where a user has several.

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import ssl
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -102,8 +103,7 @@ def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> 
     """Serve until it ends; SIGHUP reads certificate and tokens again and reopens the audit log."""
 
     def reload() -> None:
-        _reload_certificate(running.config, service.config)
-        service.reload()
+        service.reload(_reload_certificate(running.config, service.config))
 
     def hung_up(number: int, frame: FrameType | None) -> None:  # between any two steps of the loop's thread: not now
         loop = service.writer.loop
@@ -125,17 +125,33 @@ def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> 
             service.audit.close()
 
 
-def _reload_certificate(options: uvicorn.Config, config: ServeConfig) -> None:
-    """New connections get the certificate that is in the file now, open ones keep theirs; a bad one changes nothing."""
-    if not config.tls or options.ssl is None:
-        return
-    assert config.tls_cert is not None
+def _reload_certificate(options: uvicorn.Config, config: ServeConfig) -> str | None:
+    """New connections get the certificate that is in the file now, open ones keep theirs. Returns why it could not be
+    reloaded; then nothing changes."""
+    if config.tls_cert is None or config.tls_key is None or options.ssl is None:
+        return None
+    for path in (config.tls_cert, config.tls_key):
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would keep everyone waiting
+                return f"{path.name}: the certificate was not reloaded (expected a plain file)"
+        except OSError as error:
+            return f"{path.name}: the certificate was not reloaded ({error.strerror}); check the path"
+    both = f"{config.tls_cert.name}, {config.tls_key.name}"
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key)
-        options.ssl.load_cert_chain(config.tls_cert, config.tls_key)
+        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), options.ssl):
+            context.load_cert_chain(config.tls_cert, config.tls_key, password=_no_password)
+    except InputError as error:
+        return f"{config.tls_key.name}: the certificate was not reloaded ({error})"
     except (OSError, ssl.SSLError) as error:
-        why = getattr(error, "reason", None) or error.strerror or type(error).__name__
-        log.error("the certificate was not reloaded", extra={"facts": {"detail": f"{config.tls_cert.name}: {why}"}})
+        named = {"KEY_VALUES_MISMATCH": "the key is of another certificate"}
+        why = named.get(getattr(error, "reason", None) or "", "one of them is no whole PEM file, or cannot be read")
+        return f"{both}: the certificate was not reloaded ({why}); write both again"
+    return None
+
+
+def _no_password() -> str:
+    """Nobody is there to type one: asking would keep everyone waiting."""
+    raise InputError("the key has a passphrase; write it without one")
 
 
 def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:

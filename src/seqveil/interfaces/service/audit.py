@@ -61,10 +61,10 @@ class AuditLog:
         self._path = Path(path)
         self._key = key_file(f"{os.fspath(path)}.key", create=True) if users == "pseudonym" else None
         self._lock = threading.Lock()
-        self._torn = False  # whether the last line may stand there in part
         self.trouble: str | None = None  # why the log cannot be written, while it cannot
         self.failures = 0
         self._file = self._opened()
+        self._torn = self._ends_within()  # whether the last line may stand there in part
 
     def write(self, action: str, *, token: str | None = None, users: Iterable[str] = (), **facts: Any) -> None:
         """Append a line; `NotWritten` where that cannot be."""
@@ -77,14 +77,17 @@ class AuditLog:
         with self._lock:
             try:
                 self._append(content)
-            except OSError as error:
+            except (OSError, InputError) as error:
                 self._torn, self.failures = True, self.failures + 1
-                self.trouble = f"{self._path.name}: the audit log cannot be written ({error.strerror})"
+                unwritten = f"{self._path.name}: the audit log cannot be written"
+                self.trouble = f"{unwritten} ({error.strerror})" if isinstance(error, OSError) else str(error)
                 raise NotWritten(self.trouble) from None
             self._torn, self.trouble = False, None
 
     def _append(self, content: bytes) -> None:
         """One write for one line: those of two processes never mix."""
+        if os.fstat(self._file).st_nlink == 0:  # somebody deleted the log: what goes there would be nowhere
+            self._go_on(self._opened())
         content = b"\n" + content if self._torn else content
         if os.write(self._file, content) != len(content):
             raise OSError(0, "only a part of a line was written")
@@ -99,8 +102,29 @@ class AuditLog:
         except InputError as error:
             raise NotWritten(str(error)) from None
         with self._lock:
-            old, self._file = self._file, new
+            self._go_on(new)
+
+    def _go_on(self, new: int) -> None:
+        """Write to this file from now on; a line that was cut off stays behind in the old one."""
+        old, self._file = self._file, new
         os.close(old)
+        self._torn = self._ends_within()
+
+    def try_again(self) -> None:
+        """While the log cannot be written, see whether it can be by now; `NotWritten` where it cannot."""
+        if self.trouble is not None:
+            self.write("the audit log goes on")
+
+    def _ends_within(self) -> bool:
+        """Whether the file ends in the middle of a line, as after a full disk or a kill."""
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            return False
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+                return file.read(1) not in (b"", b"\n")
+        except OSError:
+            return False  # it may be written and not read, then
 
     def close(self) -> None:
         """Close the file."""
@@ -112,10 +136,11 @@ class AuditLog:
             if not self._path.is_file() or self._path.stat().st_size == 0:
                 return
             with open(self._path, "rb") as file:
-                begin = file.read(len(BEGIN))
+                first, _, rest = file.read(1000).partition(b"\n")
         except OSError:
             return  # opening it says why
-        if begin != BEGIN:
+        cut_off = BEGIN.startswith(first) and BEGIN.startswith(rest[: len(BEGIN)])  # the first line, by a full disk
+        if not first.startswith(BEGIN) and not cut_off:
             raise InputError(f"{self._path.name}: is not an audit log, and lines would spoil it; name another file")
 
     def _opened(self) -> int:

@@ -281,6 +281,16 @@ REASONS: dict[str, tuple[int, str]] = {
 }
 _BY_STATUS = {404: "not-found", 405: "wrong-method", 400: "malformed", 413: "too-large"}
 _TAGS = {"body", "query", "path", "header", "one", "many"}
+_PLAIN = {
+    "missing": "this field",
+    "extra_forbidden": "no other fields",
+    "json_invalid": "JSON",
+    "string_pattern_mismatch": "a user without control characters and ends of lines, a time as ISO 8601 text",
+    "too_short": "a list that is not empty",
+    "union_tag_not_found": "an object, of one event or with a list of events",
+    "string_unicode": "text of whole characters",
+}
+UNREADABLE = "expected JSON in UTF-8, without numbers of thousands of digits and nested less than some hundred deep"
 _FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit"}
 
 
@@ -309,7 +319,7 @@ async def refused(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
         reason = _BY_STATUS.get(status, "malformed" if 400 <= status < 500 else "internal")
         headers: Mapping[str, str] = getattr(error, "headers", None) or {}
-        error = Problem(reason, REASONS[reason][1])
+        error = Problem(reason, UNREADABLE if status == 400 else REASONS[reason][1])
         error.headers = dict(headers)
     note(request.scope, error.reason)
     return error.answer()
@@ -337,12 +347,15 @@ def where(place: Sequence[Any]) -> list[str | int]:
 
 
 def _expected(kind: str, message: str) -> str:
-    if kind == "missing":
-        return "this field"
-    if kind == "extra_forbidden":
-        return "no other fields"
-    if kind == "json_invalid":
-        return "JSON"
+    """What was expected, in words that hold nothing of what came.
+
+    >>> _expected("string_too_long", "String should have at most 256 characters"), _expected("missing", "")
+    ('text of at most 256 characters', 'this field')
+    """
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if kind in ("string_too_short", "string_too_long"):
+        return message.replace("String should have", "text of")
     return message.removeprefix("Input should ").removeprefix("be ") if message.startswith("Input should") else kind
 
 

@@ -33,9 +33,11 @@ PATIENCE = 30.0  # seconds to wait for another change of the file
 LOOK_EVERY = 1.0  # seconds between looks at the file: so long a revoked token may still work
 SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
 _SHA256 = re.compile("[0-9a-f]{64}")
+_NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 STAMP = "%Y-%m-%dT%H:%M:%SZ"  # how moments are written in the file
 _SPAN = re.compile(r"(\d{1,9})([hdw])")
 _UNITS = {"h": 3600, "d": 86_400, "w": 604_800}  # in seconds
+LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 FilePath = str | os.PathLike[str]
@@ -111,7 +113,6 @@ def expiry(text: str, now: float | None = None) -> str:
     span = _SPAN.fullmatch(text.strip())
     try:
         moment = begin + int(span[1]) * _UNITS[span[2]] if span else _moment(text.strip())
-        stamp = datetime.fromtimestamp(moment, UTC).strftime(STAMP)
     except (ValueError, OverflowError, OSError):
         raise InputError(
             "expected --expires as a span such as 12h, 30d or 8w, as a day such as 2027-01-31, or as a time such as "
@@ -119,7 +120,9 @@ def expiry(text: str, now: float | None = None) -> str:
         ) from None
     if moment <= begin:
         raise InputError("expected --expires to be in the future; a token that is no longer good is never made")
-    return stamp
+    if moment >= LATEST:
+        raise InputError("expected --expires to be before the year 9000; leave it out for a token that does not expire")
+    return datetime.fromtimestamp(moment, UTC).strftime(STAMP)
 
 
 def _moment(text: str) -> float:
@@ -139,12 +142,17 @@ def read(path: FilePath) -> list[Token]:
     """The tokens in a file that only its owner may change."""
     name = Path(path).name
     try:
-        with open(path, encoding="utf-8") as file:
-            shared = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o022
+        with open(path, encoding="utf-8", opener=_without_waiting) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise InputError(f"{name}: expected a file of tokens, got a pipe or a device; name a plain file")
+            shared = stat.S_IMODE(mode) & 0o022
             saved = json.load(file)
         if saved["format"] != FORMAT or saved["version"] != VERSION:
             raise KeyError
         tokens = [_token(entry) for entry in saved["tokens"]]
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{name}: the tokens cannot be read ({error.strerror}); check the path") from None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -154,6 +162,11 @@ def read(path: FilePath) -> list[Token]:
     for token in tokens:
         _check(token)
     return tokens
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes to would keep everyone waiting else."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _token(entry: dict[str, Any]) -> Token:
@@ -206,6 +219,10 @@ def add(
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise InputError(f"no scope is called {', '.join(unknown)}; choose from {', '.join(SCOPES)}")
     _check(token)
+    if user is not None and not _NAMED.fullmatch(user):
+        raise InputError(
+            "expected --user to be text without control characters, as users' names are; leave it out for all users"
+        )
     path = os.path.realpath(path)  # a link stays one: what it leads to is changed
     with _changing(path):
         known = read(path) if os.path.exists(path) else []
@@ -254,8 +271,8 @@ class Keyring:
     def __init__(self, path: FilePath, told: Callable[[str | None], None] = lambda trouble: None) -> None:
         self._path, self._told = path, told
         self.trouble: str | None = None
+        self._seen, self._looked = self._mark(), time.monotonic()  # before it is read: a change meanwhile is seen
         self._tokens = {token.id: token for token in read(path)}
-        self._seen, self._looked = self._mark(), time.monotonic()
 
     def find(self, secret: str) -> Token | None:
         """The token that this text is, or None. The comparison takes the same time wherever the two differ."""

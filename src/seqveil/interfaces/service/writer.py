@@ -32,6 +32,7 @@ from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
 from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
+from seqveil.release.calls import MOST_SKIPPED, BeyondSecrets
 from seqveil.release.setting import refuse_dead_end, refuse_restarts
 from seqveil.release.store.protocol import Compacted, Damaged, Erased
 from seqveil.release.stream import Setting
@@ -255,6 +256,8 @@ class Service:
         if isinstance(error, StoreError):
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
             return Problem("store", f"the state file cannot be written now; {stands}, try again", wait=5)
+        if isinstance(error, BeyondSecrets):
+            return Problem("malformed", f"{error}; {stands}")
         if self.setting.budget.seconds is not None:
             return Problem("time-went-back", f"the times of a user's events may not go back; {stands}")
         # of what is told here, only that an event came at another hour than is its turn can be news to a sender
@@ -300,7 +303,10 @@ class Service:
         return {"file": name, "users": found.users, "releases": found.releases}
 
     def left_out(self, users: list[str], seqs: list[int]) -> int:
-        """How many numbers these events leave out, as far as is known: each counts as an event for the rate."""
+        """How many numbers these events leave out, as far as is known: each counts as an event for the rate.
+
+        An event that leaves out more than it may is refused for it, and costs what any other does.
+        """
         names = list(dict.fromkeys(users))
         try:
             ahead = dict(zip(names, self.store.next_seqs(names).tolist(), strict=True))
@@ -308,13 +314,15 @@ class Service:
             return 0
         total = 0
         for user, seq in zip(users, seqs, strict=True):
-            total += max(0, seq - ahead[user])
+            left = max(0, seq - ahead[user])
+            total += left if left <= MOST_SKIPPED else 0
             ahead[user] = max(ahead[user], seq + 1)
         return total
 
     async def _gap(self, job: Job, place: int, stands: str) -> Problem:
         upcoming = await run_in_threadpool(self.store.next_seqs, [job.users[place]])
-        detail = f"event {place} leaves others of its user out; {upcoming[0]} is next; {stands}"
+        others = "others" if self.config.gaps == "refuse" else f"more than {MOST_SKIPPED} others"
+        detail = f"event {place} leaves {others} of its user out; {upcoming[0]} is next; {stands}"
         return Problem("out-of-order", detail, position=place, next=int(upcoming[0]))
 
     async def probe(self) -> None:
@@ -331,8 +339,8 @@ class Service:
         if self.writer.waiting >= self.config.max_waiting:
             detail = f"{self.writer.waiting} events wait, of at most {self.config.max_waiting}; send less at a time"
             found.append(("busy", detail))
-        if self.audit is not None and self.audit.trouble is not None:
-            found.append(("audit", f"{self.audit.trouble}, so requests are refused; make room, or check its folder"))
+        if self.audit is not None and (trouble := self._unaudited(self.audit)) is not None:
+            found.append(("audit", f"{trouble}, so requests are refused; make room, or check its folder"))
         if self.config.state is not None and (trouble := disk_trouble(self.config.state, self.config.min_free)):
             found.append(("store", trouble))
         try:
@@ -342,16 +350,32 @@ class Service:
         if found:
             raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
 
-    def reload(self) -> None:
-        """Read the tokens again and go on in a new audit log; what is open and what waits stays."""
-        trouble = None if self.ring is None else self.ring.look(now=True)
+    @staticmethod
+    def _unaudited(audit: AuditLog) -> str | None:
+        """Why the audit log cannot be written, if it still cannot: who waits for /readyz sends nothing until then."""
+        if audit.trouble is None:
+            return None
+        try:
+            audit.try_again()
+        except NotWritten as error:
+            return str(error)
+        log.warning("the audit log can be written again")
+        return None
+
+    def reload(self, trouble: str | None = None) -> None:
+        """Read the tokens again and go on in a new audit log; what is open and what waits stays.
+
+        `trouble` is what went wrong before, and is told with the rest.
+        """
+        found = [trouble, None if self.ring is None else self.ring.look(now=True)]
         if self.audit is not None:
             try:
                 self.audit.reopen()
                 self.audit.write("reload")
             except NotWritten as error:
-                trouble = str(error)
-        if trouble is None:
+                found.append(str(error))
+        told = [each for each in found if each is not None]
+        for detail in told:
+            log.error("not all was reloaded", extra={"facts": {"detail": detail}})
+        if not told:
             log.info("reloaded")
-        else:
-            log.error("not all was reloaded", extra={"facts": {"detail": trouble}})

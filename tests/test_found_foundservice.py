@@ -1,0 +1,260 @@
+"""What a second attack on the running service found: each stays repaired."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from seqveil import secrets
+from seqveil.core.errors import InputError
+from seqveil.interfaces import cli
+from seqveil.interfaces.commands import serve as serving
+from seqveil.interfaces.service import app, audit, tokens
+from seqveil.interfaces.service.config import ServeConfig
+from seqveil.release.stream import Setting
+from served import running, words_model, words_setting
+
+
+def event(user, seq, value="home", **more):
+    return {"user": user, "seq": seq, "value": value, **more}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+# the audit log
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """A disk that is full while `full["on"]`: of a line only the first bytes are written."""
+    state, write = {"on": False}, os.write
+
+    def failing(file, content):
+        return write(file, content[:4]) if state["on"] and b'"action"' in content else write(file, content)
+
+    monkeypatch.setattr(audit.os, "write", failing)
+    return state
+
+
+def torn(log, full):
+    full["on"] = True
+    with pytest.raises(audit.NotWritten):
+        log.write("cut off")
+    full["on"] = False
+
+
+def test_a_log_that_is_moved_while_its_disk_is_full_goes_on_in_one_that_can_be_opened_again(tmp_path, full):
+    log = audit.AuditLog(path := tmp_path / "audit")
+    log.write("first")
+    torn(log, full)
+    os.rename(path, tmp_path / "old")
+    log.reopen()
+    log.write("second")
+    log.close()
+    assert path.read_bytes().startswith(audit.BEGIN)
+    audit.AuditLog(path).close()
+    assert [line["action"] for line in lines(path)] == ["second"]
+
+
+def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next(tmp_path, full):
+    log = audit.AuditLog(path := tmp_path / "audit")
+    log.write("first")
+    torn(log, full)
+    log.close()
+    log = audit.AuditLog(path)
+    log.write("second")
+    log.close()
+    assert [line["action"] for line in lines(path)] == ["first", "second"]
+
+
+def test_a_log_whose_first_line_was_cut_off_is_still_one(tmp_path, full):
+    log = audit.AuditLog(path := tmp_path / "audit")
+    torn(log, full)
+    log.close()
+    log = audit.AuditLog(path)
+    log.write("second")
+    log.close()
+    audit.AuditLog(path).close()
+    assert [line["action"] for line in lines(path)] == ["second"]
+    path.write_text('{\n "format": "seqveil-tokens"\n}')
+    with pytest.raises(InputError, match="is not an audit log"):
+        audit.AuditLog(path)
+
+
+def test_a_deleted_log_is_begun_again_rather_than_written_to_nowhere(tmp_path):
+    log = audit.AuditLog(path := tmp_path / "audit", users="name")
+    log.write("first")
+    path.unlink()
+    log.write("second")
+    assert [line["action"] for line in lines(path)] == ["second"]
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(audit.NotWritten, match="Is a directory"):
+        log.write("third")
+    path.rmdir()
+    log.write("fourth")
+    log.close()
+    assert [line["action"] for line in lines(path)] == ["fourth"]
+
+
+def test_the_service_is_ready_again_when_the_audit_log_is_though_nobody_sends(tmp_path, full):
+    with running(tmp_path, words_setting(), audit_log=tmp_path / "audit") as service:
+        full["on"] = True
+        assert service.release(event("ann", 0)).reason == "audit"
+        assert service.ask("GET", "/readyz", token=None).reason == "audit"
+        full["on"] = False
+        assert service.ask("GET", "/readyz", token=None).status == 200
+
+
+# tokens
+
+
+def test_a_pipe_in_place_of_the_tokens_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(path := tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: expected a file of tokens, got a pipe"):
+        tokens.read(path)
+
+
+def test_a_token_revoked_while_the_service_starts_is_not_good(tmp_path, monkeypatch):
+    path = tmp_path / "tokens.json"
+    token, secret = tokens.add(path, ["read"])
+    read = tokens.read
+
+    def then_revoked(path):
+        found = read(path)
+        monkeypatch.setattr(tokens, "read", read)
+        tokens.revoke(path, token.id)
+        return found
+
+    monkeypatch.setattr(tokens, "read", then_revoked)
+    ring = tokens.Keyring(path)
+    monkeypatch.setattr(tokens, "LOOK_EVERY", 0.0)
+    assert ring.find(secret) is None
+
+
+@pytest.mark.parametrize("user", ["", "ann\n", "a\x00b", "\ud800"])
+def test_a_token_for_a_user_who_cannot_be_is_never_made(tmp_path, user):
+    with pytest.raises(InputError, match="without control characters"):
+        tokens.add(tmp_path / "tokens.json", ["read"], user=user)
+    assert not (tmp_path / "tokens.json").exists()
+
+
+@pytest.mark.parametrize("far", ["9999-12-31", "9999-12-31T23:59-14:00", "99999999w"])
+def test_an_end_that_no_calendar_has_is_told_from_a_wrong_form(far):
+    with pytest.raises(InputError, match="before the year 9000"):
+        tokens.expiry(far)
+
+
+# reloading
+
+
+class Loaded:
+    """Stands for the server's settings: the live certificate."""
+
+    def __init__(self):
+        self.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+def test_a_certificate_that_cannot_be_reloaded_is_told_in_plain_words_by_the_file_that_is_wrong(tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    config = ServeConfig(no_auth=True, tls_cert=cert, tls_key=key)
+    cert.write_text("nothing")
+    assert "key.pem: the certificate was not reloaded (No such file" in app._reload_certificate(Loaded(), config)
+    key.write_text("nothing")
+    told = app._reload_certificate(Loaded(), config)
+    assert "no whole PEM file" in told
+    assert "_ssl.c" not in told
+    private = ec.generate_private_key(ec.SECP256R1())
+    secret = serialization.BestAvailableEncryption(b"abcd")
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    key.write_bytes(private.private_bytes(*form, secret))
+    cert.write_bytes(signed(private))
+    assert "key.pem: the certificate was not reloaded (the key has a passphrase" in app._reload_certificate(
+        Loaded(), config
+    )
+    key.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*form, serialization.NoEncryption()))
+    assert "the key is of another certificate" in app._reload_certificate(Loaded(), config)
+    key.write_bytes(private.private_bytes(*form, serialization.NoEncryption()))
+    assert app._reload_certificate(Loaded(), config) is None
+    key.unlink()
+    os.mkfifo(key)
+    assert "expected a plain file" in app._reload_certificate(Loaded(), config)
+
+
+def signed(private):
+    """A certificate for this key, as PEM."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "here")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(private.public_key())
+    made = made.serial_number(7).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    return made.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def test_reloading_does_not_say_that_all_went_well_after_it_did_not(tmp_path, caplog):
+    with running(tmp_path, words_setting()) as service:
+        service.app.state.service.reload("cert.pem: is none")
+    assert "not all was reloaded" in caplog.text
+    assert "reloaded" not in [record.message for record in caplog.records]
+
+
+# refusals
+
+
+def test_a_clumsy_number_costs_its_sender_no_more_than_any_event(tmp_path):
+    with running(tmp_path, words_setting(), gaps="skip", rate=10.0) as service:
+        wrong = service.release(event("ann", 900_000))
+        assert wrong.reason == "out-of-order"
+        assert "leaves more than 10000 others" in wrong.json["detail"]
+        assert service.release(event("ann", 0)).status == 200
+
+
+def test_the_end_of_what_a_secret_was_promised_for_is_told(tmp_path):
+    secret = secrets.ever("gym", epsilon=0.5)
+    setting = Setting.of(words_model(), mechanism="guarded", secrets=[secret], longest=2)
+    with running(tmp_path, setting) as service:
+        assert service.release(event("ann", 0), event("ann", 1)).status == 200
+        over = service.release(event("ann", 2))
+        assert over.reason == "malformed"
+        assert "promised for streams of at most 2 events" in over.json["detail"]
+        assert "gym" not in over.json["detail"]
+
+
+WRONG = {
+    "user too long": (event("a" * 257, 0), "text of at most 256 characters"),
+    "no user": (event("", 0), "text of at least 1 character"),
+    "a line": (event("a\n", 0), "a user without control characters and ends of lines"),
+    "nothing": ({"events": []}, "a list that is not empty"),
+    "a list": ([], "an object, of one event or with a list of events"),
+}
+
+
+def test_what_was_expected_is_told_in_words(tmp_path):
+    with running(tmp_path, words_setting()) as service:
+        for body, expected in WRONG.values():
+            assert service.ask("POST", "/v1/release", body).json["errors"][0]["expected"].startswith(expected)
+        deep = b'{"user": "a", "seq": 0, "value": ' + b"[" * 100_000
+        for body in (deep, b'{"seq": ' + b"9" * 5000 + b"}", b'{"user": "\xff"}'):
+            assert "expected JSON in UTF-8" in service.ask("POST", "/v1/release", body).json["detail"]
+
+
+# starting
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal")
+def test_a_hangup_while_the_service_starts_does_not_end_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr(serving, "_run", lambda given, file: seen.append(signal.getsignal(signal.SIGHUP)))
+    before = signal.getsignal(signal.SIGHUP)
+    assert cli.main(["serve", "--no-auth"]) == 0
+    assert seen == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGHUP) is before
