@@ -294,7 +294,7 @@ def fit(
     from seqveil.interfaces.commands.models import PrivateFitOptions
 
     PrivateFitOptions(private, contribution, seed=seed).check(order, smoothing, prior, context)
-    table, names = table_of(data), _columns(columns)
+    table, names = table_of(data), columns_of(columns)
     cuts = CutOptions(None if bins is None else str(bins), levels, grid, cell_metres, points, points_columns)
     if private is not None or alphabet is not None or range is not None:
         named = _values(alphabet, cuts, range, private, on_unknown)
@@ -554,10 +554,11 @@ def split_words(words: Mapping[str, Any]) -> tuple[_Words, Columns]:
     """The words of a setting, and the columns."""
     columns = {name: value for name, value in words.items() if name in ColumnWords.__annotations__}
     rest = {name: value for name, value in words.items() if name not in columns}
-    return _Words.of(rest), _columns(columns)
+    return _Words.of(rest), columns_of(columns)
 
 
-def _columns(words: Mapping[str, Any]) -> Columns:
+def columns_of(words: Mapping[str, Any]) -> Columns:
+    """The columns that the words of the command line name."""
     strange = next((name for name in words if name not in ColumnWords.__annotations__), None)
     if strange is not None:
         raise InputError(f"{strange!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}")

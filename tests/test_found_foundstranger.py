@@ -1,0 +1,75 @@
+"""What a stranger stumbled over with files of their own."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import seqveil as sv
+from seqveil.core.errors import DataError, InputError
+
+WHO = [f"u{k // 6}" for k in range(120)]
+PAGES = ["news", "news", "sport", "news", "shop", "news"] * 20
+
+
+def gaze(name: str = "t_ms", since: int = 0) -> pl.DataFrame:
+    """A sample each 33 ms, of 20 people."""
+    times = [since + 33 * (k % 6) for k in range(120)]
+    return pl.DataFrame({"user": WHO, name: times, "x": [0.5, 1.5, 2.5] * 40, "y": [0.5, 1.5] * 60})
+
+
+def test_lists_in_a_column_that_nobody_needs_do_not_stop_inspect():
+    rows = pl.DataFrame({"user": WHO, "value": PAGES, "tags": [["a"], None] * 60})
+    found = sv.inspect(rows)
+    assert found.users == 20
+    assert {role.column: role.role for role in found.roles}["tags"] == "not used"
+    assert not any("'tags'" in question for question in found.questions)
+    guess = sv.inspect(rows.rename({"value": "colour"}))
+    assert any("'tags' holds lists" in question for question in guess.questions)
+
+
+def test_a_list_that_is_named_as_the_value_is_refused():
+    with pytest.raises(DataError, match="column 'tags' holds a list"):
+        sv.inspect(pl.DataFrame({"user": WHO, "value": PAGES, "tags": [["a"], None] * 60}), value_column="tags")
+
+
+def test_inspect_takes_the_words_of_the_command_line():
+    rows = pl.DataFrame({"device": WHO, "breite": [47.1, 47.2, 47.3] * 40, "laenge": [8.1, 8.2] * 60})
+    found = sv.inspect(rows, user_column="device", latitude="breite", longitude="laenge")
+    assert "--latitude breite --longitude laenge --cell-metres" in found.command
+    with pytest.raises(InputError, match="'usercolumn' is not known here"):
+        sv.inspect(rows, usercolumn="device")
+
+
+def test_milliseconds_by_name_are_not_read_as_seconds():
+    words = {"value_column": "x,y", "grid": "3x2", "every_seconds": 0.1, "smoothing": 1}
+    with pytest.raises(DataError, match="column 't_ms' is in milliseconds by its name"):
+        sv.fit(gaze(), time_column="t_ms", **words)
+    assert sv.fit(gaze("t_ms", 1_700_000_000_000), time_column="t_ms", **words).n_symbols == 6
+    model = sv.fit(gaze(), value_column="x,y", time_column="t_ms", grid="3x2", smoothing=1)
+    with pytest.raises(DataError, match="divide them by 1000"):
+        sv.release(
+            gaze(), model, epsilon=1, budget=2, window_seconds=60, value_column="x,y", time_column="t_ms", sort=True
+        )
+
+
+def test_a_point_outside_the_range_is_told_how_to_be_counted():
+    with pytest.raises(DataError, match=r"row 3: .* outside --range: widen that, or pass --on-unknown nearest"):
+        sv.fit(gaze("seq"), value_column="x,y", grid="2x2", range="0,2,0,2", smoothing=1)
+
+
+def test_a_name_that_is_in_no_list_of_places_points_at_the_columns_of_the_list():
+    places = pl.DataFrame(
+        {"poi_id": [1, 2, 3], "title": ["news", "sport", "shop"], "lat": [1.0, 2, 3], "lon": [1, 2, 3]}
+    )
+    rows = pl.DataFrame({"user": WHO, "value": PAGES})
+    with pytest.raises(DataError, match="--points-columns NAME,LAT,LON"):
+        sv.fit(rows, points=places, smoothing=1)
+    assert sv.fit(rows, points=places, points_columns="title,lat,lon", smoothing=1).n_symbols == 3
+
+
+def test_a_release_of_names_is_not_sent_to_cells():
+    model = sv.fit(pl.DataFrame({"user": WHO, "value": PAGES}), smoothing=1)
+    rows = pl.DataFrame({"user": WHO, "venue": PAGES, "lat": [1.0] * 120, "lon": [2.0] * 120})
+    with pytest.raises(DataError, match="name the value with --value-column, or fit a model of places"):
+        sv.release(rows, model, epsilon=1)
