@@ -38,6 +38,7 @@ NAMES = (
     "wrong_model",
     "intervals",
     "secrets",
+    "secrets_saving",
     "contexts",
     "attack",
     "files",

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 def run(data: Path | None) -> Row:
-    print(f"the compiled path is {'loaded' if fast.load() else 'not there'}")
+    print(f"the compiled path is {'loaded' if fast.load(batches=True) else 'not there'}")
     return {"symbols": _symbols(), "places": _places(), "batches": _batches(), "calls": _calls()}
 
 

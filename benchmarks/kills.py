@@ -1,7 +1,8 @@
 """Kill `seqveil release --state` with kill -9 again and again, then count what is lost, doubled, or off in an account.
 
-`python -m benchmarks.kills` is the whole trial: 200 kills over 10^6 events of 10^5 users; `python -m benchmarks kills`
-is a short one.
+So is whatever takes events as they come: the bridge with restarts of its broker, the service, and Spark from its first
+second on. `python -m benchmarks.kills` is the whole trial: 200 kills over 10^6 events of 10^5 users, then 200 of the
+live ones (`--live`); `python -m benchmarks kills` is a short one.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import bridge, live_kills
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil import Setting
 from seqveil.core.model import MarkovModel
@@ -27,7 +30,9 @@ from seqveil.release.streams import Streams
 MECHANISM = "balanced"
 
 
-def run(data: Path | None, kills: int = 10, events: int = 50_000, users: int = 5_000) -> dict[str, float]:
+def run(
+    data: Path | None, kills: int = 10, events: int = 50_000, users: int = 5_000, live: int = 12
+) -> dict[str, float]:
     print(f"{kills} kills of the release of {events:,} events of {users:,} users, n={SYMBOLS}, {MECHANISM}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -36,7 +41,29 @@ def run(data: Path | None, kills: int = 10, events: int = 50_000, users: int = 5
         done, early = kill_again_and_again(folder, kills)
         seconds = time.perf_counter() - start
         found = {"kills": done, "while starting": early, "seconds": seconds, **verdict(folder)}
-    print("  " + ", ".join(f"{key} {value:,.0f}" for key, value in found.items()))
+    print("  " + ", ".join(f"{key} {value:,.0f}" for key, value in found.items()), flush=True)
+    return found | live_trials(live)
+
+
+def live_trials(kills: int) -> dict[str, float]:
+    """Half of the kills for the bridge, three tenths for the service, the rest for Spark, which starts slowly."""
+    from seqveil.interfaces.spark.sessions import has_java
+
+    parts = {"bridge": kills // 2, "service": kills * 3 // 10}
+    parts["spark"] = kills - sum(parts.values())
+    trials: dict[str, Callable[[int], dict[str, float]]] = {"service": live_kills.service, "spark": live_kills.spark}
+    if bridge.PROGRAM is not None:
+        trials["bridge"] = bridge.kill_trials
+    if not has_java():
+        del trials["spark"]
+    found: dict[str, float] = {}
+    for name, count in parts.items():
+        if name not in trials or not count:
+            print(f"  {name}: nothing was killed; mosquitto or Java is missing, or no kills were left for it")
+            continue
+        verdict = trials[name](count)
+        print(f"  {name}: " + ", ".join(f"{key} {value:,.0f}" for key, value in verdict.items()), flush=True)
+        found |= {f"{name} {key}": value for key, value in verdict.items()}
     return found
 
 
@@ -108,5 +135,9 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--users", type=int, default=100_000)
+    parser.add_argument("--live", type=int, default=200, help="kills of bridge, service and Spark in all")
     chosen = parser.parse_args()
-    run(None, chosen.kills, chosen.events, chosen.users)
+    if chosen.kills:
+        run(None, chosen.kills, chosen.events, chosen.users, chosen.live)
+    else:
+        live_trials(chosen.live)

@@ -43,7 +43,7 @@ def test_a_trip_is_a_stream_and_not_a_value():
     rows = {"user": who, "trip": [k // 3 for k in range(len(who))], "gps_lat": [0.1, 0.2] * 36, "gps_lon": [1.0] * 72}
     got, _ = roles(rows)
     assert got["trip"] == "stream"
-    assert {got["gps_lat"], got["gps_lon"]} == {"value, a place"}
+    assert {got["gps_lat"], got["gps_lon"]} == {"value, a place on the map"}
 
 
 def test_many_columns_are_said_in_one_line():

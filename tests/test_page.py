@@ -1,37 +1,23 @@
 """The page in a real browser: what a visitor does with it, by mouse and by keyboard, in light, dark and narrow."""
 
 import json
-import os
 import re
-import shutil
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
+from browsing import after, chromium, figure, in_a_browser, until, violations, visit
 from seqveil.release.accounting import Budget
 from served import WORDS, running, words_setting
 from studios import finish, studio
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
-]
-
-AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 360), "narrow dark": ("dark", 360)}
+pytestmark = in_a_browser
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_api.sync_playwright() as playwright:
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -40,61 +26,14 @@ def page_server():
         yield found
 
 
-@contextmanager
-def visit(browser, url, scheme="light", width=1440, expected=None, **options):
-    """A fresh tab; whatever the console complains of fails the test, but for a refusal that is `expected`."""
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, **options)
-    page, complaints = context.new_page(), []
-    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: complaints.append(request.url) if "127.0.0.1" not in request.url
-            and not request.url.startswith(("data:", "blob:")) else None)  # fmt: skip
-    page.goto(url)
-    try:
-        yield page
-        assert [each for each in complaints if expected is None or expected not in each] == []
-    finally:
-        context.close()
-
-
-def until(page, expression, seconds=30):
-    """Wait for an expression; the page's own policy forbids the strings that Playwright would evaluate inside it."""
-    end = time.monotonic() + seconds
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, expression
-        time.sleep(0.02)
-
-
-def ready(page):
-    return int(page.evaluate("document.body.dataset.ready ?? 0"))
-
-
-def after(page, act):
-    """Do something and wait for the picture that it brings."""
-    before = ready(page)
-    act()
-    until(page, f"(document.body.dataset.ready ?? 0) > {before}")
-
-
-def figure(page, name):
-    return page.locator("#figures div", has_text=name).locator("dd").inner_text().splitlines()[0]
-
-
-def serious(page):
-    """What axe-core finds that a visitor would stumble over."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")]
-
-
 def test_a_visitor_changes_epsilon_and_sees_error_account_and_curve_change(browser, page_server):
     with visit(browser, page_server.url) as page:
         until(page, "document.body.dataset.ready >= 1")
-        assert "factor 2.72" in page.inner_text("#sentence")
+        assert "factor 2.72" in page.text_content("#sentence")
         before = {name: figure(page, name) for name in ("Error as released", "Leakage, exact")}
         account = page.inner_html("#account svg")
         after(page, lambda: page.fill("#epsilon", "3"))
-        assert "factor 20.1" in page.inner_text("#sentence")
+        assert "factor 20.1" in page.text_content("#sentence")
         assert float(figure(page, "Error as released")[:-2]) < float(before["Error as released"][:-2])
         assert float(figure(page, "Leakage, exact")) > float(before["Leakage, exact"])
         assert page.inner_html("#account svg") != account
@@ -124,19 +63,22 @@ def test_every_built_in_stream_is_drawn_and_plays(browser, page_server):
         until(page, "Number(document.getElementById('time').value) < 199")
         until(page, "document.getElementById('play').textContent === 'Play'")
         assert page.inner_text("#moment").startswith("Event 200 of 200")
+        page.click("#more > summary")
         after(page, lambda: page.fill("#every", "1"))
         after(page, lambda: page.select_option("#mechanism", "crr"))
-        assert page.inner_text("#verdict") == "not sound"
-        assert "does not keep to its ε" in page.inner_text("#sentence")
+        assert page.get_attribute("#verdict", "class") == "verdict red"
+        assert "does not keep to its ε" in page.inner_text("#why")
+        assert "does not keep to its ε" in page.text_content("#sentence")
 
 
 def test_a_budget_runs_out_and_says_so(browser, page_server):
     with visit(browser, page_server.url) as page:
         until(page, "document.body.dataset.ready >= 1")
+        page.click("#more > summary")
         after(page, lambda: page.fill("#budget", "6"))
         assert float(figure(page, "Leakage, exact")) <= 6.0
         assert "budget spent" in page.inner_html("#account svg")
-        page.click("text=What else holds")
+        page.click("text=What exactly is promised")
         assert "The budget is spent at event" in page.inner_text("#notes")
         assert "crr" not in page.eval_on_selector_all("#mechanism option", "all => all.map(each => each.value)")
         after(page, lambda: page.select_option("#when-spent", "stop"))
@@ -157,9 +99,7 @@ def test_a_visitor_loads_data_and_is_told_what_is_wrong_with_it(browser, page_se
     bad.write_text("user,value\na,secret-77\na\n")
     with visit(browser, page_server.url, expected="status of 400") as page:
         until(page, "document.body.dataset.ready >= 1")
-        page.click("text=Load a CSV of your own")
         page.set_input_files("#file", bad)
-        page.click("#load")
         until(page, "document.getElementById('load-problem').textContent !== ''")
         assert "row 2" in page.inner_text("#load-problem")
         assert "secret" not in page.inner_text("#load-problem")
@@ -178,7 +118,7 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
         until(page, "document.body.dataset.ready >= 1")
         after(page, lambda: page.fill("#epsilon", "0.75"))
         saved = {}
-        for kind in ("json", "svg", "png"):
+        for kind in ("toml", "json", "svg", "png"):
             with page.expect_download() as download:
                 page.click(f"#save-{kind}")
             saved[kind] = tmp_path / download.value.suggested_filename
@@ -186,16 +126,19 @@ def test_what_is_exported_is_what_is_shown(browser, page_server, tmp_path):
         asked = json.loads(saved["json"].read_text())
         assert (asked["format"], asked["epsilon"], asked["source"]) == ("seqveil-page", 0.75, "clicks")
         again = finish(page_server.sandbox.show, **asked)
-        assert again["sentence"] == page.inner_text("#sentence")
+        assert again["sentence"] == page.text_content("#sentence")
         assert again["snippets"]["cli"] == page.text_content("#cli")
+        assert again["files"]["toml"] == page.text_content("#toml") == saved["toml"].read_text()
+        assert (saved["toml"].name, saved["json"].name) == ("seqveil.toml", "seqveil-page.json")
         drawn = saved["svg"].read_text()
         assert drawn.startswith("<svg")
         assert "Error against ε" in drawn
         assert "ε = 0.75" in drawn
-        assert drawn.count("<svg") == 5
+        assert drawn.count("<svg") == 6
         content = saved["png"].read_bytes()
         assert content.startswith(b"\x89PNG")
         assert int.from_bytes(content[16:20]) > 1000
+        page.click("text=Without the file: options, and Python")
         page.click("[data-copy=python]")
         until(page, "document.getElementById('exported').textContent === 'Copied.'")
         assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#python")
@@ -208,7 +151,7 @@ def test_nobody_is_kept_out(browser, page_server, scheme, width):
         after(page, lambda: page.select_option("#events", "50"))
         for details in page.locator("details").all():
             details.evaluate("each => each.open = true")
-        assert serious(page) == []
+        assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         dark = sum(map(int, re.findall(r"\d+", ground)[:3])) < 200
@@ -222,28 +165,32 @@ def test_two_clicks_keep_a_value_secret(browser, page_server, scheme, width):
     with visit(browser, page_server.url, scheme, width) as page:
         until(page, "document.body.dataset.ready >= 1")
         after(page, lambda: page.select_option("#events", "50"))
-        page.click("#secret-summary")
-        after(page, lambda: page.click("#secret label:has-text('category06')"))
-        assert "a suspicion of 25 % stays between 10 % and 48 %" in page.inner_text("#sentence")
-        assert "nothing is promised about the whole sequence" in page.inner_text("#sentence")
-        assert (page.inner_text("#verdict"), page.is_visible("#verdict-whole")) == ("secret kept", True)
-        assert "good" not in page.get_attribute("#verdict-whole", "class")
+        after(page, lambda: page.click("#secret-kind label:has-text('Whether it ever occurs')"))
+        after(page, lambda: page.select_option("#secret-value", label="category06"))
+        assert "a suspicion of 25 % stays between 10 % and 48 %" in page.text_content("#sentence")
+        assert "nothing is promised about the whole sequence" in page.text_content("#sentence")
+        assert page.inner_text("#secret-about").startswith("Kept secret: whether category06 occurs among the first 50")
+        assert "becomes at most 2.7 %, one of 10 % at most 24 %" in page.inner_text("#risks")
+        assert (page.get_attribute("#verdict", "class"), page.is_visible("#verdict-whole")) == ("verdict green", True)
+        assert "green" not in page.get_attribute("#verdict-whole", "class")
         assert figure(page, "Whole sequence") == "no bound"
-        assert page.is_hidden("#account-card")
-        assert "they stay between ÷ 2.72 and × 2.72" in page.locator("#odds svg title").first.text_content()
-        assert "A suspicion of 25 % stays between" in page.text_content("#summary")
+        assert page.is_hidden("#account-part")
+        assert "they stay between ÷ 2.72 and × 2.72" in page.locator("#odds-chart svg title").first.text_content()
+        assert "it stays between 3.9 % and 24 % whatever is released" in page.text_content("#summary")
         page.locator("details[data-table=odds] summary").click()
         until(page, "document.querySelectorAll('details[data-table=odds] tbody tr').length === 50")
-        assert serious(page) == []
+        assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        after(page, lambda: page.select_option("#secret-epsilon", "0.5"))
-        assert "between 16 % and 36 %" in page.inner_text("#odds-sentence")
-        page.focus("#secret input:checked")
+        after(page, lambda: page.fill("#odds", "25"))
+        assert page.input_value("#epsilon") == "1.09"
+        assert "one of 10 % at most 25 %" in page.inner_text("#risks")
+        page.focus("#secret-kind input:checked")
         after(page, lambda: page.keyboard.press("ArrowRight"))
-        assert page.inner_text("#secret-summary") == "Kept secret: category07"
-        after(page, lambda: page.click("#secret label:has-text('none')"))
-        assert page.is_hidden("#odds-card")
-        assert page.inner_text("#verdict") == "sound"
+        assert "from 22 to 6 o'clock" in page.inner_text("#secret-about")
+        after(page, lambda: page.click("#secret-kind label:has-text('Nothing in particular')"))
+        assert page.is_visible("#account-part")
+        assert page.get_attribute("#verdict", "class") == "verdict red"
+        assert "may become more likely than not" in page.inner_text("#why")
 
 
 def test_the_keyboard_is_enough(browser, page_server):
@@ -264,6 +211,8 @@ def test_the_keyboard_is_enough(browser, page_server):
         before = float(page.input_value("#epsilon"))
         after(page, lambda: page.keyboard.press("ArrowRight"))
         assert float(page.input_value("#epsilon")) > before
+        page.focus("#more > summary")
+        page.keyboard.press("Enter")
         tab_to("budget")
         after(page, lambda: page.keyboard.type("9"))
         assert "budget" in page.inner_text("#summary")
@@ -274,16 +223,16 @@ def test_the_keyboard_is_enough(browser, page_server):
         tab_to("time")
         page.keyboard.press("Home")
         assert page.get_attribute("#time", "aria-valuetext").startswith("Event 1 of 200: raw")
-        tab_to("save-json")
+        tab_to("save-toml")
         with page.expect_download() as download:
             page.keyboard.press("Enter")
-        assert download.value.suggested_filename == "seqveil-page.json"
+        assert download.value.suggested_filename == "seqveil.toml"
 
 
 def test_without_the_key_the_page_asks_for_it(browser, page_server):
     with visit(browser, page_server.url.partition("#")[0]) as page:
         page.wait_for_selector("#entry:not([hidden])")
-        assert serious(page) == []
+        assert violations(page) == []
         page.fill("#entry-key", page_server.url.rpartition("=")[2])
         after(page, lambda: page.click("#entry button"))
         assert page.is_hidden("#entry")
@@ -304,7 +253,7 @@ def test_an_operator_watches_the_service(browser, tmp_path):
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
                 assert "zq-" not in page.content()
                 assert service.secret not in page.content()
-                assert serious(page) == []
+                assert violations(page) == []
         with visit(browser, service.url) as page:
             page.wait_for_selector("#entry:not([hidden])")
             page.fill("#entry-key", service.secret)

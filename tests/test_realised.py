@@ -10,7 +10,8 @@ import pytest
 
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.studio.sources import Cut, loaded, rows_of_text, sampled
+from seqveil.interfaces.studio.sources import loaded, sampled
+from seqveil.interfaces.studio.uploads import Cut, rows_of_text
 from seqveil.receive.contexts import choose, said_of_check
 from seqveil.receive.planning import plan
 from seqveil.receive.realised import realised

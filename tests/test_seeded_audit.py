@@ -5,7 +5,8 @@ import json
 import pytest
 
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.studio.ask import SEEDED_COMMAND, Ask
+from seqveil.interfaces.studio.ask import Ask
+from seqveil.interfaces.studio.exports import SEEDED_COMMAND
 from seqveil.interfaces.studio.picture import picture
 from seqveil.interfaces.studio.sources import builtin
 

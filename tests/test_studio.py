@@ -16,10 +16,12 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio import Ask, builtin, picture
-from seqveil.interfaces.studio.ask import offers, python
+from seqveil.interfaces.studio.ask import offers
+from seqveil.interfaces.studio.exports import python
 from seqveil.interfaces.studio.picture import Run, factor
 from seqveil.interfaces.studio.sandbox import KEPT, LOADED, Curve, Gone, Sandbox
-from seqveil.interfaces.studio.sources import BUILTIN, Cut, loaded, rows_of_file, rows_of_text, sampled
+from seqveil.interfaces.studio.sources import BUILTIN, loaded, sampled
+from seqveil.interfaces.studio.uploads import Cut, rows_of_file, rows_of_text
 from seqveil.receive.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
@@ -218,7 +220,15 @@ FIELDS = st.dictionaries(st.sampled_from([*sorted(Ask.__dataclass_fields__), "mo
 @given(JSON | FIELDS | FIELDS.map(lambda given: {"source": "clicks", "events": 2, **given}))
 def test_no_request_gets_anything_but_an_answer_or_one_line(given):
     sandbox = Sandbox()
-    for act in (sandbox.show, sandbox.curve, sandbox.source, sandbox.load):
+    for act in (
+        sandbox.show,
+        sandbox.curve,
+        sandbox.compare,
+        sandbox.source,
+        sandbox.load,
+        sandbox.inspect,
+        sandbox.advise,
+    ):
         refusal = ""
         try:
             json.dumps(act(given), allow_nan=False)

@@ -133,7 +133,7 @@ def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(
         service.release({"user": "zq-ann", "seq": 0, "value": "home"})
         before = service.store.standing("zq-ann")
         assert service.ask("GET", "/", token=None).status == 200
-        for path in ("begin", "source", "load", "show", "curve"):
+        for path in ("begin", "source", "inspect", "load", "show", "curve", "compare", "advise"):
             method, body = ("GET", None) if path == "begin" else ("POST", {"source": "clicks"})
             answer = service.ask(method, f"/v1/page/{path}", body, token=None)
             assert (answer.status, answer.reason) == (401, "unauthorised")

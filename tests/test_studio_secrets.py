@@ -9,7 +9,8 @@ import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio import Ask, builtin, picture
-from seqveil.interfaces.studio.ask import offers, python, unpack
+from seqveil.interfaces.studio.ask import offers
+from seqveil.interfaces.studio.exports import python, unpack
 from seqveil.interfaces.studio.sandbox import Sandbox
 from studios import finish
 

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 FEW = 256  # symbols up to which all are tried as an estimate
 CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
+MANY = 1024  # symbols from which the search for a centre begins with parts of the map
+PARTS = 400  # so many, about
+STEPS = 8  # of the search for a centre, at most
 FAINT = 1e-3  # symbols that hold less than this share of a law are left out of its median
+Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
 WHOLE = 2048  # symbols up to which all distances are held: 32 MB
 TOGETHER = 2_000_000.0  # metres around their middle within which a flat map of places is true enough to search on
@@ -148,20 +152,54 @@ def _median(beliefs: NDArray[np.float64], points: NDArray[np.float64]) -> NDArra
 
 def _geometric_median(distortion: Distortion, law: NDArray[np.float64]) -> int:
     """The best of the few symbols nearest to the geometric median; one law at a time, so that no other changes it."""
+    from seqveil.core import fast
+
     assert distortion.points is not None
     kept = np.flatnonzero(law > FAINT * law.max())
     lines, spacing = _lines(distortion)
-    places, weights = lines[:, kept], law[kept]
-    centre = _weighed(places, weights) / weights.sum()
-    for _ in range(8):
-        near = weights / np.maximum(_apart(centre, places), 1e-6)
-        before, centre = centre, _weighed(places, near) / near.sum()
-        if np.abs(centre - before).max() < CLOSE * spacing:
-            break
+    places, weights = np.take(lines, kept, axis=1), law[kept]
+    code = fast.trees()
+    start = _weighed(places, weights) / weights.sum()
+    if kept.size > MANY:  # steps over a few hundred parts of the map come close first, for a fraction of the time
+        parts, middles = _parts(distortion)
+        start = _centre(
+            start, middles, np.bincount(parts, law, middles.shape[1]).astype(np.float64), CLOSE * spacing, code
+        )
+    centre = _centre(start, places, weights, CLOSE * spacing, code)
     _, found = _nearest(distortion).query(centre, k=4)
     candidates = np.unique(np.append(found, kept[weights.argmax()]))
-    costs = [_weighed(_apart(centre, places), weights) for centre in distortion.points[candidates]]
-    return int(candidates[np.argmin(costs)])
+    return int(candidates[np.argmin(_costs_around(distortion.points[candidates], places, weights, code))])
+
+
+def medians(points: Floats, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
+    """What compiled code and numpy find on the way to the geometric median of a law over points (n, d)."""
+    places = np.ascontiguousarray(points.T)
+    ways = (_centre(points[0], places, law, 1e-9, code), _centre(points[0], places, law, 1e-9, None))
+    costs = (_costs_around(points, places, law, code), _costs_around(points, places, law, None))
+    return [ways, costs]
+
+
+def _costs_around(centres: Floats, places: Floats, weights: Floats, code: Any) -> Floats:
+    """Expected distance (C,) from each of a few centres (C, d), by compiled code where that is given."""
+    if code is None:
+        return np.array([_weighed(_apart(centre, places), weights) for centre in centres])
+    out = np.empty(len(centres))
+    code.costs_around(centres, places, weights, out)
+    return out
+
+
+def _centre(start: Floats, places: Floats, weights: Floats, close: float, code: Any) -> Floats:
+    """The geometric median of places (d, k) by Weiszfeld's steps from a start, until one moves it less than `close`."""
+    if code is not None:
+        found: Floats = code.median(start, places, weights, STEPS, close)
+        return found
+    centre = start
+    for _ in range(STEPS):
+        near = weights / np.maximum(_apart(centre, places), 1e-6)
+        before, centre = centre, _weighed(places, near) / near.sum()
+        if np.abs(centre - before).max() < close:
+            break
+    return centre
 
 
 def _weighed(lines: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -185,6 +223,20 @@ def _lines(distortion: Distortion) -> tuple[NDArray[np.float64], float]:
     assert distortion.points is not None
     apart, _ = _nearest(distortion).query(distortion.points, k=2)
     return np.ascontiguousarray(distortion.points.T), float(np.median(apart[:, 1]))
+
+
+@lru_cache(maxsize=8)
+def _parts(distortion: Distortion) -> tuple[NDArray[np.int64], Floats]:
+    """The part of the map that each symbol is in, (n,), and the middles of the parts, (d, parts)."""
+    lines, _ = _lines(distortion)
+    each = max(2, round(PARTS ** (1.0 / len(lines))))
+    parts = np.zeros(lines.shape[1], np.int64)
+    for line in lines:
+        span = float(np.ptp(line)) or 1.0
+        parts = parts * each + np.minimum((line - line.min()) * (each / span), each - 1).astype(np.int64)
+        parts = np.unique(parts, return_inverse=True)[1].reshape(-1)
+    count = np.bincount(parts)
+    return parts, np.stack([np.bincount(parts, line) / count for line in lines])
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,7 @@ True
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.bulk import in_parts
-from seqveil.core.distortion import Distortion, hamming
+from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
@@ -42,6 +43,7 @@ WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept: nu
 NOBODY: Ints = np.empty(0, np.int64)
 _loaded: Any = None  # False: it cannot be used here
 _made = 0
+_batched = 0  # symbols of batches, and best guesses on a map
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +56,13 @@ class Made:
     impossible: bool  # some release given cannot have been made
 
 
-def load() -> bool:
-    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here."""
-    return _code(WORTH_IT) is not None
+def load(batches: bool = False) -> bool:
+    """Load the compiled path now; False where numba is missing, switched off, or does not agree with numpy here.
+
+    With `batches` also what trees of batches take, which is another ten seconds where it has to be compiled.
+    """
+    loaded = _code(WORTH_IT) is not None
+    return loaded and (not batches or trees(WORTH_IT) is not None)
 
 
 def _code(users: int) -> Any:
@@ -73,11 +79,19 @@ def _code(users: int) -> Any:
     return _loaded or None
 
 
+def trees(symbols: int = 1) -> Any:
+    """The compiled functions for trees of batches and for best guesses; None where numpy is to do it."""
+    global _batched
+    _batched += symbols
+    ready = _batched >= WORTH_IT or (_batched >= WORTH_LOADING and _kept("compiled_trees.costs_around"))
+    return _trees() if ready and _code(symbols) is not None else None
+
+
 @cache
-def _kept() -> bool:
+def _kept(function: str = "compiled.optimal") -> bool:
     """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
-    source = Path(__file__).with_name("compiled.py")
-    name = "compiled.optimal-*.nbi"
+    source = Path(__file__).with_name(function.split(".")[0] + ".py")
+    name = f"{function}-*.nbi"
     found = list(source.parent.glob(f"__pycache__/{name}"))
     for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
         found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")
@@ -254,6 +268,39 @@ def _wide() -> Any:
         if not done.any() or not same[done].all():
             return None
     return compiled_wide
+
+
+def _products(model: MarkovModel, law: Floats, code: Any) -> list[tuple[Floats, Floats]]:
+    """A law led on and a value led back by the chain, each by compiled code and by scipy."""
+    chain = model.chain
+    parts, on, back = (chain.indptr, chain.indices, chain.data), np.zeros(model.size), np.zeros(model.size)
+    code.scatter(law, *parts, on)
+    code.gather(law, *parts, back)
+    return [(on, chain.T @ law), (back, chain @ law)]
+
+
+@cache
+def _trees() -> Any:
+    """The compiled functions of `compiled_trees`, where they give numpy's very bits on this machine; else None."""
+    from seqveil.core import compiled_trees as code
+    from seqveil.core.mechanisms import samples
+
+    generator, n = np.random.default_rng(64), 40
+    streams = generator.integers(0, n, (12, 30))
+    model = MarkovModel.fit(list(streams), n=n, smoothing=1.0)
+    walks = model, generator.integers(0, n, 300), generator.random((4, n)), generator.random((3, 300))
+    pairs: list[Any] = [tuple(samples.walk(*walks, each) for each in (None, code))]
+    pairs += [tuple(samples.begin(walks[2][0], walks[3][0], each) for each in (None, code))]
+    pairs += _products(model, generator.random(n), code)
+    levels = [generator.permutation(n), generator.integers(0, 9, n)]
+    places, law = generator.random((n, 2)), generator.dirichlet(np.full(n, 0.3))
+    for costs, length in itertools.product((hamming(), euclidean(places), squared(places[:, 0])), (1, 5, 11)):
+        codes = generator.integers(0, n, (90, length)) // 3
+        weight = np.round(generator.random((7, 90)) * samples.SCALE) / samples.SCALE
+        ours, theirs = (samples.sample_of(levels, costs, codes, each) for each in (code, None))
+        pairs += [*zip(ours.gains(), theirs.gains(), strict=True), (ours.both(weight), theirs.both(weight))]
+    pairs += medians(places, law, code)
+    return code if all(np.array_equal(ours, theirs) for ours, theirs in pairs) else None
 
 
 @cache

@@ -44,6 +44,8 @@ def clear(states: Floats) -> Floats:
 
 def faint(states: Floats) -> NDArray[np.bool_]:
     """Which rows have, or are about to lose, a state too faint for a float."""
+    if states.min(initial=1.0) >= FAINT:  # the usual case, and the quickest to see
+        return np.zeros(len(states), bool)
     small = (states < FAINT) & (states != 0)
     return small.any(-1) if small.any() else np.zeros(len(states), bool)  # by rows is many times slower
 
@@ -73,7 +75,7 @@ def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Flo
 
 def predict(model: MarkovModel, posterior: Floats) -> Floats:
     """Law of the next state: posterior · transitions, one row a user."""
-    ones = np.ones((len(posterior), model.n))
+    ones = np.broadcast_to(1.0, (len(posterior), model.n))
     return _onward(model, posterior, clear(posterior), ones, ones[:, 0])
 
 
@@ -172,7 +174,7 @@ def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
 
 def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArray[np.bool_]:
     """Which rows, led from `states` to `ahead` by a batch, have a state that the model allows and no float can hold."""
-    if model.full_support:
+    if model.full_support or (ahead > 0).all():
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):

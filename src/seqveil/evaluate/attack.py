@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -32,8 +33,22 @@ from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled, Secret
+from seqveil.evaluate.attack_features import features
 from seqveil.evaluate.bayes import posteriors
 from seqveil.receive.learn import Evidence
+
+__all__ = [
+    "FALSE_ALARM",
+    "Attackers",
+    "Finding",
+    "Guess",
+    "attack_identity",
+    "attack_labels",
+    "attack_secret",
+    "classifiers",
+    "features",
+    "worst",
+]
 
 Flags = NDArray[np.bool_]
 Verdict = Literal["holds", "broken", "not decided"]
@@ -43,8 +58,6 @@ FALSE_ALARM = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the people: how many a guess may single out
 FOLDS = 5
 FEWEST = 20  # people with and without the secret, in each half, below which nothing is decided
-PAIRS = 40  # symbols up to which transitions are looked at
-SYMBOLS = 400  # the most frequent ones, which the attacker looks at
 SUREST = 0.1
 LEARNERS = 5_000  # people whom the classifiers learn from at most; all others score them
 MOST_PEOPLE = 1 << 40
@@ -112,6 +125,7 @@ def attack_secret(
     models: Mapping[str, MarkovModel] | None = None,
     evidence: Evidence | None = None,
     attackers: Attackers | None = None,
+    heard: Callable[[], None] | None = None,
 ) -> Finding:
     """Attack what was promised about a secret.
 
@@ -127,6 +141,7 @@ def attack_secret(
         not have been fitted to the people who are attacked.
     evidence: what each release tells of the truth, people numbered as in `releases`; Bayes attackers need it.
     attackers: makers of classifiers, as in `attack_labels`.
+    heard: called whenever a classifier is about to learn, for signs of progress.
     """
     targets, kept, at = _targets(secret, truth, seed)
     seen = [releases[k] for k in kept]
@@ -134,7 +149,7 @@ def attack_secret(
     found = features(seen, secret.n, stamps, at)
     beliefs = _beliefs(models or {}, evidence, secret, kept, at, list(targets))
     return attack_labels(found, targets, epsilon, sides=secret.secret.sides, about=_about(secret.secret), seed=seed,
-                         false_alarm=false_alarm, attackers=attackers, target_scores=beliefs)  # fmt: skip
+                         false_alarm=false_alarm, attackers=attackers, target_scores=beliefs, heard=heard)  # fmt: skip
 
 
 def _beliefs(
@@ -203,6 +218,7 @@ def attack_labels(
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     target_scores: Mapping[str, Mapping[str, Floats]] | None = None,
+    heard: Callable[[], None] | None = None,
 ) -> Finding:
     """Attack labels of people from what was released of them.
 
@@ -213,7 +229,7 @@ def attack_labels(
     sides: "up" where only growing suspicion was promised.
     scores: further attackers that need no training, one number a person, for each name.
     attackers: makers of classifiers in scikit-learn's manner, by name; logistic regression and gradient boosting.
-    seed, false_alarm: as in `attack_secret`.
+    seed, false_alarm, heard: as in `attack_secret`.
     target_scores: further attackers of single labels, by the label's name.
     """
     if not 0 < false_alarm < 1:
@@ -225,6 +241,8 @@ def attack_labels(
         needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
         return Finding(about, "not decided", epsilon, 0.0, people, false_alarm, needed)
     makers = classifiers(seed) if attackers is None else attackers
+    if heard is not None:
+        makers = {name: partial(_heard, make, heard) for name, make in makers.items()}
     ready = {name: {**(scores or {}), **(target_scores or {}).get(name, {})} for name in usable}
     rule = _pick(found, usable, sides, makers, ready, seed, false_alarm)
     held = ~rule.learned_on
@@ -239,6 +257,11 @@ def attack_labels(
     needed = needed if verdict == "not decided" else None
     curve = _curve(score, truth, false_alarm)
     return Finding(about, verdict, epsilon, max(low, 0.0), people, false_alarm, needed, guess, curve)
+
+
+def _heard(make: Callable[[], Any], heard: Callable[[], None]) -> Any:
+    heard()
+    return make()
 
 
 def _enough(flags: Flags) -> bool:
@@ -344,68 +367,6 @@ def classifiers(seed: int) -> Attackers:
 
 def _dense(found: Any) -> Floats:
     return found.toarray()
-
-
-def features(releases: Sequence[Ints], n: int, times: Sequence[Floats] | None = None, at: Ints | None = None) -> Any:
-    """What an attacker counts in the releases of each person, as a sparse table with a row a person.
-
-    Counts of every symbol and whether it occurs, the first three and last three releases, transitions (where symbols
-    are few), the number of releases, and the hours of day and pauses where times are known. With `at`, the releases
-    around that event as well. Only the most frequent symbols are looked at; the others count as one.
-    """
-    from scipy import sparse
-
-    lengths = np.array([len(codes) for codes in releases], np.int64)
-    people = len(releases)
-    if not people or not lengths.all():
-        raise InputError("an attack needs at least one release of every person; leave out people without any")
-    codes = np.concatenate(releases)
-    if (codes < 0).any():  # a release that says nothing counts as a symbol of its own
-        codes, n = np.where(codes < 0, n, codes), n + 1
-    symbols, m = _pooled(codes, n)
-    begins = np.cumsum(lengths) - lengths
-    who = np.repeat(np.arange(people), lengths)
-    counts = _counted(who, symbols, people, m)
-    parts = [counts, counts.sign(), sparse.csr_array(np.log1p(lengths)[:, None])]
-    offsets = [begins + np.minimum(k, lengths - 1) for k in range(3)]
-    offsets += [begins + np.maximum(lengths - 1 - k, 0) for k in range(3)]
-    if at is not None:
-        offsets += [begins + np.clip(at + k, 0, lengths - 1) for k in (-2, -1, 0, 1, 2)]
-    parts += [_counted(np.arange(people), symbols[place], people, m) for place in offsets]
-    if m <= PAIRS:
-        inside = np.flatnonzero(np.diff(who) == 0)
-        parts.append(_counted(who[inside], symbols[inside] * m + symbols[inside + 1], people, m * m))
-    if times is not None:
-        parts.append(sparse.csr_array(_clock(np.concatenate(times), who, people)))
-    return sparse.csr_array(sparse.hstack(parts, format="csr"), dtype=np.float64)
-
-
-def _pooled(codes: Ints, n: int) -> tuple[Ints, int]:
-    """Codes renumbered so that the most frequent keep their own and the others share one."""
-    if n <= SYMBOLS:
-        return codes, n
-    often = np.argsort(-np.bincount(codes, minlength=n), kind="stable")[:SYMBOLS]
-    number = np.full(n, SYMBOLS)
-    number[often] = np.arange(SYMBOLS)
-    return number[codes], SYMBOLS + 1
-
-
-def _counted(rows: Ints, columns: Ints, height: int, width: int) -> Any:
-    from scipy import sparse
-
-    return sparse.coo_array((np.ones(rows.size), (rows, columns)), shape=(height, width)).tocsr()
-
-
-def _clock(times: Floats, who: Ints, people: int) -> Floats:
-    """How many releases fall in each hour of the day, and the mean pause between two."""
-    hours = np.zeros((people, 24))
-    np.add.at(hours, (who, (times / 3600 % 24).astype(np.int64)), 1.0)
-    first = np.full(people, np.inf)
-    last = np.full(people, -np.inf)
-    np.minimum.at(first, who, times)
-    np.maximum.at(last, who, times)
-    pause = np.log1p((last - first) / np.maximum(np.bincount(who, minlength=people) - 1, 1))
-    return np.column_stack([hours, pause])
 
 
 def log_ratio_low(right: int, of_true: int, wrong: int, of_false: int, false_alarm: float) -> float:

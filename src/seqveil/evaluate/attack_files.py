@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,7 @@ def attack_file(
     missing: OnMissing | None = None,
     progress: Progress | None = None,
     with_models: Mapping[str, MarkovModel] | None = None,
+    working: Callable[[float], None] | None = None,
 ) -> list[Finding]:
     """Whether what was promised about secrets holds for the people of a file, one finding a secret.
 
@@ -80,6 +81,7 @@ def attack_file(
     meta, columns, format, seed, false_alarm, progress: as elsewhere.
     with_models: models of Bayes attackers by name, fitted to other people than those of the file; `model` must be the
         one that the release was made with.
+    working: called with the share of the attack that is done, 0 to 1, once the files are read.
 
     Of a person with several streams one is attacked, drawn by the seed, and people are split by person: what is found
     about the streams of one person is not found independently.
@@ -89,16 +91,39 @@ def attack_file(
     chosen = list(secrets) or people.secrets or _events(people)
     shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm / (len(chosen) + who)}
     bayes: dict[str, Any] = {"models": with_models, "evidence": evidence}
+    heard = _Heard(len(chosen) + who, working)
     findings = []
     for secret in chosen:
+        heard.begin()
         promised = _promised(secret, people, claimed)
-        attacked = secret.over(people.alphabet)
+        attacked, bayes["heard"] = secret.over(people.alphabet), heard.learning
         findings.append(attack.attack_secret(people.releases, people.truth, attacked, promised, **shared, **bayes))
     if who:
+        heard.begin()
         findings.append(
             attack.attack_identity(people.releases, people.truth, people.alphabet.n, people.total, **shared)
         )
     return findings
+
+
+class _Heard:
+    """Says which share of so many attacks is done. How often classifiers learn in one is not known beforehand: each
+    time half of what is left of it counts as done, so that the bar goes on and never back.
+    """
+
+    def __init__(self, attacks: int, tell: Callable[[float], None] | None) -> None:
+        self._attacks, self._tell = attacks, tell or (lambda share: None)
+        self._begun, self._left = -1, 1.0
+
+    def begin(self) -> None:
+        """The next attack begins."""
+        self._begun, self._left = self._begun + 1, 1.0
+        self._tell(self._begun / self._attacks)
+
+    def learning(self) -> None:
+        """A classifier is about to learn."""
+        self._left /= 2
+        self._tell((self._begun + 1 - self._left) / self._attacks)
 
 
 def _evidence(

@@ -16,18 +16,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from seqveil.core.errors import BudgetSpent, DataError, InputError, SeqveilError
-from seqveil.interfaces.events import Job, release_together
+from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
+from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
 from seqveil.release.store import Position
 from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import OutOfOrder, Releases, Streams
+from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 GROUP = 1000  # events of a transaction, at most
+MOST_NEEDED = 4  # times as many names of events as may be under way, at most
 KNOWN = 200_000  # users whose next number is kept in memory
 REPORT = 60.0  # seconds between lines about progress
+
+STALLED = (
+    "events are missing before those that came, and later ones are refused; let the devices send from the number on "
+    "that the error topic names as next, or start the bridge with --gaps skip, which gives the missing ones up"
+)
 
 OnRefused = Literal["report", "stop"]
 Log = Callable[[str, dict[str, object]], None]
@@ -50,6 +57,8 @@ class Counts:
     states: int = 0  # messages that said what was the case, and were no event
     refused: dict[str, int] = field(default_factory=dict)  # by reason
     unknown: int = 0  # values outside the alphabet in events drawn; in no release, and for the operator alone
+    reordered: int = 0  # events that were held back for others which they had overtaken
+    stalled: int = 0  # streams that wait now for events which did not come
 
 
 class Made(NamedTuple):
@@ -59,10 +68,11 @@ class Made(NamedTuple):
     repeated: bool  # whether it had been released before
 
 
+Outcomes = Releases | Exception | None
 Outcome = Made | Refusal | None  # None: no event, only the value that was there before
 
 
-class Core:
+class Core(Generic[Item]):
     """Releases the events of one source.
 
     *Guarantee*: each event is drawn once and charged once. What `release` returns is on the disk; asked again before
@@ -76,10 +86,17 @@ class Core:
         on_refused: "report" drops an event that cannot be released and reports it, "stop" ends the bridge and leaves
             it with the broker.
         log: takes an event's name and details, never data or users.
+        reorder: how long events wait for those that they have overtaken; without it they do not wait.
     """
 
     def __init__(
-        self, store: Streams, payloads: Payloads, name: str, on_refused: OnRefused = "report", log: Log | None = None
+        self,
+        store: Streams,
+        payloads: Payloads,
+        name: str,
+        on_refused: OnRefused = "report",
+        log: Log | None = None,
+        reorder: Reorder | None = None,
     ) -> None:
         if on_refused not in ("report", "stop"):
             raise InputError('expected on_refused to be "report" or "stop"')
@@ -91,9 +108,17 @@ class Core:
         self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
         self._latest: dict[str, float] = {}
         self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
+        self.window: Window[Item] = Window(reorder or Reorder())
+        self._stalls = 0  # streams that were found stalled since the last line about them
         self._refusals: Counter[str] = Counter()  # since the last line about them
         self._warned: set[str] = set()
         self._reported = (time.monotonic(), 0)
+
+    def in_order(self, arrivals: Sequence[tuple[Item, Event]], hurry: bool = False) -> Sorted[Item]:
+        """What of these events, and of those held back before, is to be released now; see `Window.sort`."""
+        found = self.window.sort(arrivals, self._upcoming_of, time.monotonic(), hurry)
+        self.counts.reordered = self.window.early
+        return found
 
     def release(self, events: Sequence[Event], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
         """Release events, in the order they came, and say what is to be published of each.
@@ -114,23 +139,43 @@ class Core:
 
         while left:
             numbered = self._numbered([events[k] for k in left])
-            batches = self._store.setting.in_batches
-            jobs = [Job([e.user], [seq], [e.codes if batches else e.codes[0]], [e.time]) for e, seq in numbered]
-            release_together(self._store, jobs, noted)
             moved_up = []
-            for k, (event, seq), job in zip(left, numbered, jobs, strict=True):
-                if not isinstance(job.outcome, Releases) or event.seq is not None:
+            for k, (event, seq), (made, at) in zip(left, numbered, self._drawn(numbered, noted), strict=True):
+                if not isinstance(made, Releases):
                     self._upcoming.pop(event.user, None)  # as the store has it
-                if event.seq is None and isinstance(job.outcome, OutOfOrder):
+                elif event.seq is not None and event.user in self._upcoming:
+                    self._upcoming[event.user] = max(self._upcoming[event.user], seq + 1)
+                if event.seq is None and isinstance(made, OutOfOrder):
                     moved_up.append(k)  # one before it was refused, whose number is free now
                 else:
-                    outcomes[k] = self._told(event, seq, job.outcome)
+                    outcomes[k] = self._told(event, seq, made, at)
             if len(moved_up) == len(left):
                 raise DataError("events could not be numbered; start the bridge again")
             left = moved_up
         if not written and (positions or moved):
             self._store.release([], [], [], None, noted(None))
         return [outcomes[k] for k in range(len(events))]
+
+    def _drawn(self, numbered: Sequence[tuple[Event, int]], noted: Noted) -> Iterable[tuple[Outcomes, int]]:
+        """What each event was released as, and its place in there, or why it was not.
+
+        All are released in one call, which refuses before it draws; only where it does are they looked at one by one.
+        """
+        batches, timed = self._store.setting.in_batches, self._store.setting.timed
+        raw: list[Any] = [event.codes if batches else event.codes[0] for event, _ in numbered]
+        users, seqs = [event.user for event, _ in numbered], [seq for _, seq in numbered]
+        times = [event.time for event, _ in numbered]
+        try:
+            made = self._store.release(users, raw, seqs, times if timed else None, noted)
+        except (BudgetSpent, InputError, StoreError) as error:
+            if error.made is not None and not error.made.refused.all():  # what was drawn stands
+                refused = error.made.refused.tolist()
+                return [(error if out else error.made, k) for k, out in enumerate(refused)]
+        else:
+            return [(made, k) for k in range(len(numbered))]
+        jobs = [Job([user], [seq], [codes], [at]) for user, seq, codes, at in zip(users, seqs, raw, times, strict=True)]
+        release_together(self._store, jobs, noted)
+        return [(job.outcome, 0) for job in jobs]
 
     def state(self, event: Event) -> None:
         """Take a message for what is the case, which is no event."""
@@ -143,10 +188,15 @@ class Core:
             if ident is not None:
                 self.numbers.pop(ident, None)
 
-    def keep(self, most: int) -> None:
-        """Only the latest so many events can still come again."""
-        for ident in list(self.numbers)[: max(0, len(self.numbers) - most)]:
-            del self.numbers[ident]
+    def keep(self, most: int, needed: Callable[[str], bool] = lambda ident: False) -> None:
+        """Only the latest so many events can still come again, and those that are needed; of them not without end."""
+        extra = len(self.numbers) - most
+        for ident in list(self.numbers) if extra > 0 else ():
+            if extra <= 0:
+                break
+            if len(self.numbers) > MOST_NEEDED * most or not needed(ident):
+                del self.numbers[ident]
+                extra -= 1
 
     def forget(self) -> None:
         """The source has forgotten what it sent: nothing of that comes again."""
@@ -220,21 +270,34 @@ class Core:
         self._kept = dict(self.numbers)
         return {f"{self._name}:numbers": json.dumps(self.numbers, separators=(",", ":"))}
 
-    def _told(self, event: Event, seq: int, made: Releases | Exception | None) -> Made | Refusal:
+    def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Made | Refusal:
         if isinstance(made, OutOfOrder):
+            self._stall(event.user)
             return Refusal("order", seq, made.upcoming)
         if isinstance(made, InputError | BudgetSpent):
             return Refusal("budget" if isinstance(made, BudgetSpent) else "event", seq)
         if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
             raise made or DataError("an event came back without its release; start the bridge again")
-        repeated = bool(made.replayed[0])
+        repeated = bool(made.replayed[at])
         if repeated:
             self.counts.repeated += 1
         else:
             self.counts.released += 1
             self.counts.unknown += event.codes.count(UNKNOWN)
-        codes, epsilon = made.symbols[0].tolist(), float(made.epsilons[0])
-        return Made(self.payloads.write(seq, codes, epsilon, made.paths[0], event.user, event.stamp), repeated)
+            if event.user in self.window.stalled:
+                self.window.stalled.discard(event.user)
+                self.counts.stalled -= 1
+        codes, path = made.told(at)
+        told = self.payloads.write(seq, codes, float(made.epsilons[at]), path, event.user, event.stamp, event.slot)
+        return Made(told, repeated)
+
+    def _stall(self, user: str) -> None:
+        """A stream waits for events that did not come: nobody holds later ones back for it."""
+        stalled = self.window.stalled
+        if user not in stalled and len(stalled) < KNOWN:
+            stalled.add(user)
+            self.counts.stalled += 1
+            self._stalls += 1
 
     def refuse(self, refusal: Refusal) -> None:
         """Count a refusal; ends the bridge where it is to end there."""
@@ -254,6 +317,9 @@ class Core:
             self.log("refused", {"reasons": dict(self._refusals), "messages so far": self.counts.received})
             self.counts.refused = dict(self._refusals + Counter(self.counts.refused))
             self._refusals.clear()
+        if self._stalls:
+            self.log("stalled", {"streams": self._stalls, "stalled now": self.counts.stalled, "reason": STALLED})
+            self._stalls = 0
         now = time.monotonic()
         if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
             self._reported = (now, self.counts.received)

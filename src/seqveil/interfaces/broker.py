@@ -85,7 +85,7 @@ def _send_at_once(client: paho.Client, data: Any, connection: Any) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that takes longer, and there is one for each message
 class Arrived:
     """A message; `mid` and `connection` say how to acknowledge it. What it holds is in no repr."""
 
@@ -98,7 +98,7 @@ class Arrived:
     again: bool = False  # the broker says that it may have sent it before, under the same `mid`
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Confirmed:
     """The broker has a message of ours, or refuses it."""
 

@@ -18,15 +18,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
-from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused
+from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused, Outcome
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
+from seqveil.interfaces.reordering import Reorder
+from seqveil.interfaces.slotting import SlotStreams, refuse_slots
 from seqveil.release.streams import Streams
 
 __all__ = [
@@ -40,12 +43,15 @@ __all__ = [
     "Link",
     "Payloads",
     "Refusal",
+    "Reorder",
     "Topics",
     "address",
 ]
 
 IDLE = 1.0  # seconds between looks at the network thread
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
+
+IN_SLOT = 8  # messages that are left with the broker until their slot ends; it may send no more than some 20 before
 
 USER = "{user}"
 
@@ -79,9 +85,10 @@ class Topics:
 
     def user_of(self, topic: str) -> str:
         """The user of a raw topic."""
-        place, levels = self.raw.split("/").index(USER), topic.split("/")
-        user = levels[place] if place < len(levels) else ""
-        if self.raw.replace(USER, user) != topic or not 0 < len(user.encode()) <= MOST_NAME or user.startswith("$"):
+        before, _, after = self.raw.partition(USER)
+        user = topic[len(before) : len(topic) - len(after)]
+        fits = len(topic) > len(before) + len(after) and topic.startswith(before) and topic.endswith(after)
+        if not fits or "/" in user or user.startswith("$") or len(user.encode()) > MOST_NAME:
             raise Refusal("topic")
         return user
 
@@ -114,10 +121,12 @@ Kind = Literal["release", "report", "clearing", "announcement"]  # of a message 
 
 @dataclass(eq=False)
 class _Pending:
-    """A raw message and how many messages of ours the broker must confirm before it is acknowledged."""
+    """A raw message (none for a slot) and how many messages of ours the broker must confirm before it is settled."""
 
-    message: Arrived
+    message: Arrived | None = None
     waits: int = 0
+    ident: str | None = None  # the broker's name for the event, where it has no number
+    in_slot: bool = False  # whether its slot of time is still to be released
 
 
 class Bridge:
@@ -137,6 +146,10 @@ class Bridge:
         log: takes an event's name and details, never data or users.
         form: of the payloads.
         discovery: tells Home Assistant of released entities.
+        reorder: how long events wait for those that they have overtaken; without it they do not wait.
+        clock: tells the seconds since 1970.
+
+    A model in slots of time, and payloads without numbers: then each stream is released once a slot (`slotting`).
     """
 
     def __init__(
@@ -150,18 +163,34 @@ class Bridge:
         log: Log = lambda event, details: None,
         form: Form | None = None,
         discovery: Discovery | None = None,
+        reorder: Reorder | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if discovery is not None and any(_may_meet(topics.raw, topic) for topic in discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
-        self._core = Core(store, Payloads(store.setting, on_unknown, form), "mqtt", on_refused, log)
+        if reorder is not None:
+            reorder = replace(reorder, total=min(reorder.total, link.broker.in_flight))
+        slots, form = store.setting.model.alphabet.slots, form or Form()
+        if slots is not None and not form.numbered:
+            form = replace(form, repeats="event")  # a slot has one release, the same or another
+        payloads = Payloads(store.setting, on_unknown, form)
+        self._core: Core[_Pending] = Core(store, payloads, "mqtt", on_refused, log, reorder)
         self.counts: Counts = self._core.counts
+        self._slots: SlotStreams[_Pending] | None = None
+        if slots is not None and not form.numbered:
+            self._slots = SlotStreams(self._core, store, slots, "mqtt", clock, link.broker.in_flight)
+        else:
+            refuse_slots(store, "mqtt")
+        self._slot, self._slot_sent = _Pending(), 0  # what was published of the last slot, and its number
         self._link, self._topics, self._log, self._discovery = link, topics, log, discovery
+        self._clock = clock
         self._waiting: deque[Arrived] = deque()
         self._unacknowledged: deque[_Pending] = deque()  # in the order they came, in which they must be acknowledged
         self._under_way: dict[int, tuple[Kind, _Pending]] = {}  # our messages, by number
         self._most = 2 * link.broker.in_flight  # messages under way, and waiting at QoS 0
         self._deadline: float | None = None
         self._expected: dict[str, set[str]] = {}  # names of a user's events that have not come again yet
+        self._open: set[str] = set()  # names of events that are not acknowledged
         self.connected = False  # to the broker, as last heard
 
     @property
@@ -172,10 +201,13 @@ class Bridge:
     def run(self) -> Counts:
         """Work until `stop`, or until there is no point in going on."""
         self._link.open()
+        if self._slots is not None:
+            self._slot_sent = self._slots.last
+            self._publish_slot(self._slots.unpublished())
         try:
             while not self._finished():
                 ready = self._waiting and len(self._under_way) < self._most
-                self._turn(self._link.take(GROUP, 0.0 if ready else IDLE))
+                self._turn(self._link.take(GROUP, 0.0 if ready else self._pause()))
             self._core.close()
         finally:
             self._link.close()
@@ -187,10 +219,17 @@ class Bridge:
         """Finish what was accepted and end; may be called from a signal handler."""
         self._link.put(Stop())
 
+    def _pause(self) -> float:
+        """Seconds to wait for something to happen: no longer than events may wait for others, or a slot lasts."""
+        slot = IDLE if self._slots is None or self._slot.waits else self._slots.remaining
+        return max(0.0, min(IDLE, slot, self._core.window.due - time.monotonic()))
+
     def _finished(self) -> bool:
         if self._deadline is None:
             return False
-        idle = not (self._waiting or self._under_way or self._unacknowledged)
+        # what waits for others, or for its slot, stays with the broker, and what came after it
+        kept = self._slots is not None or len(self._core.window) > 0
+        idle = not (self._waiting or self._under_way or (self._unacknowledged and not kept))
         return idle or time.monotonic() > self._deadline
 
     def _turn(self, happenings: list[Happening]) -> None:
@@ -198,10 +237,37 @@ class Bridge:
             raise BrokerError("the connection to the broker ended unexpectedly; start the bridge again")
         for happening in happenings:
             self._note(happening)
-        if self._waiting and len(self._under_way) < self._most:
+        self._end_slot()
+        due = self._core.window.due <= time.monotonic() or self._starved()
+        if (self._waiting or due) and len(self._under_way) < self._most:
             self._release([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
         self._acknowledge()
         self._core.report()
+
+    def _end_slot(self) -> None:
+        """Release a slot that has ended, once all of the one before is at the broker."""
+        if self._slots is None or self._slot.waits or self._deadline is not None:
+            return
+        self._slots.published = self._slot_sent
+        drawn = self._slots.draw()
+        if drawn is None:
+            return
+        for pending in drawn.items:
+            pending.in_slot = False
+        self._slot_sent = drawn.slot
+        self._publish_slot(drawn.releases)
+
+    def _publish_slot(self, releases: list[tuple[str, Outcome]]) -> None:
+        for user, outcome in releases:
+            if isinstance(outcome, Refusal):
+                self._refuse(self._slot, user, outcome)
+            elif outcome is not None:
+                self._publish(self._slot, user, outcome)
+
+    def _starved(self) -> bool:
+        """Whether the broker sends nothing more until what is held back is acknowledged."""
+        held = len(self._core.window) > 0
+        return held and not self._waiting and len(self._unacknowledged) >= self._link.broker.in_flight
 
     def _note(self, happening: Happening) -> None:
         if isinstance(happening, Arrived):
@@ -224,7 +290,7 @@ class Bridge:
         """A connection begins: what was not acknowledged before comes again first, unless the session is new."""
         if new:
             self._core.forget()
-        self._expected = {}
+        self._expected, self._open = {}, set()
         for ident in self._core.numbers:
             self._expected.setdefault(ident.partition("/")[2], set()).add(ident)
 
@@ -239,7 +305,8 @@ class Bridge:
             self._expected.get(event.user, set()).discard(ident)
         else:
             self._core.confirmed(self._expected.pop(event.user, ()))
-        return replace(event, ident=ident, again=message.again)
+        event.ident, event.again = ident, message.again
+        return event
 
     def _accept(self, message: Arrived) -> None:
         if self._deadline is not None:
@@ -255,7 +322,7 @@ class Bridge:
     def _release(self, messages: list[Arrived]) -> None:
         """Release what these messages hold and publish it."""
         readable: list[tuple[_Pending, Event]] = []
-        arrival = time.time()
+        arrival = self._clock()
         for message in messages:
             if message.reliable and message.connection != self._link.connection:
                 continue  # the broker sends it again
@@ -265,19 +332,43 @@ class Bridge:
                 self._unacknowledged.append(pending)
             if not message.payload:
                 continue  # that is how a retained message is cleared
-            event = self._read(pending, arrival)
+            event = self._read(pending, message, arrival)
             if event is not None:
                 readable.append((pending, event))
-        made = self._core.release([event for _, event in readable])
-        self._core.keep(self._link.broker.in_flight)  # more cannot come again: the broker waits for acknowledgements
-        for (pending, event), outcome in zip(readable, made, strict=True):
+        if self._slots is not None:
+            self._take(readable, self._slots)
+            return
+        for pending, _ in readable:
+            pending.waits += 1  # for its turn
+        found = self._core.in_order(readable, hurry=self._starved())
+        for pending in found.replaced:
+            pending.waits -= 1
+        made = self._core.release([event for _, event in found.ready])
+        self._core.keep(self._link.broker.in_flight, self._may_come)
+        for (pending, event), outcome in zip(found.ready, made, strict=True):
+            pending.waits -= 1
             if isinstance(outcome, Refusal):
                 self._refuse(pending, event.user, outcome)
             elif outcome is not None:
                 self._publish(pending, event.user, outcome)
 
-    def _read(self, pending: _Pending, arrival: float) -> Event | None:
-        message, user = pending.message, None
+    def _may_come(self, ident: str) -> bool:
+        """Whether a message was not acknowledged, or not since the connection began, so that it may come again.
+
+        No more than `in_flight` should, but Mosquitto sends more after it was restarted.
+        """
+        return ident in self._open or ident in self._expected.get(ident.partition("/")[2], ())
+
+    def _take(self, readable: list[tuple[_Pending, Event]], slots: SlotStreams[_Pending]) -> None:
+        """Count messages in their slot, with which they are settled."""
+        for pending, event in readable:
+            try:
+                pending.in_slot = slots.take(pending, event)
+            except Refusal as refusal:
+                self._refuse(pending, event.user, refusal)
+
+    def _read(self, pending: _Pending, message: Arrived, arrival: float) -> Event | None:
+        user = None
         kept, form = message.retained, self._core.payloads.form
         try:
             user = self._topics.user_of(message.topic)
@@ -293,11 +384,14 @@ class Bridge:
             self.counts.states += 1
             return None
         if kept and form.retained == "state":
-            self._core.state(event)
+            (self._core if self._slots is None else self._slots).state(event)
             return None
         if form.numbered or not message.reliable:
             return event
-        return self._named(event, message)
+        event = self._named(event, message)
+        pending.ident = event.ident
+        self._open.add(event.ident or "")
+        return event
 
     def _publish(self, pending: _Pending, user: str, made: Made) -> None:
         topic = self._topics.released_to(user)
@@ -330,4 +424,9 @@ class Bridge:
 
     def _acknowledge(self) -> None:
         while self._unacknowledged and not self._unacknowledged[0].waits:
-            self.counts.acknowledged += self._link.acknowledge(self._unacknowledged.popleft().message)
+            if self._unacknowledged[0].in_slot and len(self._unacknowledged) <= IN_SLOT:
+                break
+            first = self._unacknowledged.popleft()
+            if first.message is not None and self._link.acknowledge(first.message):
+                self.counts.acknowledged += 1
+                self._open.discard(first.ident or "")

@@ -38,7 +38,7 @@ REASONS = {
     "member": "the payload has no member where the bridge was told to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
-    "order": "events before this one are missing; send those first, from next on",
+    "order": "events before this one are missing; send those first, from next on, or run the bridge with --gaps skip",
     "budget": "the budget is spent",
     "event": "the event cannot be released as it is",
     "load": "more messages at QoS 0 than can be held; publish with QoS 1",
@@ -147,7 +147,7 @@ def _members(path: str) -> tuple[str, ...]:
     return members
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that takes longer, and there is one for each message
 class Event:
     """One event to be released. Its symbols are in no repr."""
 
@@ -158,6 +158,7 @@ class Event:
     stamp: float | None = None  # the time that a payload without a number brings, by which events are told apart
     ident: str | None = None  # what its source calls it, the same when it comes again; None: it cannot come again
     again: bool = False  # whether the source says that it may have come before
+    slot: float | None = None  # when the slot of time begins that it stands for
 
 
 class Payloads:
@@ -268,11 +269,14 @@ class Payloads:
         path: tuple[int, ...] | None,
         user: str = "",
         stamp: float | None = None,
+        slot: float | None = None,
     ) -> bytes:
-        """The release of one event; without a path nothing was released."""
+        """The release of one event, or of a slot that begins at this time; without a path nothing was released."""
         words = None if path is None else [self._wording.shown[code] for code in codes]
         used = None if self._setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
-        account = {"seq": seq, "epsilon": used}
+        account: dict[str, Any] = {"seq": seq, "epsilon": used}
+        if slot is not None:
+            account["slot"], stamp = int(slot) if slot.is_integer() else slot, slot
         value = words[0] if words else None
         if self.form.kind == "value":
             return b"" if words is None else value.encode() if type(value) is str else _text(value)

@@ -23,6 +23,11 @@ from seqveil.receive import planning
 from seqveil.release.accounting import Schedule
 from seqveil.release.setting import Setting
 
+SEEN_BY = {  # who sees what is released: a suspicion and what it may become at most, where nobody says so
+    "public": (0.10, 0.15),
+    "partner": (0.10, 0.25),
+    "team": (0.10, 0.40),
+}
 PERIODS = (1, 2, 3, 4, 6, 8)
 BATCHES = (2, 5, 10, 20)
 LEAST = 0.05  # ε below which nothing is told

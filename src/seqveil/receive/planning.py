@@ -356,7 +356,7 @@ def tune_opening(
     >>> from seqveil.core.secrets import ever
     >>> model = MarkovModel([0.9, 0.1], [[0.7, 0.3], [0.3, 0.7]])
     >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening(0.5)])
-    Opening(start=0.5, power=1.0)
+    Opening(start=0.5, power=1.0, saving=False)
     """
     model.refuse_hours("tuning a box by simulation")
     wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)

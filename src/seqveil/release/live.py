@@ -55,12 +55,12 @@ class Live:
     def enter(self, names: Sequence[User]) -> Slots:
         """The slots of these users, made live where they are not; at most `room` different ones."""
         self._now += 1
-        slots = [self._slot.get(name, -1) for name in names]
-        if -1 in slots:
-            known = np.array([slot for slot in slots if slot >= 0], np.intp)
+        slots = list(map(self._slot.get, names))
+        if None in slots:
+            known = np.array([slot for slot in slots if slot is not None], np.intp)
             self._used[known] = self._now  # not to be put aside now
-            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at < 0)))
-            slots = [self._slot[name] for name in names]
+            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None)))
+            slots = list(map(self._slot.get, names))
         found = np.array(slots, np.intp)
         self._used[found] = self._now
         return found
@@ -219,7 +219,8 @@ class Live:
     def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
         """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
         np.add.at(self._released, released, 1)
-        touched, state = np.unique(slots), self.state
+        ordered, state = np.sort(slots), self.state
+        touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
         counts = np.stack([state.steps[touched], self._released[touched]], axis=1)
         sides = (state.account.most[touched], state.account.least[touched])
         figures = np.stack([state.spent[touched], *sides, state.ldp[touched]], axis=1)

@@ -62,6 +62,14 @@ class Releases:
             return [None if each is None else each[0] for each in self.sent]
         return [(code,) if code >= 0 else None for code in self.codes.tolist()]
 
+    def told(self, k: int) -> tuple[list[int], Path | None]:
+        """The released symbols of one event and what was published of it: one item of `symbols` and of `paths`."""
+        if self.sent is None:
+            code = int(self.codes[k])
+            return ([code], (code,)) if code >= 0 else ([], None)
+        sent = self.sent[k]
+        return ([], None) if sent is None else (sent[1].tolist(), sent[0])
+
     @property
     def symbols(self) -> list[Ints]:
         """The released symbols of each event, a batch's reproduction; empty where nothing was released."""

@@ -43,7 +43,8 @@ class Session:
     sequence. `withhold=True`: the truth or nothing (None is released); `blank`, the price of nothing where a wrong
     symbol may be released too; `observers`, other models under which every promise holds as well; `longest`, the most
     events of a stream where a promise needs an end; `floor`, an ε for which every release is utility-optimised LDP too,
-    whatever the model; `opening`, how a secret's box opens with time ("linear", "constant" or an `Opening`).
+    whatever the model; `opening`, how a secret's box opens with time ("saving", "linear", "constant" or an
+    `Opening`).
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)

@@ -31,8 +31,8 @@ from seqveil.core.secrets.watch import LONGEST
 from seqveil.release.accounting import Budget, Schedule
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
-LINEAR = Opening()
-OPENINGS = {"linear": LINEAR, "constant": None}
+SAVING = Opening(saving=True)
+OPENINGS = {"linear": Opening(), "constant": None, "saving": SAVING}
 _ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
 OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
 
@@ -82,7 +82,7 @@ class Setting:
     blank: float | None = None
     longest: int = LONGEST
     floor: float | None = None
-    opening: Opening | None = LINEAR
+    opening: Opening | None = SAVING
     restarts: bool = False
 
     @classmethod
@@ -102,12 +102,12 @@ class Setting:
         blank: float | None = None,
         longest: int = LONGEST,
         floor: float | None = None,
-        opening: str | Opening | None = "linear",
+        opening: str | Opening | None = "saving",
         restarts: bool = False,
     ) -> Setting:
         """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
 
-        `opening` is "linear", "constant" or an `Opening`.
+        `opening` is "saving", "linear", "constant" or an `Opening`.
         """
         if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
             raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
@@ -221,8 +221,9 @@ class Setting:
                 "longest": self.longest,
             }
         if self.guards:
-            opening = None if self.opening is None else [self.opening.start, self.opening.power]
-            told |= {"floor": self.floor, "opening": opening}
+            opening = self.opening
+            shape = None if opening is None else [opening.start, opening.power] + [True] * opening.saving
+            told |= {"floor": self.floor, "opening": shape}
         if self.restarts:
             told["restarts"] = True
         return told | {"costs": _digest(self.distortion)} if costs else told

@@ -396,6 +396,11 @@ class Streams:
                 upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
         return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
 
+    @property
+    def gaps(self) -> Gaps:
+        """What happens when a sequence number is left out."""
+        return self._gaps
+
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
         with self._lock:

@@ -100,6 +100,7 @@ class Window:
     bases: list[Floats]  # where the back-off leads among the kept states of the next position
     whole: bool  # nothing was cut
     inflow: Any = None  # transitions by target, where all positions share them
+    code: Any = None  # compiled functions for the products, None where scipy does them
 
     @property
     def length(self) -> int:
@@ -110,7 +111,10 @@ class Window:
     def flows(self) -> list[Any]:
         """The steps transposed; they share their arrays."""
         known: dict[int, Any] = {}
-        return [known.setdefault(id(step), step.T) for step in self.steps]
+        for step in self.steps:
+            if id(step) not in known:
+                known[id(step)] = step.T
+        return [known[id(step)] for step in self.steps]
 
     def everywhere(self, position: int, values: Floats) -> Floats:
         """Values of the kept states at `position` among all states, zero elsewhere: (S,)."""
@@ -129,22 +133,29 @@ class Window:
 
     def onward(self, position: int, law: Floats) -> Floats:
         """Weights at `position`, one step on."""
-        restart = float((law * self.restarts[position]).sum())
-        present = np.flatnonzero(law)
-        if len(present) < SPARSE * len(law):
-            moved = np.asarray(self.steps[position][present].T @ law[present])
+        restart = float((law * self.restarts[position]).sum()) if self.model.restarts else 0.0
+        step = self.steps[position]
+        if self.code is not None:
+            moved = np.zeros(step.shape[1])
+            self.code.scatter(law, step.indptr, step.indices, step.data, moved)
+        elif len(present := np.flatnonzero(law)) < SPARSE * len(law):
+            moved = np.asarray(step[present].T @ law[present])
         else:
             moved = np.asarray(self.flows[position] @ law)
         return moved + restart * self.bases[position] if restart else moved
 
     def back(self, position: int, value: Floats) -> Floats:
         """Values at `position` + 1, seen from `position`."""
-        restart = float((self.bases[position] * value).sum())
-        present = np.flatnonzero(value)
-        if self.inflow is not None and len(present) < SPARSE * len(value):
-            seen = np.asarray(self.inflow[present].T @ value[present])
+        restart = float((self.bases[position] * value).sum()) if self.model.restarts else 0.0
+        step, way = self.steps[position], self.inflow
+        if self.code is not None:
+            seen, rows = np.zeros(step.shape[0]), step if way is None else way
+            lead = self.code.gather if way is None else self.code.scatter
+            lead(value, rows.indptr, rows.indices, rows.data, seen)
+        elif way is not None and len(present := np.flatnonzero(value)) < SPARSE * len(value):
+            seen = np.asarray(way[present].T @ value[present])
         else:
-            seen = np.asarray(self.steps[position] @ value)
+            seen = np.asarray(step @ value)
         return seen + restart * self.restarts[position] if restart else seen
 
     def totals(self, position: int, values: Floats) -> Floats:
@@ -156,18 +167,24 @@ class Window:
 
 def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -> Window:
     """The window that leaves out at most `spare` of the belief; small chains are kept whole."""
-    base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
+    from seqveil.core import fast
+
+    base, everything, flow = _base(model)
     small = model.size + model.chain.nnz <= WHOLE
-    kept = np.arange(model.size) if small else _carriers(states, spare / length)
+    kept = everything if small else _carriers(states, spare / length, everything)
     laws, all_kept, steps = [states[kept]], [kept], []
     for _ in range(length - 1):
-        rows = model.chain if len(kept) == model.size else model.chain[kept]
-        arrived = np.asarray(rows.T @ laws[-1]) + float((laws[-1] * model.backoff[kept]).sum()) * base
-        kept = all_kept[0] if small else _carriers(arrived, spare / length)
+        all_of_it = len(kept) == model.size
+        rows = model.chain if all_of_it else model.chain[kept]
+        arrived = (
+            np.asarray((flow if all_of_it else rows.T) @ laws[-1])
+            + float((laws[-1] * model.backoff[kept]).sum()) * base
+        )
+        kept = all_kept[0] if small else _carriers(arrived, spare / length, everything)
         steps.append(rows if len(kept) == model.size else rows[:, kept])
         laws.append(arrived[kept])
         all_kept.append(kept)
-    whole = all(len(states) == model.size for states in all_kept)
+    whole, code = all(len(states) == model.size for states in all_kept), fast.trees(length)
     return Window(
         model,
         laws,
@@ -177,8 +194,16 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
         [model.backoff[k] for k in all_kept[:-1]],
         [base[k] for k in all_kept[1:]],
         whole,
-        _by_target(model) if whole and not small else None,
+        _by_target(model) if whole and (code is not None or not small) else None,
+        code,
     )
+
+
+@lru_cache(maxsize=4)
+def _base(model: MarkovModel) -> tuple[Floats, Ints, Any]:
+    """The law that back-off draws from, over states; all states; and the chain transposed."""
+    base = np.bincount(model.base_state, model.base, model.size).astype(np.float64)
+    return base, np.arange(model.size), model.chain.T
 
 
 @lru_cache(maxsize=4)
@@ -186,7 +211,7 @@ def _by_target(model: MarkovModel) -> Any:
     return model.chain.T.tocsr()
 
 
-def _carriers(law: Floats, spare: float) -> Ints:
+def _carriers(law: Floats, spare: float, everything: Ints) -> Ints:
     """States that carry all but `spare` of a law: those above the largest of a few cuts that loses no more.
 
     Where more than a tenth is kept all are: copying that much of the chain takes longer than it saves.
@@ -195,7 +220,7 @@ def _carriers(law: Floats, spare: float) -> Ints:
     while True:
         found = np.flatnonzero(law > cut)
         if len(found) > MOST * len(law):
-            return np.arange(len(law))
+            return everything
         if total - float(law[found].sum()) <= spare:
             return found
         cut /= 4.0

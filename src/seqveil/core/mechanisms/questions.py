@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from seqveil.core.mechanisms.boxes import Node, Split
 from seqveil.core.model import MarkovModel
 
 HAIR = 1e-10
+ONE = float(DENOMINATOR)
 STEPS = 1 << 50  # of a soft cut: θ and 1-θ are both exact in float64
 RHO = 0.1  # how much is hoped for from cells still to come
 EXACT = 100_000  # w²·S² up to which the joint laws of all pairs are written out
@@ -39,6 +41,7 @@ LOOSE = 0.05  # the same where splits are judged exactly
 SOFT = 64  # with more cells than this a lost one is not worth a soft cut
 SEED = 20260101  # public, and part of the format: another seed is another tree
 ROUNDS = 60  # of the search for symbols that follow one another
+NOWHERE: Floats = np.empty(0)
 ROUND = 11  # digits of a score that count: rounding elsewhere must not change the tree
 
 
@@ -57,6 +60,11 @@ class Search:
     least: float  # mass of the smallest cell
     told: float  # λ
     sound: Callable[[float, float], bool]  # whether a cell of this chance and mass may be published
+
+    @property
+    def code(self) -> Any:
+        """The compiled functions that judge samples, None where numpy does it."""
+        return self.root.window.code
 
     @cached_property
     def before(self) -> Floats:
@@ -90,6 +98,12 @@ class Search:
             return _similar(self.model)
         return _levels(self.distortion, self.model.n)
 
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """How many levels each of these orders has."""
+        by_chain = self.distortion.is_hamming and not self.exact
+        return (self.model.n,) * 2 if by_chain else _tops(self.distortion, self.model.n)
+
     def orders(self, law: Floats) -> Iterator[Ints]:
         """Levels of the symbols to cut a position by, given the symbols' law there."""
         yield from self.levels
@@ -120,6 +134,11 @@ def _levels(distortion: Distortion, n: int) -> list[Ints]:
     if flat.shape[1] == 2:
         keys += [flat[:, 0] + flat[:, 1], flat[:, 0] - flat[:, 1]]
     return [np.unique(key, return_inverse=True)[1].reshape(-1) for key in keys]
+
+
+@lru_cache(maxsize=8)
+def _tops(distortion: Distortion, n: int) -> tuple[int, ...]:
+    return tuple(int(level.max()) + 1 for level in _levels(distortion, n))
 
 
 @lru_cache(maxsize=4)
@@ -179,28 +198,47 @@ class Cuts:
         """(C, 2) masses of both sides."""
         return np.stack((self.mass, self.rest), axis=1)
 
-    def shares(self, codes: Ints) -> Floats:
-        """(C, k) probability of each of k symbols to go left."""
-        level = self.level[codes][None]
-        return (level < self.place[:, None]) + (level == self.place[:, None]) * self.theta[:, None]
+    def shares(self, codes: Ints, scale: float) -> Floats:
+        """(C, k) probability of each of k symbols to go left, as a whole number over `scale`."""
+        level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * scale) / scale
+        return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
-    def split(self, node: Node, index: int) -> Split:
+    def split(self, node: Node, index: int, code: Any = None) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
         by_level = np.zeros(self.levels, np.int64)
         by_level[: self.place[index]] = DENOMINATOR
         by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
-        left = by_level[self.level]
         law = node.symbol_law(self.position)
-        share = left / float(DENOMINATOR)
+        if code is not None:
+            left, share = np.empty(law.size, np.int64), np.empty(law.size)
+            mass, rest = code.split(law, by_level, self.level, ONE, left, share)
+            return Split(self.position, left, mass, rest, share)
+        left = by_level[self.level]
+        share = left / ONE
         mass, rest = float((law * share).sum()), float((law * (1.0 - share)).sum())
         return Split(self.position, left, mass, rest, share)
 
 
-def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
+def cut(
+    position: int,
+    level: Ints,
+    masses: Floats,
+    mass: float,
+    least: float,
+    aims: Floats | None = None,
+    code: Any = None,
+) -> Cuts:
     """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
 
-    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
+    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None). `code` are
+    compiled functions that do the same (`fast.trees`).
     """
+    if code is not None:
+        shares = NOWHERE if aims is None else aims
+        room = np.empty((3, 3 * (len(masses) if aims is None else 2 * len(aims)) + 4))
+        place, numbers = np.empty(room.shape[1], np.int64), (SOFT, float(STEPS), HAIR)
+        found = code.cut(masses, mass, least, cells(mass, least), shares, aims is None, *numbers, place, *room)
+        return Cuts(position, level, len(masses), place[:found], *room[:, :found])
     running = np.concatenate(([0.0], np.cumsum(masses)))
     beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits
     count, enough = cells(mass, least), least * (1 - HAIR)

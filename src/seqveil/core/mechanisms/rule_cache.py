@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import update_wrapper
-from hashlib import blake2b
+from functools import lru_cache, update_wrapper
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms.base import Batch
 
 MEMORY = 128 << 20  # bytes of all large rules that a cache keeps
@@ -52,7 +55,7 @@ class RuleCache(Generic[Kept]):
 
     def clear(self) -> None:
         """Forget every rule."""
-        self._kept: OrderedDict[Hashable, tuple[Kept, bool]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[Kept, bool, Floats]] = OrderedDict()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._lock = Lock()
 
@@ -69,7 +72,7 @@ class RuleCache(Generic[Kept]):
         key = _key(batch)
         with self._lock:
             known = self._kept.get(key)
-            if known is not None:
+            if known is not None and np.array_equal(known[2], batch.states):
                 self._kept.move_to_end(key)
                 return known[0]
             small = self._small is None or self._small(batch)
@@ -79,12 +82,13 @@ class RuleCache(Generic[Kept]):
                 self._seen.popitem(last=False)
         if not keep:
             return self._build(batch, False)
-        made = self._build(replace(batch, states=batch.states.copy()), True)
+        states = batch.states.copy()
+        made = self._build(replace(batch, states=states), True)
         with self._lock:
-            self._kept[key] = made, small
-            total = sum(0 if light else _memory(each) for each, light in self._kept.values())
+            self._kept[key] = made, small, states
+            total = sum(0 if light else _memory(each) for each, light, _ in self._kept.values())
             while len(self._kept) > 1 and (total > self._memory or len(self._kept) > MOST):
-                gone, light = self._kept.popitem(last=False)[1]
+                gone, light, _ = self._kept.popitem(last=False)[1]
                 total -= 0 if light else _memory(gone)
         return made
 
@@ -97,6 +101,15 @@ def _memory(kept: Sized | None) -> int:
 
 
 def _key(batch: Batch) -> Hashable:
-    # a digest: contexts that differ in the last digit are told apart, and those seen once take a few bytes each
-    states = blake2b(batch.states.tobytes(), digest_size=16).digest()
-    return batch.model.fingerprint, batch.length, batch.epsilon, batch.distortion.content, states
+    """What tells contexts apart, short enough to remember many: of the states only a sum of their bits, by weight.
+
+    Two laws of states that share it are one in 2^64, and whether the states are the same is looked at as well.
+    """
+    states = np.ascontiguousarray(batch.states)
+    mark = int(np.dot(states.view(np.uint64), _weights(states.size)))
+    return batch.model.fingerprint, batch.length, batch.epsilon, batch.distortion.content, mark
+
+
+@lru_cache(maxsize=8)
+def _weights(size: int) -> NDArray[np.uint64]:
+    return np.random.default_rng(size).integers(0, 2**64, size, np.uint64) | np.uint64(1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.boxes import Node, Split
 from seqveil.core.mechanisms.optimum import top_one
@@ -24,7 +25,7 @@ STAY = 0.7  # share of the best gain that is enough to ask about the same positi
 SCALE = 1024.0  # coordinates become integers up to this
 POPULAR = 32  # symbols of a position that may be its best guess
 THIN, TAIL = 32, 8  # entries of a chain's row that sampling looks at, and how many of them stand for all the others
-AIMS = np.array([0.35, 0.5, 0.65])
+AIMS, MANY_AIMS = np.array([0.35, 0.5, 0.65]), np.linspace(0.1, 0.9, 9)
 
 
 class Sample(Protocol):
@@ -40,34 +41,52 @@ class Sample(Protocol):
     def both(self, weight: Floats) -> Floats:
         """(C, 2): cost of each side, for weights (C, sample) in [0, 1] of the left one."""
 
-    def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        """Sides (C, sample) of the first questions to rank, and position and order of each; order -1: popularity."""
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        """What each of the first questions gains (C,), its position and its order (-1: popularity); none: nothing is
+        left to gain.
+        """
 
 
 def best_sampled(search: Search, node: Node) -> Split | None:
     """The best split among the most promising positions and orders, or None where nothing is left to gain."""
     sample = node.batches
     if sample is None or len(sample.codes) < ENOUGH:
-        count = DRAWN if node.path else FIRST
-        drawn = _draw(node, np.random.default_rng([SEED, len(node.path), *node.path]), count)
-        sample = _Moments.of(search, drawn) if search.distortion.points is not None else _Counts(search, drawn)
-        node.batches = sample
-    sides, owners = sample.questions()
-    before = float(sample.both(np.ones((1, len(sample.codes)))).sum())
-    if before <= 0.0:
-        return None
-    gain = before - sample.both(sides).sum(1)
-    here = np.array([position == node.asked for position, _ in owners])
-    ranked = np.argsort(-np.where(here, gain / STAY, gain).round(9), kind="stable")
-    for place, index in enumerate(ranked.tolist()):
-        if owners[index] in [owners[earlier] for earlier in ranked[:place]]:
+        sample = node.batches = _sample(search, node)
+    gain, positions, orders = sample.gains()
+    ranked = np.argsort(-np.where(positions == node.asked, gain / STAY, gain).round(9), kind="stable")
+    tried: set[tuple[int, int]] = set()
+    for index in ranked.tolist():
+        owner = int(positions[index]), int(orders[index])
+        if owner in tried:
             continue
-        found = _cuts(search, node, *owners[index])
+        tried.add(owner)
+        found = _cuts(search, node, *owner)
         if len(found.place):
-            weight: Floats = np.round(found.shares(sample.codes[:, found.position]) * SCALE) / SCALE
+            weight = found.shares(sample.codes[:, found.position], SCALE)
             values = score(sample.both(weight), found.sides, node.mass, search.least)
-            return found.split(node, int(values.argmin()))
+            return found.split(node, int(values.argmin()), search.code)
     return None
+
+
+def _sample(search: Search, node: Node) -> Sample:
+    drawn = _draw(node, _coins(node.path, node.window.length), search.code)
+    return sample_of(search.levels, search.distortion, drawn, search.code)
+
+
+@lru_cache(maxsize=32)
+def _coins(path: tuple[int, ...], length: int) -> Floats:
+    """(w, sample) public coins for the batches drawn at a node."""
+    generator = np.random.default_rng([SEED, len(path), *path])
+    return generator.random((length, DRAWN if path else FIRST))
+
+
+def sample_of(levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> Sample:
+    """A sample of batches (sample, w), judged by compiled code (`fast.trees`) where that is given."""
+    if distortion.points is not None:
+        return _Moments.of(levels, distortion, codes, code)
+    if code is not None and distortion.table is None:
+        return _CompiledCounts(np.stack(levels), codes, code)
+    return _Counts(levels, distortion.table, codes)
 
 
 def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
@@ -75,25 +94,47 @@ def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
     law = node.symbol_law(position)
     if which >= 0:
         level = search.levels[which]
-        masses = np.bincount(level, law, int(level.max()) + 1).astype(np.float64, copy=False)
-        aims = AIMS if cells(node.mass, search.least) > 8 else np.linspace(0.1, 0.9, 9)
-        return cut(position, level, masses, node.mass, search.least, aims)
+        masses = _sums(level, law, search.tops[which], search.code)
+        aims = AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
+        return cut(position, level, masses, node.mass, search.least, aims, search.code)
     # symbols past the likely ones share one level: they are never told apart here
     order = top_one(law, 4 * POPULAR)
     level = np.full(len(law), len(order))
     level[order] = np.arange(len(order))
-    masses = np.bincount(level, law, len(order) + 1).astype(np.float64, copy=False)
-    return cut(position, level, masses, node.mass, search.least, np.linspace(0.1, 0.9, 9))
+    masses = _sums(level, law, len(order) + 1, search.code)
+    return cut(position, level, masses, node.mass, search.least, MANY_AIMS, search.code)
 
 
-def _halves(keys: Ints) -> tuple[NDArray[np.bool_], list[tuple[int, int]]]:
-    """For levels (orders, sample, w) the lower half of each order and position (C, sample), and whose they are."""
+def _halves(keys: Ints) -> NDArray[np.bool_]:
+    """For levels (orders, sample, w) the lower half of each order and position (C, sample)."""
     orders, count, length = keys.shape
     middle = np.partition(keys, count // 2, axis=1)[:, count // 2, None]
     strict, loose = keys < middle, keys <= middle
     nearer = np.abs(2 * strict.sum(1) - count) <= np.abs(2 * loose.sum(1) - count)
-    sides = np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(-1, count)
-    return sides, [(position, which) for which in range(orders) for position in range(length)]
+    return np.where(nearer[:, None], strict, loose).transpose(0, 2, 1).reshape(orders * length, count)
+
+
+def _sums(level: Ints, law: Floats, levels: int, code: Any) -> Floats:
+    """What a law gives each level; `code` are compiled functions that do the same (`fast.trees`)."""
+    if code is None:
+        return np.bincount(level, law, levels).astype(np.float64, copy=False)
+    out = np.zeros(levels)
+    code.sums(level, law, out)
+    return out
+
+
+@lru_cache(maxsize=64)
+def _owners(orders: int, length: int) -> tuple[Ints, Ints]:
+    """Position and order of each of these halves."""
+    return np.tile(np.arange(length), orders), np.repeat(np.arange(orders), length)
+
+
+def _gained(sample: Sample, sides: Floats, positions: Ints, orders: Ints) -> tuple[Floats, Ints, Ints]:
+    """By how much each question lowers the cost of a sample; see `Sample.gains`."""
+    before = float(sample.both(np.ones((1, len(sample.codes)))).sum())
+    if before <= 0.0:
+        return np.zeros(0), positions[:0], orders[:0]
+    return before - sample.both(sides).sum(1), positions, orders
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,31 +143,47 @@ class _Moments:
 
     codes: Ints
     keys: Ints  # (orders, sample, w) levels
+    most: int  # levels that an order has in the sample, at most
     places: Floats  # (sample, w·d) coordinates as whole numbers
     squares: Floats  # (sample, w)
     squared: bool
+    code: Any  # the compiled functions, None where numpy is to do it
 
     @classmethod
-    def of(cls, search: Search, codes: Ints) -> _Moments:
-        points = search.distortion.points
+    def of(cls, levels: list[Ints], distortion: Distortion, codes: Ints, code: Any) -> _Moments:
+        points = distortion.points
         assert points is not None
-        flat = points.reshape(len(points), -1)[codes]  # (sample, w, d)
+        keys, squared = np.stack([level[codes] for level in levels]), distortion.name == "squared"
+        most, by_symbol = int(keys.max(initial=0)) + 1, points.reshape(len(points), -1)
+        if code is not None:
+            places, squares = np.empty((len(codes), codes.shape[1] * by_symbol.shape[1])), np.empty(codes.shape)
+            code.places_of(codes, by_symbol, SCALE, places, squares)
+            return cls(codes, keys, most, places, squares, squared, code)
+        flat = by_symbol[codes]  # (sample, w, d)
         low = flat.min((0, 1))
         span = float((flat - low).max()) or 1.0
         whole = np.rint((flat - low) * (SCALE / span))
-        keys = np.stack([level[codes] for level in search.levels])
         squares = (whole**2).sum(2)
-        return cls(codes, keys, whole.reshape(len(codes), -1), squares, search.distortion.name == "squared")
+        return cls(codes, keys, most, whole.reshape(len(codes), -1), squares, squared, code)
 
     def part(self, kept: Ints) -> _Moments:
         places, squares = self.places[kept], self.squares[kept]
-        return _Moments(self.codes[kept], self.keys[:, kept], places, squares, self.squared)
+        return _Moments(self.codes[kept], self.keys[:, kept], self.most, places, squares, self.squared, self.code)
 
-    def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        sides, owners = _halves(self.keys)
-        return sides.astype(np.float64), owners
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        orders, _, length = self.keys.shape
+        owners = _owners(orders, length)
+        if self.code is None:
+            return _gained(self, _halves(self.keys).astype(np.float64), *owners)
+        gains, what = np.empty(orders * length), (self.places, self.squares, self.squared)
+        some = self.code.moment_gains(np.ascontiguousarray(self.keys), self.most, *what, gains)
+        return (gains, *owners) if some else (gains[:0], owners[0][:0], owners[1][:0])
 
     def both(self, weight: Floats) -> Floats:
+        if self.code is not None:
+            out = np.empty((len(weight), 2))
+            self.code.moment_costs(weight, self.places, self.squares, self.squared, out)
+            return out
         mass = weight.sum(1)[:, None]
         first, second = weight @ self.places, weight @ self.squares
         left = self._cost(mass, first, second)
@@ -145,8 +202,8 @@ class _Counts:
     Counts are whole numbers, or whole numbers over `SCALE`, and few: single precision holds them exactly.
     """
 
-    def __init__(self, search: Search, codes: Ints) -> None:
-        self.search, self.codes, self.table = search, codes, search.distortion.table
+    def __init__(self, levels: list[Ints], table: Floats | None, codes: Ints) -> None:
+        self.levels, self.codes, self.table = levels, codes, table
         count, length = codes.shape
         n = int(codes.max(initial=0)) + 1
         symbols, place, counts = np.unique(codes + n * np.arange(length), return_inverse=True, return_counts=True)
@@ -167,16 +224,19 @@ class _Counts:
         self.popular: Ints = symbols[order[rank[order] < POPULAR]] % n
 
     def part(self, kept: Ints) -> _Counts:
-        return _Counts(self.search, self.codes[kept])
+        return _Counts(self.levels, self.table, self.codes[kept])
 
-    def questions(self) -> tuple[Floats, list[tuple[int, int]]]:
-        halves, owners = _halves(np.stack([level[self.codes] for level in self.search.levels]))
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        halves = _halves(np.stack([level[self.codes] for level in self.levels]))
+        owners = _owners(len(self.levels), self.codes.shape[1])
         asked = [
             (k, many) for k, half in enumerate(self.middle.tolist()) for many in sorted({1, max(1, half - 1), half})
         ]
         positions, most = np.array(asked).T
         popular = (self.ranks[:, positions] < most).T
-        return np.concatenate([halves, popular]).astype(np.float64), owners + [(k, -1) for k, _ in asked]
+        sides = np.concatenate([halves, popular]).astype(np.float64)
+        by_popularity = np.full(len(asked), -1)
+        return _gained(self, sides, np.concatenate([owners[0], positions]), np.concatenate([owners[1], by_popularity]))
 
     def cost(self, counts: NDArray[np.float32], mass: Floats) -> Floats:
         """Cost of parts of the sample with so many of each popular symbol (C, …) and of all (C,)."""
@@ -194,19 +254,75 @@ class _Counts:
         return np.stack((self.cost(left, mass), self.cost(self.everything - left, len(self.codes) - mass)), axis=1)
 
 
-def _draw(node: Node, generator: np.random.Generator, count: int) -> Ints:
-    """Batches drawn from the node, nearly by its law: codes (count, w). For utility only; nothing rests on it."""
+class _CompiledCounts:
+    """`_Counts` by compiled code, where every wrong symbol costs the same."""
+
+    def __init__(self, levels: Ints, codes: Ints, code: Any) -> None:
+        self.codes, self._levels, self._code = codes, levels, code
+        length = codes.shape[1]
+        self._ranks, self._slots = np.empty(codes.shape, np.int64), np.empty(codes.shape, np.int64)
+        self._kept, self._middle = np.empty(length, np.int64), np.empty(length, np.int64)
+        self._totals = np.zeros((length, POPULAR + 1), np.int32)
+        filled = self._ranks, self._slots, self._kept, self._middle, self._totals
+        code.rank(codes, int(codes.max(initial=0)) + 1, POPULAR, *filled)
+
+    def part(self, kept: Ints) -> _CompiledCounts:
+        return _CompiledCounts(self._levels, self.codes[kept], self._code)
+
+    def gains(self) -> tuple[Floats, Ints, Ints]:
+        room = (len(self._levels) + 3) * self.codes.shape[1]
+        gains, positions, orders = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
+        given = self.codes, self._levels, self._ranks, self._slots, self._kept, self._middle, self._totals
+        asked = self._code.count_gains(*given, gains, positions, orders)
+        return gains[:asked], positions[:asked], orders[:asked]
+
+    def both(self, weight: Floats) -> Floats:
+        out = np.empty((len(weight), 2))
+        self._code.count_costs(weight, self._slots, self._kept, self._totals, out)
+        return out
+
+
+def _draw(node: Node, coins: Floats, code: Any) -> Ints:
+    """Batches drawn from the node, nearly by its law: codes (sample, w). For utility only; nothing rests on it."""
     window, model = node.window, node.window.model
-    out = np.empty((count, window.length), np.int64)
-    running = np.cumsum(node.law(0))
-    aim = (np.arange(count) + generator.random(count)) / count * running[-1]
-    states = window.kept[0][np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)]
-    out[:, 0] = model.newest[states]
+    states = window.kept[0][begin(node.law(0), coins[0], code)]
+    if window.length == 1:
+        return model.newest[states][:, None]
+    values = np.zeros((window.length, model.size))
     for position in range(1, window.length):
-        value = window.everywhere(position, node.weights[position] * node.backward(position))
-        states = _step(model, states, value, generator.random(count))
-        out[:, position] = model.newest[states]
-    return out
+        values[position, window.kept[position]] = node.weights[position] * node.backward(position)
+    found = walk(model, states, values, coins[1:], code)
+    return np.ascontiguousarray(model.newest[found].T)
+
+
+def begin(law: Floats, coins: Floats, code: Any) -> Ints:
+    """Places in a law, one for each of as many equal parts of it, by a coin each; `code` as for `walk`."""
+    found = np.empty(len(coins), np.int64)
+    if code is not None:
+        code.begin(law, coins, found)
+        return found
+    running = np.cumsum(law)
+    aim = (np.arange(len(coins)) + coins) / len(coins) * running[-1]
+    return np.minimum(np.searchsorted(running, aim, side="right"), len(running) - 1)
+
+
+def walk(model: MarkovModel, states: Ints, values: Floats, coins: Floats, code: Any) -> Ints:
+    """States (w, sample) of batches that begin with these: each step goes in proportion to transition × value.
+
+    values: (w, S) of every state at each position.
+    coins: (w - 1, sample) for the steps.
+    code: compiled functions that do the same (`fast.trees`).
+    """
+    targets, chances = _thinned(model)
+    found = np.empty((len(values), len(states)), np.int64)
+    if code is not None:
+        *_, backoff, base_state, base = model.compact
+        code.walk(states, values, coins, targets, chances, backoff, base, base_state, found)
+        return found
+    found[0] = states
+    for position in range(1, len(values)):
+        found[position] = _step(model, found[position - 1], values[position], coins[position - 1])
+    return found
 
 
 def _step(model: MarkovModel, states: Ints, value: Floats, coins: Floats) -> Ints:

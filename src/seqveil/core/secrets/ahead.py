@@ -184,6 +184,14 @@ class Ahead:
         """The most that can have been told about a window before it is watched."""
         return self._lead[1]
 
+    @cached_property
+    def told_later(self) -> float:
+        """The most that all releases after the end of the first window can tell about it: by the state that follows."""
+        law = self.opened(self.model.initial)
+        for position in range(1, self.length):
+            law = self.read(self.model.advance(law), position)
+        return self._told(self.model.advance(self.by_value(law)))
+
     @property
     def limit(self) -> int | None:
         """The number of events that can be promised for; None for no limit."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, slack
+from seqveil.core.kernel import Floats, Ints, slack
 from seqveil.core.secrets.watch import Watch, Watches
 from seqveil.core.secrets.windows import Guarded
 
@@ -37,12 +37,21 @@ class Opening:
     At the first event of a window its odds may move by e^(start·ε), at the last by e^ε, and in between by
     start + (1 - start)·t^power of ε, where t runs from 0 to 1. All that is public, so it costs nothing.
 
+    With `saving`, windows of N events that follow one another keep (1 - start)/N² of ε at their last event, or what all
+    later releases together can tell about them where that is less, and open by half of what is left at each event after
+    it. On a chain that stays where it is, the next events tell about a window nearly as much as its own; at the edge of
+    its box they would have to say nothing of it.
+
     >>> Opening().shares(5).tolist(), Opening(1.0).shares(5).tolist()
     ([0.5, 0.625, 0.75, 0.875, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0])
+    >>> saving = Opening(saving=True)
+    >>> saving.after(1, np.arange(-1, 3), 0.5).tolist(), saving.after(5, np.arange(3, 6), 0.1).round(9).tolist()
+    ([0.5, 0.5, 0.75, 0.875], [0.8, 0.9, 0.95])
     """
 
     start: float = 0.5
     power: float = 1.0
+    saving: bool = False
 
     def __post_init__(self) -> None:
         for value, most in ((self.start, 1.0), (self.power, 100.0)):
@@ -55,15 +64,24 @@ class Opening:
         """Shares of ε for the events of a window."""
         return _shares(self, length)
 
+    def after(self, length: int, events: Ints, kept: float) -> Floats:
+        """Shares of ε so many events after the first one of windows that keep this share for after their end."""
+        shares, inside = self.shares(length), np.minimum(np.maximum(events, 0), length - 1)
+        if length == 1:  # half of the way before its event, as at the first event of longer ones
+            shares, inside = np.array([self.start, 1.0]), (events >= 0).astype(np.int64)
+        within = self.start + (shares[inside] - self.start) * (1.0 - kept / (1.0 - self.start))
+        return np.asarray(within + kept * (1.0 - 0.5 ** np.maximum(events - (length - 1), 0)))
+
     def aims(self, watch: Watch) -> Floats | float | None:
-        """The ε aimed at for every live window of a watch: all of it for windows that ended or whose end is unknown."""
+        """The ε aimed at for every live window of a watch: all of it for windows whose end is unknown."""
         plan = watch.ahead
-        if plan.family or plan.length == 1 or self.start == 1.0:
+        if plan.family or self.start == 1.0 or (plan.length == 1 and not (self.saving and plan.repeats)):
             return None
         if not plan.repeats:
             return float(plan.aim * self.shares(plan.length)[min(watch.step, plan.length - 1)])
-        events = np.minimum(np.maximum(watch.step - watch.records.index * plan.length, 0), plan.length - 1)
-        return np.asarray(plan.aim * self.shares(plan.length)[events])
+        events = watch.step - watch.records.index * plan.length
+        kept = min((1.0 - self.start) / plan.length**2, plan.told_later / plan.aim) if self.saving else 0.0
+        return np.asarray(plan.aim * self.after(plan.length, events, kept))
 
 
 @lru_cache(maxsize=64)

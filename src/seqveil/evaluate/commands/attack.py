@@ -12,7 +12,7 @@ import typer
 
 from seqveil.core.words import guess_means
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, progress
+from seqveil.interfaces.commands.terminal import emit_json, lines, stages
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
@@ -65,7 +65,7 @@ def attack(
     from seqveil.evaluate.attack_files import attack_file
 
     chain = None if model is None else MarkovModel.load(model)
-    with progress(released, "reading", passes=2) as advance:
+    with stages(released, "reading", passes=2, work="attacking") as (advance, working):
         findings = attack_file(
             released,
             truth,
@@ -77,6 +77,7 @@ def attack(
             false_alarm=false_alarm,
             missing=missing,  # type: ignore[arg-type]
             progress=advance,
+            working=working,
             with_models=_named(with_model or ()),
             **rows.where,
         )

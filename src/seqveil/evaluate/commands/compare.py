@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +16,8 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emi
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.evaluate.comparison import Row
-    from seqveil.evaluate.comparison.files import Job, RowBook
+    from seqveil.evaluate.comparison import Arena, Row
+    from seqveil.evaluate.comparison.files import Division, Job, RowBook, Split
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def compare(
     ] = None,
     smoothing: o.Smoothing = 1.0,
     asked: o.SecretOptions,
+    kept: o.KeptOptions,
     attack: Annotated[
         bool, o.flag("--attack", "Attack each --secret on the people released, without a model.")
     ] = False,
@@ -86,37 +87,26 @@ def compare(
     """
     from seqveil.evaluate.comparison import line_up, line_up_for_secrets, secret_tables
     from seqveil.evaluate.comparison import rows as tables
-    from seqveil.evaluate.comparison.files import Division, read_arena, set_arena
+    from seqveil.evaluate.comparison.files import Division
     from seqveil.evaluate.comparison.files import jobs as rows_to_make
     from seqveil.interfaces import plots
 
     secrets = tuple(asked.promised())
     check_together(order, context, attack, bool(secrets))
+    if not secrets:
+        kept.refuse_idle()
+    guards: dict[str, Any] = {"floor": kept.secret_floor, "observers": kept.observers(), "longest": kept.longest}
     who = line_up_for_secrets if secrets else line_up
     bounds, contestants = parse_epsilons(epsilon), who(parse_names(mechanisms, bool(secrets)), parse_batches(batch))
     check_picture(plot)
-    divided = Division(order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack)
-    if is_set(data):
-        refuse_cuts(
-            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
-        )
-        arena, counts = set_arena(data, sets, divided, distortion=distortion, streams=streams)
-    else:
-        refuse_unknown_set(data)
-        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
-        read["missing"] = files.missing
-        with progress(data, "reading") as advance:
-            arena, counts = read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
+    divided = Division(
+        order, smoothing, **asdict(split), seed=seed, context=context, secrets=secrets, attack=attack, **guards
+    )
+    arena, counts = _arena(data, sets, streams, divided, distortion, cuts, files)
     rows, resumed = run(rows_to_make(arena, bounds, contestants), out)
     if plot is not None:
         plots.comparison(rows, arena.distortion.name, plot)
-    chain = {"model": arena.model.fingerprint, "order": order, "smoothing": smoothing, "symbols": arena.model.n}
-    if context is not None:
-        chain |= {"order": arena.model.order, "context": context, "types": arena.model.types}
-    if secrets:
-        chain |= {"secrets": [secret.to_dict() for secret in secrets], "attack": attack}
-    made = {"distortion": arena.distortion.name, "seed": seed, "private": False, "resumed": resumed}
-    about = chain | made | asdict(counts) | {"plot": None if plot is None else str(plot)}
+    about = _about(arena, divided, resumed) | asdict(counts) | {"plot": None if plot is None else str(plot)}
     if json:
         emit_json(about | {"rows": [row.to_json() for row in rows]})
     elif markdown:
@@ -132,6 +122,43 @@ def compare(
         tables.tables(rows, arena.distortion.name)
         if secrets:
             secret_tables.tables(rows)
+
+
+def _arena(
+    data: str,
+    sets: Path | None,
+    streams: int | None,
+    divided: Division,
+    distortion: str | None,
+    cuts: o.CutOptions,
+    files: o.FileOptions,
+) -> tuple[Arena, Split]:
+    """The named set or the file as an arena, and who is on which side."""
+    from seqveil.evaluate.comparison.files import read_arena, set_arena
+
+    if is_set(data):
+        refuse_cuts(
+            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
+        )
+        return set_arena(data, sets, divided, distortion=distortion, streams=streams)
+    refuse_unknown_set(data)
+    read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
+    read["missing"] = files.missing
+    with progress(data, "reading") as advance:
+        return read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
+
+
+def _about(arena: Arena, divided: Division, resumed: int) -> dict[str, Any]:
+    """What the rows were made with."""
+    model = arena.model
+    facts = {"model": model.fingerprint, "order": divided.order, "smoothing": divided.smoothing, "symbols": model.n}
+    if divided.context is not None:
+        facts |= {"order": model.order, "context": divided.context, "types": model.types}
+    if arena.secrets:
+        facts |= {"secrets": [secret.to_dict() for secret in arena.secrets], "attack": arena.attack}
+    if arena.observers or arena.floor is not None:
+        facts |= {"floor": arena.floor, "observers": [observer.fingerprint for observer in arena.observers]}
+    return facts | {"distortion": arena.distortion.name, "seed": divided.seed, "private": False, "resumed": resumed}
 
 
 def called(model: MarkovModel) -> str:
@@ -222,19 +249,9 @@ def run(jobs: Sequence[Job], folder: Path | None) -> tuple[list[Row], int]:
 
 
 def _make(todo: Sequence[Job], book: RowBook) -> None:
-    with steps(len(todo)) as show:
-        for number, job in enumerate(todo):
-            show(job.label, number)
-            book.keep(job, job.make(_released(job, number, show)))
+    """Make the rows on as many cores as --jobs says; a row that is kept is whole."""
+    from seqveil.core.bulk import threads
+    from seqveil.evaluate.comparison.workers import Rows
 
-
-def _released(job: Job, number: int, show: Callable[[str, float], None]) -> Callable[[int], None]:
-    """Shows how far a row is by the events that were released for it."""
-    released = 0
-
-    def advance(events: int) -> None:
-        nonlocal released
-        released += events
-        show(job.label, number + released / job.events)
-
-    return advance
+    with steps(len(todo), "rows") as show, Rows(todo, threads(), book.keep, show) as rows:
+        rows.make()

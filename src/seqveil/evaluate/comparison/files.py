@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.secrets import Secret
+from seqveil.core.secrets.watch import LONGEST
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
 from seqveil.evaluate.comparison.rows import Row
@@ -57,6 +59,9 @@ class Division:
     context: str | None = None  # instead of an order: "types:16", "order:2" or "auto" (`receive.contexts`)
     secrets: tuple[Secret, ...] = ()
     attack: bool = False
+    floor: float | None = None  # the next three as for `Arena`
+    observers: tuple[MarkovModel, ...] = ()
+    longest: int = LONGEST
 
     def order_of(self, names: Sequence[str]) -> list[int]:
         """The places of these in an order that depends on the seed and the names, not on the file."""
@@ -89,7 +94,8 @@ class Division:
             check_attack(self.secrets, begins)
         users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
         model = self._model(alphabet, users, np.concatenate(kept))
-        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack}
+        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack, "floor": self.floor}
+        declared |= {"observers": self.observers, "most_events": self.longest}
         return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept, **declared)
 
     def _model(self, alphabet: Symbols, users: Ints, codes: Ints) -> MarkovModel:
@@ -251,12 +257,16 @@ def _contestant_job(arena: Arena, epsilon: float | None, contestant: Contestant)
         epsilon,
         _key(arena, epsilon, asdict(contestant)),
         _events(arena.of_contestant(contestant)),
-        lambda progress: race(arena, contestant, epsilon, progress),
+        partial(race, arena, contestant, epsilon),  # and no lambda: it may be made in another process
     )
 
 
 def _limit_job(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row]) -> Job:
-    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, lambda progress: limit(arena, epsilon))
+    return Job(limit.__name__, epsilon, _key(arena, epsilon, limit.__name__), 1, partial(_limit, arena, epsilon, limit))
+
+
+def _limit(arena: Arena, epsilon: float, limit: Callable[[Arena, float], Row], progress: Progress) -> Row:
+    return limit(arena, epsilon)
 
 
 def _key(arena: Arena, epsilon: float | None, what: Any) -> str:

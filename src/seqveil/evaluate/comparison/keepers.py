@@ -59,7 +59,7 @@ class Keeper(Contestant):
         if not arena.secrets:
             raise InputError(f'"{self.mechanism}" is about declared secrets; pass secrets to the arena')
         if self.mechanism == "guarded":
-            return Setting.of(model, "guarded", None, costs, secrets=arena.secrets, longest=arena.longest)
+            return arena.guarding()
         if self.mechanism == "total":
             return self._total(arena)
         if self.mechanism == "halving":

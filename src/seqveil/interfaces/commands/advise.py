@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
     from seqveil.receive.advising import Advice
 
-SEEN_BY = {  # a suspicion and what it may become at most, where nobody says so
-    "public": (0.10, 0.15),
-    "partner": (0.10, 0.25),
-    "team": (0.10, 0.40),
-}
 STREAM = 50  # events of a stream, where only a model is there to ask
 QUESTIONS = {
     "file": "1. What is it? A data file, or a model",
@@ -79,7 +74,7 @@ def advise(
     Example: seqveil advise --file clicks.csv --seen-by partner --secret ever:health --wrong 20%
     """
     from seqveil.interfaces.files.writing import taken, write_text
-    from seqveil.receive.advising import Wishes, lines_of
+    from seqveil.receive.advising import SEEN_BY, Wishes, lines_of
     from seqveil.receive.advising import advise as solve
 
     named = _answer("file", file)
@@ -125,6 +120,8 @@ def _answer(name: str, given: str | None, default: str | None = None) -> str:
 
 
 def _seen_by(text: str) -> str:
+    from seqveil.receive.advising import SEEN_BY
+
     if text not in SEEN_BY:
         raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}; got something else")
     return text

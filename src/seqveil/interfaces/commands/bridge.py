@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from seqveil.interfaces.bridge import Counts
     from seqveil.interfaces.mqtt import Broker
     from seqveil.interfaces.payloads import Form
-    from seqveil.release.stream import Setting
+    from seqveil.interfaces.reordering import Reorder
     from seqveil.release.streams import Streams
 
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
@@ -167,6 +167,32 @@ def form_of(words: dict[str, str]) -> Form:
 
 
 @dataclass(frozen=True)
+class StoreOptions:
+    """The model, and where what was released with it is kept."""
+
+    model: o.ModelFile
+    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")]
+    key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None
+    must_exist: Annotated[
+        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
+    ] = False
+
+    def opened(self, chosen: o.SettingOptions, gaps: str) -> Streams:
+        """The streams in the state file."""
+        from seqveil.core import fast
+        from seqveil.core.model import MarkovModel
+        from seqveil.release.setting import refuse_dead_end
+        from seqveil.release.store.backup import key_for
+        from seqveil.release.streams import Streams
+
+        setting = chosen.setting(MarkovModel.load(self.model))
+        refuse_dead_end(setting, "the bridge")
+        fast.load(setting.in_batches)  # now rather than while somebody waits
+        secret, policy = key_for(self.state, self.key), cast(Any, gaps)
+        return Streams.open(self.state, setting, key=secret, gaps=policy, must_exist=self.must_exist)
+
+
+@dataclass(frozen=True)
 class PolicyOptions:
     """What becomes of events that are not as they should be."""
 
@@ -177,9 +203,6 @@ class PolicyOptions:
     on_refused: Annotated[
         str, o.option("report|stop", "Events that cannot be released: drop and report, or end the bridge.")
     ] = "report"
-    must_exist: Annotated[
-        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
-    ] = False
 
     @property
     def refusing(self) -> dict[str, Any]:
@@ -187,12 +210,28 @@ class PolicyOptions:
         return {"on_unknown": self.on_unknown, "on_refused": self.on_refused, "log": _log}
 
 
+@dataclass(frozen=True)
+class ReorderOptions:
+    """How long events wait for those that they have overtaken."""
+
+    reorder: Annotated[
+        int, o.option("N", "Events of a stream that may wait for earlier ones, before --gaps decides; 0: none.")
+    ] = 16
+    reorder_wait: Annotated[float, o.option("S", "Seconds that they wait at most.")] = 2.0
+
+    @property
+    def limits(self) -> Reorder:
+        """The limits that were asked for."""
+        from seqveil.interfaces.reordering import Reorder
+
+        return Reorder(self.reorder, self.reorder_wait)
+
+
 @bridge.command()
 @o.option_groups
 def mqtt(
-    address: Annotated[str, o.option("HOST[:PORT]", "The broker; port 1883, 8883 with TLS.", "--broker")],
-    model: o.ModelFile,
-    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")],
+    broker: Annotated[str, o.option("HOST[:PORT]", "The broker; port 1883, 8883 with TLS.")],
+    kept: StoreOptions,
     *,
     topics: TopicOptions,
     payloads: PayloadOptions,
@@ -204,8 +243,8 @@ def mqtt(
         str | None, o.option("PREFIX", "Tell Home Assistant of released entities, under this prefix.")
     ] = None,
     chosen: o.SettingOptions,
-    key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
+    waits: ReorderOptions,
     connection: ConnectionOptions,
     metrics: MetricsOptions,
     config: o.ConfigFile = None,
@@ -215,51 +254,33 @@ def mqtt(
 
     In: {"seq": 0, "value": V}, or {"seq": 0, "values": [...]} with --batch. Out: {"seq", "value", "epsilon"}.
     With --payload, what OwnTracks, Zigbee2MQTT and Home Assistant publish; out comes the same with the released value.
+    With such payloads and a model in slots of time (fit --every-seconds), one release for each slot: see docs/home.md.
 
     Ctrl-C finishes what was accepted. The log, one JSON object a line on standard error, names no user and no value.
 
     Example: seqveil bridge mqtt --broker localhost --model m.model --epsilon 1 --state bridge.db
     """
-    from seqveil.core.model import MarkovModel
-
-    broker = connection.broker(address)
-    words = payloads.words(retained=retained, discovery=discovery)
-    _run_mqtt(broker, chosen.setting(MarkovModel.load(model)), topics, words, state, key, policies, metrics, json)
-
-
-def _run_mqtt(
-    broker: Broker,
-    setting: Setting,
-    topics: TopicOptions,
-    words: dict[str, str],
-    state: Path,
-    key: Path | None,
-    policies: PolicyOptions,
-    metrics: MetricsOptions,
-    json: bool,
-) -> None:
+    reached = connection.broker(broker)
     from seqveil.interfaces.homeassistant import Discovery
     from seqveil.interfaces.mqtt import Bridge, Link, Topics
 
-    named, form = Topics(topics.raw, topics.released, topics.errors), form_of(words)
+    words = payloads.words(retained=retained, discovery=discovery)
+    named, form, limits = Topics(topics.raw, topics.released, topics.errors), form_of(words), waits.limits
     told = Discovery(words["discovery"], form) if "discovery" in words else None
-    with _opened(state, setting, key, policies) as store:
-        link = Link(broker, named.subscription, form.retained)
-        working = Bridge(store, link, named, form=form, discovery=told, **policies.refusing)
-        _log("started", {"protocol": broker.version, "tls": broker.tls is not None, "private": store.private})
-        _tell_begun(store, state)
-        if broker.tls is None and broker.host not in LOOPBACK:
+    with kept.opened(chosen, policies.gaps) as store:
+        link = Link(reached, named.subscription, form.retained)
+        working = Bridge(store, link, named, form=form, discovery=told, reorder=limits, **policies.refusing)
+        _log("started", {"protocol": reached.version, "tls": reached.tls is not None, "private": store.private})
+        if reached.tls is None and reached.host not in LOOPBACK:
             _log("warning", {"reason": "raw data crosses the network unencrypted; use --tls"})
-        with metrics.serving(working, store, state) as port:
-            _work(working, json, port)
+        _work(working, store, kept.state, metrics, json)
 
 
 @bridge.command()
 @o.option_groups
 def kafka(
     bootstrap: Annotated[str, o.option("HOST:PORT", "Brokers of the cluster, with commas between.")],
-    model: o.ModelFile,
-    state: Annotated[Path, o.option("FILE", "Where what was released is kept; made if missing.")],
+    kept: StoreOptions,
     *,
     raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
     released: Annotated[str, o.option("TOPIC", "Where releases go.")],
@@ -273,9 +294,9 @@ def kafka(
     ] = None,
     payloads: PayloadOptions,
     chosen: o.SettingOptions,
-    key: Annotated[Path | None, o.option("FILE", "Draw from the secret key in this file (made if missing).")] = None,
     policies: PolicyOptions,
     metrics: MetricsOptions,
+    config: o.ConfigFile = None,
     json: o.Json = False,
 ) -> None:
     """Release what is written to a topic, each event drawn once and published once, by transactions.
@@ -288,21 +309,18 @@ def kafka(
     Example: seqveil bridge kafka --bootstrap localhost:9092 --raw places --released places-released --model m.model
     --epsilon 1 --state bridge.db
     """
-    from seqveil.core.model import MarkovModel
-
     with needs_extra("the bridge", "kafka"):
         from seqveil.interfaces.kafka import Bridge, Cluster, Link, partitions_of
     own = None if partitions is None else partitions_of(partitions)
     words = payloads.words()
+    form = form_of(words)
     if "discovery" in words or "retained" in words:
         raise InputError("discovery and retained are for MQTT; leave them out")
     cluster = Cluster(bootstrap, raw, released, errors, group, own, {} if client is None else _settings(client))
-    with _opened(state, chosen.setting(MarkovModel.load(model)), key, policies) as store:
-        working = Bridge(store, Link(cluster), form=form_of(words), **policies.refusing)
+    with kept.opened(chosen, policies.gaps) as store:
+        working = Bridge(store, Link(cluster), form=form, **policies.refusing)
         _log("started", {"group": group, "private": store.private})
-        _tell_begun(store, state)
-        with metrics.serving(working, store, state) as port:
-            _work(working, json, port)
+        _work(working, store, kept.state, metrics, json)
 
 
 def _settings(file: Path) -> dict[str, str]:
@@ -327,28 +345,14 @@ class Working(Protocol):
         """Finish what was accepted and end."""
 
 
-def _opened(state: Path, setting: Setting, key: Path | None, policies: PolicyOptions) -> Streams:
-    from seqveil.core import fast
-    from seqveil.release.setting import refuse_dead_end
-    from seqveil.release.store.backup import key_for
-    from seqveil.release.streams import Streams
-
-    refuse_dead_end(setting, "the bridge")
-    fast.load()  # now rather than while somebody waits
-    secret, gaps = key_for(state, key), cast(Any, policies.gaps)
-    return Streams.open(state, setting, key=secret, gaps=gaps, must_exist=policies.must_exist)
-
-
-def _tell_begun(store: Streams, state: Path) -> None:
+def _work(working: Working, store: Streams, state: Path, metrics: MetricsOptions, json: bool) -> None:
     if store.begun:
         _log("warning", {"reason": f"{state.name} was missing or empty: its ledger begins at zero"})
-
-
-def _work(working: Working, json: bool, port: int | None = None) -> None:
-    if port is not None:
-        _log("metrics", {"port": port})
-    with _ended_by_signals(working):
-        counts = working.run()
+    with metrics.serving(working, store, state) as port:
+        if port is not None:
+            _log("metrics", {"port": port})
+        with _ended_by_signals(working):
+            counts = working.run()
     if json:
         emit_json(asdict(counts))
 

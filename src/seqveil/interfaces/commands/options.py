@@ -249,8 +249,8 @@ class SecretOptions:
 
 
 @dataclass(frozen=True)
-class KeepingOptions:
-    """How declared secrets are kept, beside their totals."""
+class KeptOptions:
+    """For whom and how long declared secrets are kept."""
 
     secret_longest: Annotated[
         int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
@@ -261,18 +261,6 @@ class KeepingOptions:
             metavar="E",
             help="Tell a symbol that a --secret names from any other by at most e^E a release, model or not.",
         ),
-    ] = None
-    secret_withhold: Annotated[
-        bool | None,
-        typer.Option("--secret-withhold", help="The truth or nothing: a row that would be wrong has an empty value."),
-    ] = None
-    secret_blank: Annotated[
-        float | None,
-        typer.Option(metavar="PRICE", help="Let a value be empty where that is better than wrong, at this price."),
-    ] = None
-    secret_opening: Annotated[
-        str | None,
-        typer.Option(metavar="linear|constant", help="How the bound of a window opens with time  [default: linear]"),
     ] = None
     observer: Annotated[
         list[Path] | None,
@@ -292,6 +280,38 @@ class KeepingOptions:
 
         return LONGEST if self.secret_longest is None else self.secret_longest
 
+    def refuse_idle(self) -> None:
+        """Refuse what says how a secret is kept where there is none."""
+        for name in (name for name, value in self._named().items() if value is not None and value != []):
+            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
+
+    def _named(self) -> dict[str, Any]:
+        return {
+            "--observer": self.observer,
+            "--secret-longest": self.secret_longest,
+            "--secret-floor": self.secret_floor,
+        }
+
+
+@dataclass(frozen=True)
+class KeepingOptions(KeptOptions):
+    """How declared secrets are kept, beside their totals."""
+
+    secret_withhold: Annotated[
+        bool | None,
+        typer.Option("--secret-withhold", help="The truth or nothing: a row that would be wrong has an empty value."),
+    ] = None
+    secret_blank: Annotated[
+        float | None,
+        typer.Option(metavar="PRICE", help="Let a value be empty where that is better than wrong, at this price."),
+    ] = None
+    secret_opening: Annotated[
+        str | None,
+        typer.Option(
+            metavar="saving|linear|constant", help="How the bound of a window opens with time  [default: saving]"
+        ),
+    ] = None
+
     def keeping(self) -> dict[str, Any]:
         """The same as `Setting.of` takes them."""
         return {
@@ -300,21 +320,16 @@ class KeepingOptions:
             "floor": self.secret_floor,
             "withhold": bool(self.secret_withhold),
             "blank": self.secret_blank,
-            "opening": self.secret_opening or "linear",
+            "opening": self.secret_opening or "saving",
         }
 
-    def refuse_idle(self) -> None:
-        """Refuse what says how a secret is kept where there is none."""
-        named = {
-            "--observer": self.observer,
-            "--secret-longest": self.secret_longest,
-            "--secret-floor": self.secret_floor,
+    def _named(self) -> dict[str, Any]:
+        return {
+            **super()._named(),
             "--secret-withhold": self.secret_withhold or None,
             "--secret-blank": self.secret_blank,
             "--secret-opening": self.secret_opening,
         }
-        for name in (name for name, value in named.items() if value is not None and value != []):
-            raise InputError(f"{name} says how a secret is kept, and there is none; add --secret ever:VALUE")
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def studio(
     ] = None,
     into: Annotated[Path, o.option("FOLDER", "With --unpack: where to write.")] = Path("page"),
 ) -> None:
-    """Look at a stream raw, released and decoded, at what an observer believes, and at what it costs.
+    """Walk from your data to a setting: look, name a secret, choose the odds, see what is released, take seqveil.toml.
 
     Serves a page on this machine alone and prints its address, which holds a key; Ctrl-C ends it. Nothing is stored.
 
@@ -220,7 +220,8 @@ def studio(
 
 
 def _sources(data: str | None, model: MarkovModel | None, user: str, value: str, cells: int | None) -> list[Source]:
-    from seqveil.interfaces.studio.sources import Cut, loaded, rows_of_file, sampled
+    from seqveil.interfaces.studio.sources import loaded, sampled
+    from seqveil.interfaces.studio.uploads import Cut, rows_of_file
 
     if data is None:
         return [] if model is None else [sampled(model)]
@@ -231,7 +232,7 @@ def _sources(data: str | None, model: MarkovModel | None, user: str, value: str,
 
 
 def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | None) -> None:
-    from seqveil.interfaces.studio.ask import configuration, source_of, unpack
+    from seqveil.interfaces.studio.exports import configuration, source_of, unpack
 
     given = configuration(config)
     ask = unpack(given, source_of(given, data, model), folder)

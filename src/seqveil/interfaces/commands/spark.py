@@ -166,7 +166,11 @@ def release(
     from seqveil.core.coins import key_file
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces import spark as sv
+    from seqveil.interfaces.spark.beginning import with_remedy
     from seqveil.interfaces.spark.frames import FORMATS, format_of, read
+    from seqveil.interfaces.spark.job import facts_of_job
+    from seqveil.release.calls import OutOfOrder
+    from seqveil.release.store import StoreError
 
     setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
     if out_format not in FORMATS:
@@ -175,14 +179,19 @@ def release(
         raise InputError("--follow, --files and --metrics-file need --checkpoint, which says what was released before")
     kind, secret = format_of(data, format), key_file(key, create=True)
     with cluster.session() as session:
-        begin = None if checkpoint is None else _ready(session, checkpoint, buckets, out)
+        begin = None if checkpoint is None else _ready(session, checkpoint, out, facts_of_job(setting, buckets, secret))
         frame = read(session, data, kind, names, setting.model.alphabet, checkpoint is not None, files)
         more = {"columns": names, "gaps": gaps, "on_unknown": on_unknown}
         released = sv.release(frame, setting, secret, buckets=buckets, begin=begin, **more)  # type: ignore[arg-type]
         if checkpoint is None:
             facts = _at_once(released, out, out_format)
         else:
-            _stream(released, out, out_format, checkpoint, follow, metrics_file)
+            try:
+                _stream(released, out, out_format, checkpoint, follow, metrics_file)
+            except (DataError, InputError, StoreError) as error:
+                if files is not None and isinstance(error, OutOfOrder):
+                    error.args = (f"{error} (files are taken by the time of their last change: see docs/spark.md)",)
+                raise with_remedy(session, checkpoint, out, error) from None
             facts = asdict(sv.total(session, checkpoint))
     _say(facts | {"out": out, "setting": setting.to_dict()}, json)
 
@@ -296,25 +305,25 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
     return {"rows": counted["rows"], "by_composition_of_all": counted["epsilon"] or 0.0}
 
 
-def _ready(session: SparkSession, checkpoint: str, buckets: int, out: str) -> Carried | None:
+def _ready(session: SparkSession, checkpoint: str, out: str, facts: dict[str, Any]) -> Carried | None:
     """Refuse a checkpoint that cannot go on like this; what it begins with, if it begins now and was moved to."""
-    from seqveil.interfaces.spark import carried
+    from seqveil.interfaces.spark import beginning, carried
     from seqveil.interfaces.spark.checkpoint import joined, names_in
 
-    begin = carried(session, checkpoint)
-    _same_buckets(session, checkpoint, buckets)
+    begin, done = carried(session, checkpoint), beginning.done(session, checkpoint)
+    if done:
+        _same_buckets(session, checkpoint, facts["buckets"])
     if not names_in(session, joined(checkpoint, "offsets")) and names_in(session, joined(out, "_spark_metadata")):
         name = os.path.basename(out.rstrip("/"))
         raise DataError(f"{name}: holds what another checkpoint released; Spark would skip rows, so name a new folder")
-    return None if names_in(session, joined(checkpoint, "commits")) else begin
+    beginning.begin(session, checkpoint, out, facts)
+    return None if done else begin
 
 
 def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:
     """Users found in other buckets would begin anew; the rest of a setting is looked at in every bucket itself."""
     from seqveil.interfaces.spark.checkpoint import facts_of
 
-    if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "commits")):
-        return
     facts = facts_of(session, checkpoint)
     if facts is not None and facts["buckets"] != buckets:
         raise InputError(f"the checkpoint was begun with {facts['buckets']} buckets, not {buckets}; use those")

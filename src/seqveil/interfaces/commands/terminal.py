@@ -131,23 +131,29 @@ def bar(*columns: ProgressColumn) -> Iterator[Bar]:
 
 
 @contextmanager
-def steps(total: int) -> Iterator[Callable[[str, float], None]]:
+def steps(total: int, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
     """A bar over so many steps, only where standard error is a terminal; looks for interruptions.
 
-    It gives a function to call with what is under way and how many steps are done, a part of one included.
+    It shows how many are done, how many a minute, and the time left. It gives a function to call with what is under way
+    and how many steps are done, a part of one included.
     """
     if not sys.stderr.isatty():
         yield lambda label, done: check_interrupted()
         return
     from rich import progress as parts
 
-    columns = (parts.TextColumn("{task.description}"), parts.BarColumn(), parts.TaskProgressColumn())
+    columns = (
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.TextColumn("{task.completed:.1f} of {task.total} {task.fields[unit]} {task.fields[rate]}"),
+    )
     with bar(*columns, parts.TimeRemainingColumn()) as shown:
-        task = shown.add_task("starting", total=total)
+        task, begun = shown.add_task("starting", total=total, unit=unit, rate=""), time.monotonic()
 
         def show(label: str, done: float) -> None:
             check_interrupted()
-            shown.update(task, description=label, completed=done)
+            minutes = max(time.monotonic() - begun, 0.1) / 60
+            shown.update(task, description=label, completed=done, rate=f"({done / minutes:,.0f} a minute)")
 
         yield show
 

@@ -29,6 +29,7 @@ VALUES = (
     *("posture", "mode", "status", "room", "location", "url", "product", "song", "app", "bpm", "heart_rate", "pulse"),
     *("steps", "speed", "temperature", "power", "kwh", "wh", "watts", "load", "consumption", "intensity", "glucose"),
 )
+CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # parts of a time, coarsest first
 POINTS = ("x", "y")
 OTHERS = 3  # columns that are named beside one that was guessed
 
@@ -140,7 +141,10 @@ class _Guesser:
         if not names:
             names, why = tuple(name for name in free if _dated(self.head[name]))[:1], "it holds times"
         if not names:
-            names, why = _rising(self.head, user, free)[:1], "it rises with each row of a person"
+            names, why = _calendar_parts(self.head.select(free)), "parts of a time, by their names"
+        if not names:
+            counting = [name for name in free if _by_name([name], VALUES) is None]  # a value may rise as well
+            names, why = _rising(self.head, user, counting)[:1], "it rises with each row of a person"
         order = self._take(names, "order", why) if names else None
         return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
 
@@ -173,6 +177,11 @@ class _Guesser:
         return self._take([session], "stream", "by its name") if session else None
 
 
+def person_in(names: Sequence[str]) -> str | None:
+    """The column that is called as people are, if there is one."""
+    return _by_name(names, PEOPLE)
+
+
 def _listed(names: Sequence[str]) -> str:
     """Names of columns in a sentence, the first few of many."""
     shown = ", ".join(repr(name) for name in names[:OTHERS])
@@ -203,6 +212,18 @@ def _repeating(head: pl.DataFrame) -> str | None:
     return max(fit, key=lambda name: fit[name]) if fit else None
 
 
+def _calendar_name(name: str) -> str | None:
+    """The part of a time that a column is called after, which is never what people have in common."""
+    plain = name.strip().lower().rstrip("s")
+    return plain if plain in CALENDAR else None
+
+
+def _calendar_parts(head: pl.DataFrame) -> tuple[str, ...]:
+    """The columns that are parts of a time, the coarsest first; a day of the week without its week orders nothing."""
+    named = {part: name for name in head.columns if (part := _calendar_name(name)) and _timely(head[name])}
+    return () if list(named) == ["weekday"] else tuple(named[part] for part in CALENDAR if part in named)
+
+
 def _rising(head: pl.DataFrame, user: str, names: Sequence[str]) -> tuple[str, ...]:
     """The columns of numbers that never fall from a row of a person to the next, and nearly always rise."""
     import polars as pl
@@ -224,7 +245,8 @@ def _alike(head: pl.DataFrame) -> list[str]:
     """The columns with more than one value, words before numbers, the fewest values first: what people share."""
     import polars as pl
 
-    counts = {name: head[name].n_unique() for name in head.columns if not _dated(head[name])}
+    named = [name for name in head.columns if _calendar_name(name) is None and not _dated(head[name])]
+    counts = {name: head[name].n_unique() for name in named}
     words = {
         name: head[name].dtype in (pl.String, pl.Categorical, pl.Enum) and not _timely(head[name]) for name in counts
     }

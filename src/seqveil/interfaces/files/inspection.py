@@ -313,7 +313,8 @@ class _Values:
 def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which rows lie far from the bulk in some column."""
     low, high = np.quantile(numbers, [0.25, 0.75], axis=0)
-    reach = FAR * np.where(high > low, high - low, np.inf)
+    with np.errstate(over="ignore"):  # then nothing is far
+        reach = FAR * np.where(high > low, high - low, np.inf)
     return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
 
 

@@ -156,7 +156,7 @@ def server(app: FastAPI, config: ServeConfig) -> uvicorn.Server:
 
 def _warm(setting: Setting) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
-    fast.load()
+    fast.load(setting.in_batches)
     raw: Any = [[0]] if setting.in_batches else [0]
     taken(lambda: Streams(setting).release(["nobody"], raw, times=[0.0]))
 

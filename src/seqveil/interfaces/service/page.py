@@ -264,7 +264,7 @@ def answers(sandbox: Sandbox) -> APIRouter:
         return await line.told(sandbox.begin)
 
     router.add_api_route("/begin", begin, methods=["GET"])
-    for name in ("source", "load", "show", "curve"):
+    for name in ("source", "inspect", "load", "show", "curve", "compare", "advise"):
         router.add_api_route(f"/{name}", answering(getattr(sandbox, name)), methods=["POST"], name=name)
     return router
 

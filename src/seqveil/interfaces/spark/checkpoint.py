@@ -21,6 +21,7 @@ from seqveil.release.store.packing import ldp_before, nats
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+NO_RELEASE = "the checkpoint holds no release yet; let the query finish a micro-batch"
 USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
 
 
@@ -96,7 +97,7 @@ def _level(facts: dict[str, Any]) -> float:
 def _facts(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
     facts = facts_of(spark, checkpoint)
     if facts is None:
-        raise DataError("the checkpoint holds no release yet; let the query finish a micro-batch")
+        raise DataError(NO_RELEASE)
     return facts
 
 
@@ -108,6 +109,8 @@ def facts_of(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
 
 
 def _state(spark: SparkSession, checkpoint: str, name: str) -> DataFrame:
+    if not any(each.isdecimal() for each in names_in(spark, joined(checkpoint, "commits"))):
+        raise DataError(NO_RELEASE)
     return spark.read.format("statestore").option("path", checkpoint).option("stateVarName", name).load()
 
 

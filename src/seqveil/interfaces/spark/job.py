@@ -83,8 +83,7 @@ class Job:
     @cached_property
     def facts(self) -> str:
         """What a checkpoint is for, as public text: setting, buckets, and a mark of the key that does not tell it."""
-        mark = hashlib.blake2b(key=self._secret, digest_size=8, person=b"seqveil-mark").hexdigest()
-        return json.dumps({"setting": self.setting.to_dict(costs=True), "buckets": self.buckets, "key": mark})
+        return json.dumps(facts_of_job(self.setting, self.buckets, self._secret))
 
     def release(self, rows: pd.DataFrame, kept_users: KeptUsers, end: bool = False) -> pd.DataFrame:
         """The released rows of these; `end`: short batches go out too."""
@@ -178,6 +177,12 @@ class Job:
         assert isinstance(alphabet, Alphabet)
         plain = np.array(list(alphabet.values))
         return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+
+
+def facts_of_job(setting: Setting, buckets: int, secret: bytes) -> dict[str, Any]:
+    """What a checkpoint is for; the mark of the key does not tell it."""
+    mark = hashlib.blake2b(key=secret, digest_size=8, person=b"seqveil-mark").hexdigest()
+    return {"setting": setting.to_dict(costs=True), "buckets": buckets, "key": mark}
 
 
 _jobs: dict[bytes, Job] = {}

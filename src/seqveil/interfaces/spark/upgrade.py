@@ -19,6 +19,7 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.interfaces.spark.checkpoint import (
+    NO_RELEASE,
     account,
     facts_in,
     facts_of,
@@ -168,7 +169,7 @@ def _at_rest(spark: SparkSession, query: Query) -> int:
     """The last micro-batch of a query that has finished it, and was released with the settings named."""
     begun, done = (_last(spark, joined(query.checkpoint, name)) for name in ("offsets", "commits"))
     if done < 0:
-        raise DataError("the checkpoint holds no release yet; let the query finish a micro-batch")
+        raise DataError(NO_RELEASE)
     if begun != done:
         # its rows may have been seen, and only the old query can make the same ones again
         raise DataError("the query was stopped amid a micro-batch; start it once more as it was, until that is done")

@@ -1,43 +1,24 @@
-"""What the page asks for, checked field by field; which mechanisms fit; and how it is done again outside the page."""
+"""What the page asks for, checked field by field, and which mechanisms fit."""
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from seqveil.core import mechanisms
 from seqveil.core.distortion import NAMES
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets import Secret, ever
-from seqveil.interfaces import files
-from seqveil.interfaces.files.rows import symbol_columns
-from seqveil.interfaces.studio.sources import (
-    MOST_EVENTS,
-    PEOPLE,
-    SHOWN,
-    SMOOTHING,
-    Cut,
-    Source,
-    builtin,
-    loaded,
-    rows_of_file,
-    sampled,
-)
+from seqveil.core.secrets import Secret, count, during, ever, visit, zone
+from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
 from seqveil.release.accounting import Budget, Schedule
 from seqveil.release.stream import Setting
 
-FILE = "seqveil-page.json"  # what the page calls an exported configuration
-SEEDED_COMMAND = "# not private, but these very figures: the same release with --seed {seed}\n"
-SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
 UNKEPT = "it does not keep a declared secret; choose guarded, or no secret"
 MOST_BATCH = 25
 FORMAT, VERSION = "seqveil-page", 1
@@ -48,9 +29,14 @@ class Ask:
     """One picture: which stream, released how. It holds no data, so it may be stored and passed on.
 
     `epsilon` is for one event on average, whatever the batch and the pulses: a batch of w spends w·ε, every m-th
-    release m·ε. `window` is what may leak in any `window_releases` releases; `budget` in the whole stream. `secret` is
-    the code of a symbol: whether it ever occurs among the events is kept secret, by the mechanism "guarded", within
-    `secret_epsilon` for all of them together. `epsilon` may then be None: nothing is promised about anything else.
+    release m·ε. `window` is what may leak in any `window_releases` releases; `budget` in the whole stream.
+
+    `secret` is the code of a symbol that is kept secret, by the mechanism "guarded", within `secret_epsilon` in total;
+    `epsilon` may then be None: nothing is promised about anything else. `secret_kind` says what about it: whether it
+    occurs ("ever"), at least `secret_count` times ("count"), followed by the symbol `secret_then` ("visit"), whether
+    somebody comes within `secret_radius` of it ("zone", for numbers and places), or whether it occurs from
+    `secret_from` to `secret_to` o'clock, with `secret_per_day` events a day ("during"). It is about the events shown,
+    about each run of `secret_window` events, or, for hours, about each day.
 
     >>> Ask.of({"source": "clicks", "epsilon": 2}).epsilon
     2.0
@@ -75,6 +61,14 @@ class Ask:
     seed: int = 1
     secret: int | None = None
     secret_epsilon: float = 1.0
+    secret_kind: str = "ever"
+    secret_window: int | None = None
+    secret_count: int = 2
+    secret_then: int | None = None
+    secret_radius: float = 1.0
+    secret_from: float = 22.0
+    secret_to: float = 6.0
+    secret_per_day: int | None = None
 
     @classmethod
     def of(cls, given: Any) -> Ask:
@@ -113,12 +107,27 @@ class Ask:
         """The secret that is kept, if there is one."""
         if self.secret is None:
             return []
-        if self.secret >= model.n:
-            raise InputError(
-                f"secret: expected the number of a symbol from 0 to {model.n - 1}; check the configuration"
-            )
-        [value] = model.alphabet.decode(np.array([self.secret]))
-        return [ever([value], epsilon=self.secret_epsilon, window=f"first {self.events}")]
+        window: int | str = f"first {self.events}" if self.secret_window is None else self.secret_window
+        value = [_symbol("secret", self.secret, model)]
+        shared: Any = {"epsilon": self.secret_epsilon, "window": window}
+        if self.secret_kind == "count":
+            return [count(value, self.secret_count, **shared)]
+        if self.secret_kind == "visit":
+            if self.secret_then is None:
+                raise InputError("secret_then: expected the number of the symbol that follows; check the configuration")
+            return [visit(value, [_symbol("secret_then", self.secret_then, model)], **shared)]
+        if self.secret_kind == "zone":
+            return [self._zone(model, shared)]
+        if self.secret_kind == "during":
+            hours = (self.secret_from, self.secret_to)
+            return [during(value, hours, per_day=self.secret_per_day, epsilon=self.secret_epsilon)]
+        return [ever(value, **shared)]
+
+    def _zone(self, model: MarkovModel, shared: Any) -> Secret:
+        points = model.alphabet.points
+        if points is None:
+            raise InputError("secret_kind: a zone needs numbers or places, and these are names; choose another secret")
+        return zone(centre=np.atleast_1d(points[self.secret]).tolist(), radius=self.secret_radius, **shared)
 
     def to_json(self, origin: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration as it is exported; `origin` says how the source comes about."""
@@ -130,6 +139,7 @@ _TEXT = {
     "mechanism": tuple(mechanisms.names()),
     "distortion": NAMES,
     "when_spent": ("hold", "stop"),
+    "secret_kind": ("ever", "count", "visit", "zone", "during"),
 }
 _WHOLE = {
     "stream": (0, 10_000),
@@ -139,8 +149,21 @@ _WHOLE = {
     "window_releases": (1, MOST_EVENTS),
     "seed": (0, 2**31 - 1),
     "secret": (0, 2**31 - 1),
+    "secret_then": (0, 2**31 - 1),
+    "secret_window": (1, MOST_EVENTS),
+    "secret_count": (1, MOST_EVENTS),
+    "secret_per_day": (1, 100_000),
 }
-_MAY_LACK = ("epsilon", "budget", "window", "window_releases", "secret")
+_SPANS = {"secret_from": (0.0, 24.0), "secret_to": (0.0, 24.0), "secret_radius": (0.0, 1e9)}
+_MAY_LACK = {"epsilon", "budget", "window", "window_releases"}
+_MAY_LACK |= {"secret", "secret_then", "secret_window", "secret_per_day"}
+
+
+def _symbol(name: str, code: int, model: MarkovModel) -> Any:
+    if code >= model.n:
+        raise InputError(f"{name}: expected the number of a symbol from 0 to {model.n - 1}; check the configuration")
+    [value] = model.alphabet.decode(np.array([code]))
+    return value
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -151,6 +174,11 @@ def _checked(name: str, value: Any) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (-1e12 < value < 1e12):  # neither NaN is, nor a whole number too large for a float
         raise InputError(f"{name}: expected a finite number; check the configuration")
+    if name in _SPANS:
+        low, high = _SPANS[name]
+        if not low <= value <= high:
+            raise InputError(f"{name}: expected a number from {low:g} to {high:g}; check the configuration")
+        return float(value)
     if name not in _WHOLE:
         if not 0 < value <= 1e6:
             raise InputError(f"{name}: expected a number above 0; check the configuration")
@@ -183,6 +211,7 @@ class Offer:
 def offers(source: Source, ask: Ask) -> list[Offer]:
     """Every mechanism, and why it does not fit where it does not.
 
+    >>> from seqveil.interfaces.studio.sources import builtin
     >>> [each.name for each in offers(builtin("clicks"), Ask("clicks", batch=3)) if not each.why_not]
     ['auto', 'tree', 'tree_ldp']
     """
@@ -222,138 +251,3 @@ _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
     "batch_lp": lambda n, ask: n**ask.batch <= 128,
     "batch_descent": lambda n, ask: n**ask.batch <= 32,
 }
-
-
-def commands(setting: Setting, ask: Ask, source: Source) -> str:
-    """Commands that release the same stream, privately, and audit it.
-
-    With the page's seed added, which the last line names, they print the figures that the page shows.
-    """
-    kind = source.origin["kind"]
-    data = f" {shlex.quote(source.data_file)}" if kind == "data" else ""
-    model = f" --model {shlex.quote(source.model_file)}" if "model" in source.origin else ""
-    options = [] if setting.unbounded else [f"--epsilon {setting.epsilon!r}"]
-    options += [f"--mechanism {setting.mechanism.name}", f"--distortion {ask.distortion}"]
-    options += ["--secrets page/secret.toml"] if setting.guards else []
-    options += [f"--batch {ask.batch}"] if ask.batch > 1 else []
-    options += [f"--every {ask.every}"] if ask.every > 1 else []
-    options += [f"--budget {ask.budget!r}"] if ask.budget is not None else []
-    if ask.window is not None:
-        options += [f"--window {ask.window!r} --window-releases {ask.window_releases}"]
-    if setting.budget.limited:
-        options += [f"--when-spent {ask.when_spent}"]
-    columns = " --value-column x,y" if source.describe()["grid"] else ""
-    return (
-        f"seqveil studio{data}{model} --unpack {shlex.quote(FILE)} --into page\n"
-        f"seqveil release page/stream.csv --model page/model.npz{columns} \\\n"
-        f"    {' '.join(options)} \\\n"
-        "    --out page/released.csv\n"
-        "seqveil audit page/released.csv --model page/model.npz\n" + SEEDED_COMMAND.format(seed=ask.seed)
-    )
-
-
-def python(ask: Ask, source: Source) -> str:
-    """A script that releases the same stream, privately, and prints its account."""
-    if source.origin["kind"] == "synthetic":
-        side = ", side=10" if ask.source == "gaze" else ""
-        head = (
-            "import seqveil as sv\nfrom seqveil.datasets import synthetic\n\n"
-            f'data = synthetic("{ask.source}", users={PEOPLE}, length=1000, seed=0{side})\n'
-            f"model = data.model(smoothing={SMOOTHING}, people=range({SHOWN}, {PEOPLE}))\n"
-            f"raw = model.alphabet.decode(data.arrays()[{ask.stream}][:{ask.events}])\n"
-        )
-    else:
-        value = 'zip(*(table[name] for name in ("x", "y")))' if source.describe()["grid"] else 'table["value"]'
-        head = (
-            f"# after: seqveil studio --unpack {FILE} --into page (see the commands)\n"
-            "import polars as pl\nimport seqveil as sv\n\n"
-            'model = sv.MarkovModel.load("page/model.npz")\n'
-            'table = pl.read_csv("page/stream.csv")\n'
-            f"raw = list({value})\n"
-        )
-    return head + _session(ask, ask.declared(source.model))
-
-
-def _session(ask: Ask, kept: list[Secret]) -> str:
-    rate = None if ask.epsilon is None else ask.epsilon * ask.batch
-    options = [f'"{ask.mechanism}"', f"epsilon={rate!r}", f'distortion="{ask.distortion}"']
-    options += [f"secrets=sv.secrets.ever({list(secret.values)!r}, epsilon={secret.epsilon!r}, "
-                f"window={secret.window!r})" for secret in kept]  # fmt: skip
-    options += [f"batch={ask.batch}"] if ask.batch > 1 else []
-    parts = []
-    if ask.budget is not None:
-        parts.append(f"total={ask.budget!r}")
-    if ask.window is not None:
-        parts.append(f"per_window={ask.window!r}, releases={ask.window_releases}")
-    if parts:
-        options.append(f'budget=sv.Budget({", ".join(parts)}, when_spent="{ask.when_spent}")')
-    options += [f"schedule={ask.every}"] if ask.every > 1 else []
-    lines = [SEEDED_SCRIPT.format(seed=ask.seed), f"session = sv.Session(model, {', '.join(options)})"]
-    if ask.batch > 1:
-        lines += ["released = [y for x in raw for y in session.push(x)] + session.flush()"]
-    else:
-        lines += ["released = [session.release(x) for x in raw]"]
-    if kept:
-        lines += ['print(f"log odds of the secret {session.secrets[0].log_odds:.6g}")']
-    else:
-        lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.standing().by_composition:.6g}")']
-    return "\n".join(lines) + "\n"
-
-
-def configuration(path: Path) -> Mapping[str, Any]:
-    """The configuration that a page exported."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path.name}: no such file; check the path") from None
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
-        raise DataError(f"{path.name}: is no configuration of the page; export it there again")
-    return found
-
-
-def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovModel | None = None) -> Source:
-    """The source that a configuration speaks of; loaded data and models have to be given again."""
-    origin = given.get("origin")
-    kind = origin.get("kind") if isinstance(origin, Mapping) else None
-    if kind not in ("synthetic", "data", "model") or not isinstance(origin, Mapping):
-        raise DataError("the configuration does not say where its stream is from; export it again")
-    if "model" in origin and (model is None or model.fingerprint != origin["model"]):
-        raise ModelError("the configuration was made with a model; name that one, and no other, with --model")
-    if kind == "synthetic":
-        return builtin(str(origin.get("name")))
-    if kind == "model":
-        assert model is not None
-        return sampled(model, seed=int(origin.get("seed", 0)))
-    if data is None:
-        raise InputError("the configuration was made with data of your own; name the file, as in `seqveil studio DATA`")
-    cut = Cut.of(origin.get("columns", {}))
-    return loaded(rows_of_file(data, cut), cut, "data", model if "model" in origin else None)
-
-
-def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
-    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows.
-
-    Where a secret is kept, it is written too (`secret.toml`).
-    """
-    import polars as pl
-
-    ask = Ask.of(given)
-    codes = source.codes(ask.stream, ask.events)
-    folder.mkdir(parents=True, exist_ok=True)
-    alphabet = source.model.alphabet
-    names = ("x", "y") if source.describe()["grid"] else ("value",)
-    table = pl.DataFrame(
-        [
-            pl.Series("user", np.zeros(codes.size, np.int64)),
-            *(column.gather(codes) for column in symbol_columns(alphabet, names)),
-        ]
-    )
-    files.write_text(folder / "stream.csv", table.write_csv())
-    source.model.save(folder / "model.npz")
-    for secret in ask.declared(source.model):
-        values = json.dumps(secret.values, ensure_ascii=False)  # lists, texts and numbers are written alike in TOML
-        text = f'[[secret]]\never = {values}\nepsilon = {secret.epsilon!r}\nwindow = "{secret.window}"\n'
-        files.write_text(folder / "secret.toml", text)
-    return ask

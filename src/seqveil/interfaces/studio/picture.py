@@ -21,13 +21,16 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
-from seqveil.core.secrets import Watch, words
-from seqveil.core.words import moved, percent, percent_down, percent_up
+from seqveil.core.secrets import Secret, Watch, words
+from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.interfaces.events import finite_or_text
-from seqveil.interfaces.studio.ask import Ask, commands, offers, python
+from seqveil.interfaces.studio.ask import Ask, offers
+from seqveil.interfaces.studio.exports import commands, python, steps, toml
 from seqveil.interfaces.studio.sources import Source
+from seqveil.receive.planning import paid_truth
 from seqveil.release import batches, stream
 from seqveil.release.accounting import compose
+from seqveil.release.secrets import totals
 from seqveil.release.setting import NO_BOUND
 from seqveil.release.stream import NOTHING, Setting, State
 
@@ -36,6 +39,10 @@ from seqveil.release.stream import NOTHING, Setting, State
 SERIES = ("epsilons", "costs", "leakage", "most", "least", "spent", "ldp")
 DELTA = 1e-6
 SHADES = 255
+REMEDY_HERE = (  # with no secret declared, and with one: what the command line says by its options
+    "Say in step 3 what must stay secret, and all else can be told truly; or protect the whole stream together.",
+    "Move the slider of step 4 to the left.",
+)
 REPEATS = ("batch_lp", "batch_descent")  # for single events the first is `optimal`, the second strives to be
 
 
@@ -116,6 +123,13 @@ class Run:
         self._released[rows.start, part] = sent.codes
         return after.spent - state.spent, np.array([max(sent.most, -sent.least)]), after
 
+    def risk(self, truth: float | None = None) -> Risk:
+        """What the releases of the first stream so far mean for the person in it, and what its promise allows."""
+        state, setting = self._states[0], self.setting
+        told = totals(setting.secrets, state.watches or ()) if setting.guards else ()
+        undone = "" if setting.mechanism.sound else f"“{setting.mechanism.name}” does not keep to its ε"
+        return Risk.of(setting, state.account, told, truth=truth, undone=undone)
+
     @property
     def released(self) -> Ints:
         """(users, done) the codes released so far."""
@@ -167,6 +181,7 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
     for name in ("epsilons", "leakage", "most", "least", "spent"):
         series[name] = [_short(value) for value in run.series[name][0].tolist()]
     heat = {name: shades(law) for name, law in laws.items()}
+    risk = run.risk(_truth(run) if complete else None)
     return {
         "complete": complete,
         "done": run.done,
@@ -174,15 +189,34 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
         "series": series,
         "heat": {"hindsight": heat["online"]} | heat,
         "figures": {name: finite_or_text(value) for name, value in figures.items()},
+        "risk": risk_of(risk),
         "secret": secret_of(run),
-        "sentence": sentence(run.setting, figures, kept_name(source, ask)),
+        "sentence": sentence(run.setting, figures, *(about_secret(source, ask, each) for each in run.setting.secrets)),
         "notes": notes(run.setting, figures),
         "mechanisms": [asdict(each) for each in offers(source, ask)],
         "mechanism": run.setting.mechanism.name,
         "curves": source.remember(("compared", ask.distortion), lambda: compared(source, ask.distortion)),
         "configuration": ask.to_json(source.origin),
         "snippets": {"cli": commands(run.setting, ask, source), "python": python(ask, source)},
+        "files": {"toml": toml(run.setting, ask, source, risk), "steps": steps(source)},
     }
+
+
+def _truth(run: Run) -> float | None:
+    """The expected share of the releases that carry ε that are the truth: the same however a stream turns out."""
+    ask = run.ask
+    key = ("truth", ask.mechanism, ask.epsilon, ask.distortion, ask.batch, ask.every)
+    return run.source.remember(key, lambda: paid_truth(run.setting))
+
+
+def risk_of(risk: Risk) -> dict[str, Any]:
+    """What releases mean for a person, as the page shows it: sentences, a grade, and what to do about a bad one."""
+    remedy = "" if risk.grade.colour == "green" or risk.undone else REMEDY_HERE[bool(risk.secrets)]
+    said = list(risk.sentences)
+    for each in risk.secrets:  # the page has one secret, and says elsewhere what it is about
+        said = [sentence.replace(f"secret {each.name},", "the secret,", 1) for sentence in said]
+    grade = {"colour": risk.grade.colour, "why": risk.grade.why}
+    return {**grade, "sentences": said, "truth": risk.truth, "remedy": remedy}
 
 
 def compared(source: Source, distortion: str) -> list[str]:
@@ -249,21 +283,30 @@ def kept_name(source: Source, ask: Ask) -> str:
     return ("cell " if source.describe()["grid"] else "") + source.labels[ask.secret]
 
 
+def about_secret(source: Source, ask: Ask, secret: Secret) -> str:
+    """What is kept secret, as the first half of a sentence: with the page's name for a value where it has one."""
+    if ask.secret_kind == "ever" and ask.secret_window is None:
+        return f"whether {kept_name(source, ask)} occurs among the first {secret.length} events"
+    return words.about(secret)
+
+
 def secret_of(run: Run) -> dict[str, Any] | None:
     """The secret that is kept and its log odds after each release; None where nothing is declared."""
     if not run.watched:
         return None
-    last, bound = run.watched[-1], run.watched[-1].secret.epsilon
+    last = run.watched[-1]
+    bound, most = last.secret.epsilon, last.worst
     said = words.example(last.secret)
-    stands, low, high = (moved(words.SUSPICION, odds) for odds in (last.log_odds, last.lowest, last.highest))
-    least, most = (moved(words.SUSPICION, odds) for odds in (-bound, bound))
+    stands, low, high = (moved(words.SUSPICION, odds) for odds in (last.log_odds, most.lowest, most.highest))
+    least, greatest = (moved(words.SUSPICION, odds) for odds in (-bound, bound))
     return {
         "code": run.ask.secret,
         "name": kept_name(run.source, run.ask),
+        "about": about_secret(run.source, run.ask, last.secret),
         "epsilon": bound,
         "odds": [_short(watch.log_odds) for watch in run.watched],
-        "kept": -bound <= last.lowest and last.highest <= bound,
-        "suspicions": [percent_down(least), percent(words.SUSPICION), percent_up(most)],
+        "kept": -bound <= most.lowest and most.highest <= bound,
+        "suspicions": [percent_down(least), percent(words.SUSPICION), percent_up(greatest)],
         "sentence": f"{said[0].upper()}{said[1:]}; after the releases shown it is {percent(stands)}, and it was never "
         f"below {percent_down(low)} or above {percent_up(high)}.",
     }
@@ -322,8 +365,8 @@ def factor(nats: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def sentence(setting: Setting, figures: Mapping[str, Any], kept: str = "") -> str:
-    """The guarantee in words with the numbers filled in: nothing that does not hold. `kept` names what is secret.
+def sentence(setting: Setting, figures: Mapping[str, Any], about: str = "") -> str:
+    """The guarantee in words with the numbers filled in: nothing that does not hold. `about` says what is secret.
 
     It speaks of the probability of a sequence and not of its odds: lifts bound the first by e^ε, odds by e^2ε.
     """
@@ -336,7 +379,7 @@ def sentence(setting: Setting, figures: Mapping[str, Any], kept: str = "") -> st
     text = ""
     if setting.guards:
         [secret] = setting.secrets
-        text = f"Whether {kept} occurs among the first {secret.length} events is kept secret: {words.promise(secret)}. "
+        text = f"{about[0].upper()}{about[1:]} is kept secret: {words.promise(secret)}. "
         if setting.unbounded:
             return f"{text}About everything else there is {NO_BOUND}."
     text += (

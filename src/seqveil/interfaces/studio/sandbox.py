@@ -24,24 +24,25 @@ from seqveil.core import mechanisms
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers
+from seqveil.interfaces.studio.comparing import Comparison, from_accuracy
 from seqveil.interfaces.studio.picture import Run, picture_of, slow
 from seqveil.interfaces.studio.sources import (
     BUILTIN,
     MOST_EVENTS,
-    MOST_ROWS,
-    Cut,
     Source,
     builtin,
     loaded,
-    rows_of_text,
 )
+from seqveil.interfaces.studio.uploads import MOST_ROWS, Cut, looked_at, rows_of_text
+from seqveil.receive.advising import SEEN_BY
 
 Kept = TypeVar("Kept")
 
 LOADED, KEPT = 8, 900.0
 RUNS, CURVES = 24, 200
 PATIENCE = 0.12  # seconds after which a first picture of what there is beats a longer wait
-LATER = 0.5  # and for the pictures after it
+NEARLY = 0.3  # seconds more that the whole picture is worth waiting for
+LATER = 0.5  # and for the pictures after the first
 SLICE = 0.2  # of a curve
 LEAST = 0.03  # that everyone gets, however many wait
 
@@ -166,8 +167,9 @@ class Sandbox:
         self._loaded: Recent[tuple[Source, float]] = Recent(LOADED)
         self._runs: Recent[Run] = Recent(RUNS)
         self._curves: Recent[Curve] = Recent(CURVES)
+        self._comparisons: Recent[Comparison] = Recent(RUNS)
         self._lock, self._turn, self._clock = threading.Lock(), threading.Lock(), clock
-        self._service, self._waiting = service, 0
+        self._service, self._waiting, self._advising = service, 0, threading.Lock()
 
     def begin(self) -> dict[str, Any]:
         """What there is to look at; sources are described when they are first asked for."""
@@ -177,6 +179,7 @@ class Sandbox:
             "sources": own + [{"name": name, "title": title} for name, (title, *_) in BUILTIN.items()],
             "first": next(iter(self._own), "clicks"),
             "most": {"events": MOST_EVENTS, "batch": MOST_BATCH, "rows": MOST_ROWS},
+            "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
             "service": self._service,
         }
 
@@ -186,16 +189,20 @@ class Sandbox:
             raise InputError("source: expected the name of a stream; check the request")
         return self._find(given["source"]).describe()
 
+    def inspect(self, given: Any) -> dict[str, Any]:
+        """What `seqveil inspect` says about data, which are not kept: {"csv": text, "file": its name, "columns": {…}}.
+
+        Without columns they are guessed.
+        """
+        text, file = _text_of(given)
+        return looked_at(text, file, None if given.get("columns") is None else Cut.of(given["columns"]))
+
     def load(self, given: Any) -> dict[str, Any]:
         """Take in data: {"csv": text, "columns": {…}, "file": its name}; returns the source it makes."""
-        if not isinstance(given, Mapping) or not given.keys() <= {"csv", "columns", "file"}:
-            raise InputError("expected csv, columns and file; check the request")
-        file = given.get("file", "DATA.csv")
-        if not isinstance(given.get("csv"), str) or not isinstance(file, str) or len(file) > 200:
-            raise InputError("csv, file: expected the text of a file and its name; check the request")
+        text, file = _text_of(given)
         cut = Cut.of(given.get("columns", {}))
         name = f"own-{secrets.token_urlsafe(16)}"
-        source = replace(loaded(rows_of_text(given["csv"], cut), cut, name), data_file=file)
+        source = replace(loaded(rows_of_text(text, cut, file), cut, name), data_file=file)
         with self._lock:
             self._forget()
             self._loaded.get_or_make(name, lambda: (source, self._clock()))
@@ -208,11 +215,14 @@ class Sandbox:
         with self._lock:
             run = self._runs.get_or_make((ask, id(source)), lambda: Run(source, ask))
         with self._my_turn(), run.lock:
-            begin, before = time.perf_counter(), run.complete
-            if not before:
-                run.go(LATER if run.done else PATIENCE, self._stopper())
+            begin, before = time.perf_counter(), run.done
+            if not run.complete:
+                run.go(LATER if before else PATIENCE, self._stopper())
+            took = time.perf_counter() - begin
+            if not run.complete and took * (run.raw.shape[1] - run.done) < NEARLY * (run.done - before):
+                run.go(NEARLY, self._stopper())  # at this pace it is nearly there: one picture is better than two
             # what only hindsight tells comes with the next picture, where this one took its time
-            return picture_of(run, whole=before or time.perf_counter() - begin < PATIENCE / 2)
+            return picture_of(run, whole=time.perf_counter() - begin < PATIENCE + NEARLY)
 
     def curve(self, given: Any) -> dict[str, Any]:
         """Error against ε for the mechanism, batch and pulses that are asked for, as far as it has come."""
@@ -225,6 +235,27 @@ class Sandbox:
             if not curve.complete:
                 curve.go(SLICE, self._stopper())
             return curve.to_json()
+
+    def compare(self, given: Any) -> dict[str, Any]:
+        """A few ways to release at the promise that is asked for, as far as they are worked out."""
+        ask = replace(Ask.of(given), stream=0, seed=1)
+        source = self._find(ask.source)
+        with self._lock:
+            found = self._comparisons.get_or_make((ask, id(source)), lambda: Comparison(source, ask))
+        with self._my_turn(), found.lock:
+            if not found.complete:
+                found.go(SLICE, self._stopper())
+            return found.to_json()
+
+    def advise(self, given: Any) -> dict[str, Any]:
+        """The promise that an error of at most `wrong` leaves, for what is asked for: {"ask": {…}, "wrong": 0.2}."""
+        if not isinstance(given, Mapping) or not given.keys() <= {"ask", "wrong"}:
+            raise InputError("expected ask and wrong; check the request")
+        ask, wrong = Ask.of(given.get("ask")), given.get("wrong")
+        if isinstance(wrong, bool) or not isinstance(wrong, int | float) or not 0 < wrong < 1e6:
+            raise InputError("wrong: expected a number above 0; check the request")
+        with self._advising:  # pictures need not wait for it
+            return from_accuracy(self._find(ask.source), ask, float(wrong))
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
@@ -262,9 +293,19 @@ class Sandbox:
         for name in [name for name, (_, seen) in self._loaded.items() if now - seen > KEPT]:
             del self._loaded[name]
         here = {id(source) for source, _ in self._loaded.values()} | {id(source) for source in self._own.values()}
-        for made in (self._runs, self._curves):
+        for made in (self._runs, self._curves, self._comparisons):
             for key in [key for key, kept in made.items() if _is_loaded(kept.source) and id(kept.source) not in here]:
                 del made[key]
+
+
+def _text_of(given: Any) -> tuple[str, str]:
+    """The text of a file that a request brings, and its name."""
+    if not isinstance(given, Mapping) or not given.keys() <= {"csv", "columns", "file"}:
+        raise InputError("expected csv, columns and file; check the request")
+    file = given.get("file", "DATA.csv")
+    if not isinstance(given.get("csv"), str) or not isinstance(file, str) or len(file) > 200:
+        raise InputError("csv, file: expected the text of a file and its name; check the request")
+    return given["csv"], file
 
 
 class Gone(InputError):

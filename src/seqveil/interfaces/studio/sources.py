@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,17 +20,16 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.interfaces import datasets
-from seqveil.interfaces.files import Columns, read
+from seqveil.interfaces.studio.uploads import MOST_CELLS, MOST_ROWS, Cut, Rows
 from seqveil.receive.contexts import held_out_check, said_of_check
 
 Found = TypeVar("Found")
 
 MOST_EVENTS = 1000  # of a stream that is shown
-MOST_SYMBOLS = 400  # that a heat map has room for, and a picture takes some seconds for
+MOST_SYMBOLS = MOST_CELLS  # that a heat map has room for, and a picture takes some seconds for
 PEOPLE, SHOWN = 64, 8  # of a built-in source: streams in all, and those to look at; the chain is fitted on the others
 SAMPLES = 8  # streams of a source that is sampled from a model
 SMOOTHING = 0.5
-MOST_ROWS = 500_000  # of loaded data
 MOST_STREAMS = 50  # of them that can be chosen; all are fitted on
 CELLS, LEVELS = 10, 20  # how numbers are cut where nobody says how
 
@@ -99,7 +96,25 @@ class Source:
             "unit": self.unit,
             "start": {"distortion": self.distortion, **self.start},
             "held_out_check": held_out_check(self.model),
+            "rare": self._rare,
+            "step": self._step,
         }
+
+    @cached_property
+    def _rare(self) -> int:
+        """A symbol that is expected about once in a stream: one that a person may want to keep secret."""
+        expected = filtering.unseen(self.model, min(200, MOST_EVENTS)).sum(0)
+        return int(np.argmin(np.abs(np.log(np.maximum(expected, 1e-9)))))
+
+    @property
+    def _step(self) -> float:
+        """How far two neighbouring symbols are apart, where they are numbers or places."""
+        alphabet = self.model.alphabet
+        if isinstance(alphabet, Grid):
+            return float(max(np.diff(alphabet.x.edges).max(), np.diff(alphabet.y.edges).max()))
+        if alphabet.points is None or alphabet.n < 2:
+            return 1.0
+        return float(np.diff(np.sort(np.asarray(alphabet.points).ravel())).max())
 
     def guesses(self, distortion: Distortion) -> Ints:
         """The best guess for each event of a stream from the chain alone."""
@@ -212,82 +227,10 @@ def unit_of(distortion: str) -> str:
     return {"hamming": "wrong", "euclidean": "apart", "absolute": "off", "metres": "m"}.get(distortion, "")
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Which columns to read and how to cut them into symbols.
-
-    `user` may be empty: all rows are then one stream. `value` is one column, or two as in x,y for a grid. `cells` cuts
-    numbers into so many bins, or points into cells × cells; 0 takes the values as they are.
-    """
-
-    user: str = "user"
-    value: str = "value"
-    cells: int | None = None
-
-    @classmethod
-    def of(cls, given: Any) -> Cut:
-        """From JSON."""
-        if not isinstance(given, Mapping) or not given.keys() <= {"user", "value", "cells"}:
-            raise InputError("columns: expected user, value and cells; check the configuration")
-        for name in ("user", "value"):
-            if not isinstance(given.get(name, ""), str) or len(given.get(name, "")) > 200:
-                raise InputError(f"{name}: expected the name of a column; check the configuration")
-        cells = given.get("cells")
-        whole = isinstance(cells, int) and not isinstance(cells, bool)
-        if cells is not None and not (whole and 0 <= cells <= MOST_SYMBOLS):
-            raise InputError(f"cells: expected a whole number from 0 to {MOST_SYMBOLS}; check the configuration")
-        return cls(**given)
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The columns of the value: one, or two for places in a plane."""
-        return tuple(name.strip() for name in self.value.split(","))
-
-
-Rows = tuple[list[str], list[list[str]]]  # user of each row; its values, one list a value column
-
-
-def rows_of_text(text: str, cut: Cut) -> Rows:
-    """The columns of a CSV text.
-
-    >>> rows_of_text("user,value\\nann,3\\nbob,4\\n", Cut())
-    (['ann', 'bob'], [['3', '4']])
-    """
-    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
-    try:
-        found = [row for row in lines if row]
-    except csv.Error:
-        raise DataError(f"line {lines.line_num} cannot be read as CSV; close its quotes and save it again") from None
-    if len(found) < 2:
-        raise DataError("expected a header and at least one row of data; load another file")
-    header = [name.strip() for name in found[0]]
-    wanted = [*([cut.user] if cut.user else []), *cut.values]
-    if len(wanted) > 3 or len(set(wanted)) < len(wanted) or not all(name in header for name in wanted):
-        raise DataError("the header lacks a column that is asked for; choose the columns of user and value")
-    for k, row in enumerate(found[1:], 1):
-        if len(row) != len(header):
-            raise DataError(f"row {k} has {len(row)} fields, the header {len(header)}; mend or quote it")
-    at = [header.index(name) for name in wanted]
-    columns = [[row[place].strip() for row in found[1:]] for place in at]
-    return (columns[0], columns[1:]) if cut.user else ([""] * (len(found) - 1), columns)
-
-
-def rows_of_file(path: str, cut: Cut) -> Rows:
-    """The columns of a file, of any format that the other commands read."""
-    users: list[str] = []
-    values: list[list[str]] = [[] for _ in cut.values]
-    kind = "text" if len(cut.values) == 1 else "number"
-    for chunk in read(path, Columns(cut.user, cut.value), value_type=kind):  # type: ignore[arg-type]
-        users += [str(user) for user in chunk.users.to_list()]
-        parts = chunk.values.T.tolist() if isinstance(chunk.values, np.ndarray) else [chunk.values.to_list()]
-        for column, part in zip(values, parts, strict=True):
-            column += [str(value) for value in part]
-    return users, values
-
-
 def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) -> Source:
     """A source from these rows; the chain is fitted to them unless a model is given.
 
+    >>> from seqveil.interfaces.studio.uploads import rows_of_text
     >>> loaded(rows_of_text("value\\na\\nb\\na\\nb\\n", Cut("")), Cut(""), "own").model.n
     2
     """

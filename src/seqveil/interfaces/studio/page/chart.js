@@ -5,11 +5,16 @@ import { palette, short, svg } from "./dom.js";
 
 export const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
 
+const ROW = 18; // of a legend
+
 export class Chart {
-  constructor(holder, { height, left, right = 12, top = 10, bottom = 30, title, description }) {
+  // entries of the legend are {name, colour, width, dashes}, or {name, colour, dot: true}; its rows come before the rest
+  constructor(holder, { height, left, right = 12, top = 10, bottom = 30, title, description, legend = [] }) {
     this.width = Math.max(240, Math.floor(holder.clientWidth));
-    this.height = height;
-    this.box = { left, top, right: this.width - right, bottom: height - bottom };
+    const places = placed(legend, left, this.width);
+    const above = places.length ? places.at(-1).y + ROW / 2 : 0;
+    this.height = height += above;
+    this.box = { left, top: top + above, right: this.width - right, bottom: height - bottom };
     this.colours = palette();
     const id = `${holder.id}-described`;
     this.svg = svg("svg", {
@@ -18,6 +23,11 @@ export class Chart {
     });
     this.svg.append(svg("title", { id }, `${title}. ${description}`));
     holder.replaceChildren(this.svg);
+    for (const { x, y, name, colour, width = 2, dashes, dot } of places) {
+      if (dot) this.add("circle", { cx: x + 9, cy: y, r: 3.2, fill: colour });
+      else this.line(x, y, x + 18, y, { stroke: colour, "stroke-width": width, "stroke-dasharray": dashes || "none" });
+      this.text(x + 24, y + 4, name);
+    }
   }
 
   get inner() {
@@ -44,14 +54,13 @@ export class Chart {
   }
 
   // ticks of a value axis, with lines across
-  values(scale, ticks, label, write = short) {
-    const { left, right, top } = this.box;
+  values(scale, ticks, write = short) {
+    const { left, right } = this.box;
     for (const tick of ticks) {
       const y = scale(tick);
       this.line(left, y, right, y);
       this.text(left - 8, y + 4, write(tick), { "text-anchor": "end" });
     }
-    this.text(left, top - 8 < 10 ? 10 : top - 8, label, { "font-weight": 600 });
   }
 
   // the axis of events, the same for all pictures of one stream
@@ -76,6 +85,18 @@ export class Chart {
       line.setAttribute("x2", x(event));
     };
   }
+}
+
+// where the entries of a legend stand: side by side, and on the next row where there is no room
+function placed(entries, left, width) {
+  let [x, y] = [left, 10];
+  return entries.map((entry) => {
+    const room = 38 + entry.name.length * 6.7;
+    if (x + room > width && x > left) [x, y] = [left, y + ROW];
+    const place = { ...entry, x, y };
+    x += room;
+    return place;
+  });
 }
 
 // steps 1, 2, 5, 10, …, not less than wanted

@@ -1,69 +1,73 @@
-// Error against ε: a line for each mechanism, the chosen one in colour, and the stream that is shown as a point.
+// Error against ε: a line for each mechanism, the chosen one thick, and the setting that is shown as a point on it.
 
 import { Chart, ticksTo } from "./chart.js";
-import { cost, short, svg } from "./dom.js";
+import { cost, palette, short, svg } from "./dom.js";
+
+export const FEW = ["optimal", "tree", "balanced", "randomized_response", "crr"];
+const DECODED = 2; // column of a point: the error after the online decoder, which costs nothing
 
 export const keyOf = (each) => `${each.mechanism}/${each.batch}/${each.every}`;
 
 export const nameOf = (each) =>
-  each.mechanism + (each.batch > 1 ? `, ${each.batch} at a time` : "") + (each.every > 1 ? `, every ${each.every}th` : "");
+  each.mechanism + (each.batch > 1 ? `, ${each.batch} at a time` : "") + (each.every > 1 ? `, one release in ${each.every}` : "");
 
 export function drawCurve(holder, picture, curves, chosen, unit) {
-  const labels = holder.clientWidth < 440 ? 100 : 128;
+  const colours = palette();
   const known = [...curves.values()].filter((each) => each.points.length);
+  const mine = known.find((each) => keyOf(each) === keyOf(chosen));
+  const named = known.filter((each) => each !== mine && each.batch === 1 && each.every === 1 && FEW.includes(each.mechanism));
+  const looks = looksOf(named, mine, colours);
+  const legend = [...looks.values()];
+  if (known.length > legend.length) legend.push({ name: "others (see the table)", colour: colours.grid, width: 1.4 });
   const chart = new Chart(holder, {
-    height: 344, bottom: 46, left: unit === "wrong" ? 48 : 44, right: labels, top: 30, title: "Error against ε for each mechanism",
+    height: 300, bottom: 46, left: 52, right: 16, top: 14, legend: [...legend, { name: "no release", colour: colours.limit, dashes: "2 4", width: 1.2 }],
+    title: "Error against ε for each mechanism",
     description: `${known.length} mechanisms; the stream shown errs ${cost(picture.figures.decoded_error, unit)} at ε ${short(chosen.epsilon)}; a table follows`,
   });
-  const { box, inner, colours } = chart;
-  const column = 2; // after the online decoder, which costs nothing
-  const own = picture.figures.decoded_error;
+  const { box, inner } = chart;
   const nothing = known[0]?.silent ?? picture.figures.silent_error;
-  const most = 1.15 * Math.max(own, nothing, 1e-9);
+  const most = 1.15 * Math.max(nothing, 1e-9);
   const [low, high] = [Math.log2(0.1), Math.log2(10)];
   const x = (epsilon) => box.left + ((Math.log2(epsilon) - low) / (high - low)) * inner.width;
   const y = (error) => box.bottom - (Math.min(error, most) / most) * inner.height;
-  const write = (value) => (unit === "wrong" ? `${Math.round(100 * value)} %` : short(value));
-  chart.values(y, ticksTo(most, 5), "", write);
-  chart.text(0, 12, unit === "wrong" ? "share wrong, decoded" : `mean error decoded, ${unit}`, { "font-weight": 600 });
+  chart.values(y, ticksTo(most, 5), (value) => (unit === "wrong" ? `${Math.round(100 * value)} %` : short(value)));
+  axis(chart, x);
+  chart.line(box.left, y(nothing), box.right, y(nothing), { stroke: colours.limit, "stroke-dasharray": "2 4", "stroke-width": 1.2 });
+  for (const each of known.sort((a, b) => looks.has(a) - looks.has(b) || (a === mine) - (b === mine))) {
+    const { colour, width, dashes = "none" } = looks.get(each) ?? { colour: colours.grid, width: 1.4 };
+    const d = each.points.map((point, k) => `${k ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[DECODED]).toFixed(1)}`).join("");
+    chart.path(d, { stroke: colour, "stroke-width": width, "stroke-dasharray": dashes }).append(svg("title", {}, nameOf(each)));
+  }
+  const at = mine && !limited(chosen) ? between(mine.points, chosen.epsilon) : null;
+  if (at !== null) chart.add("circle", { cx: x(chosen.epsilon), cy: y(at), r: 6, fill: colours.accent, stroke: colours.surface, "stroke-width": 2 });
+}
+
+export const limited = (chosen) => chosen.budget !== null || chosen.window !== null;
+
+function looksOf(named, mine, colours) {
+  const paints = { optimal: colours.good, tree: colours.warn, balanced: colours.quiet, randomized_response: colours.raw, crr: colours.released };
+  const looks = new Map();
+  if (mine) looks.set(mine, { name: `${nameOf(mine)}, as chosen${mine.sound ? "" : " (not sound)"}`, colour: colours.accent, width: 3.2, dashes: mine.sound ? undefined : "4 3" });
+  for (const each of named) looks.set(each, { name: nameOf(each) + (each.sound ? "" : " (not sound)"), colour: paints[each.mechanism], width: 1.8, dashes: each.sound ? undefined : "4 3" });
+  return looks;
+}
+
+function axis(chart, x) {
+  const { box, inner, colours } = chart;
   chart.line(box.left, box.bottom, box.right, box.bottom, { stroke: colours.line });
   for (const tick of [0.125, 0.25, 0.5, 1, 2, 4, 8]) {
     chart.line(x(tick), box.bottom, x(tick), box.bottom + 4, { stroke: colours.line });
     if (inner.width > 300 || ![0.25, 2].includes(tick)) chart.text(x(tick), box.bottom + 17, String(tick), { "text-anchor": "middle" });
   }
   chart.text((box.left + box.right) / 2, box.bottom + 36, "ε an event", { "text-anchor": "middle" });
-  const silent = y(nothing);
-  chart.line(box.left, silent, box.right, silent, { stroke: colours.limit, "stroke-dasharray": "2 4" });
-  const ends = [{ y: silent, name: "no release", colour: colours.quiet, weight: 400 }];
-  const own_key = keyOf(chosen);
-  for (const each of known.sort((a, b) => (keyOf(a) === own_key) - (keyOf(b) === own_key))) {
-    const mine = keyOf(each) === own_key;
-    const colour = mine ? colours.accent : each.sound ? colours.raw : colours.released;
-    const d = each.points.map((point, k) => `${k ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[column]).toFixed(1)}`).join("");
-    const line = chart.path(d, { stroke: colour, "stroke-width": mine ? 3 : 1.4, "stroke-dasharray": each.sound ? "none" : "4 3" });
-    line.append(svg("title", {}, nameOf(each)));
-    ends.push({ y: y(each.points.at(-1)[column]), name: nameOf(each) + (each.sound ? "" : " ✗"), colour: mine ? colours.accent : each.sound ? colours.quiet : colours.released, weight: mine ? 700 : 400 });
-  }
-  tags(chart, ends);
-  if (chosen.epsilon >= 0.1 && chosen.epsilon <= 10) {
-    chart.add("circle", { cx: x(chosen.epsilon), cy: y(own), r: 6, fill: colours.accent, stroke: colours.surface, "stroke-width": 2 });
-    chart.text(x(chosen.epsilon) + 10, y(own) - 8, "this stream", { fill: colours.accent, "font-weight": 600 });
-  }
 }
 
-// names at the ends of the lines, moved apart where they would overlap
-function tags(chart, ends) {
-  const { box } = chart;
-  const step = Math.min(13, (box.bottom - 8) / ends.length);
-  ends.sort((a, b) => a.y - b.y);
-  let last = -Infinity;
-  for (const end of ends) last = end.at = Math.max(end.y, last + step);
-  let next = box.bottom + 2;
-  for (const end of [...ends].reverse()) next = (end.at = Math.min(end.at, next)) - step;
-  const most = Math.floor((chart.width - box.right - 11) / 5.6);
-  for (const end of ends) {
-    const name = end.name.length > most ? `${end.name.slice(0, most - 1)}…` : end.name;
-    chart.line(box.right + 1, end.y, box.right + 8, end.at, { stroke: end.colour, "stroke-opacity": 0.5 });
-    chart.text(box.right + 11, end.at + 4, name, { fill: end.colour, "font-size": 10.5, "font-weight": end.weight });
-  }
+// the error on a curve at an ε between its points, or null outside
+function between(points, epsilon) {
+  const k = points.findIndex((point) => point[0] >= epsilon);
+  if (k < 0 || (k === 0 && points[0][0] > epsilon)) return null;
+  if (points[k][0] === epsilon) return points[k][DECODED];
+  const [before, after] = [points[k - 1], points[k]];
+  const part = Math.log(epsilon / before[0]) / Math.log(after[0] / before[0]);
+  return before[DECODED] + part * (after[DECODED] - before[DECODED]);
 }

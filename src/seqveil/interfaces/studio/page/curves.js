@@ -1,7 +1,7 @@
 // Curves arrive after the picture, one mechanism after another, and wait while somebody moves a slider.
 
 import { Refused, ask } from "./api.js";
-import { keyOf } from "./curve.js";
+import { FEW, keyOf } from "./curve.js";
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -27,10 +27,10 @@ export class Curves {
     return this.kept.get(key);
   }
 
-  async want(asked, picture) {
+  async want(asked, picture, all) {
     if (!asked || !picture) return;
     this.asked = asked;
-    this.list = picture.curves;
+    this.list = all ? picture.curves : picture.curves.filter((name) => FEW.includes(name));
     this.complete = false;
     this.changed();
     if (this.working) return;

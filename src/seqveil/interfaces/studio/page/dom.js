@@ -22,7 +22,7 @@ export function svg(name, attributes = {}, ...children) {
   return node;
 }
 
-const NAMES = ["surface", "sunk", "line", "grid", "ink", "quiet", "accent", "raw", "released", "decoded", "limit", "good", "bad"];
+const NAMES = ["surface", "sunk", "line", "grid", "ink", "quiet", "accent", "raw", "released", "decoded", "limit", "good", "warn", "bad"];
 
 export function palette() {
   const style = getComputedStyle(document.documentElement);
@@ -65,6 +65,19 @@ export function unitOf(source, distortion) {
 
 export function replace(node, ...children) {
   node.replaceChildren(...children);
+}
+
+// the entries of a select, and which of them is chosen
+export function options(select, entries, chosen) {
+  replace(select, ...entries.map(([value, text]) => el("option", { value: String(value) }, text)));
+  if (entries.some(([value]) => String(value) === String(chosen))) select.value = String(chosen);
+}
+
+// a label that must fit: its ends tell it from others
+export function shorten(label, most) {
+  if (label.length <= most) return label;
+  const tail = Math.floor((most - 1) / 2);
+  return `${label.slice(0, most - 1 - tail)}…${label.slice(label.length - tail)}`;
 }
 
 export function save(name, content, type) {

@@ -3,21 +3,21 @@
 import { FONT } from "./chart.js";
 import { palette, save, svg } from "./dom.js";
 
-const PARTS = ["odds", "stage", "heat", "account", "curve"];
+const PARTS = [["stage", "stage"], ["odds-chart", "odds"], ["account", "account"], ["heat", "heat"], ["curve", "curve"]]; // picture, title
 
 export function saveConfiguration(picture) {
   save("seqveil-page.json", `${JSON.stringify(picture.configuration, null, 2)}\n`, "application/json");
 }
 
-function heading(id) {
-  return document.getElementById(`${id}-title`).textContent;
+export function saveToml(picture) {
+  save("seqveil.toml", picture.files.toml, "application/toml");
 }
 
 // all pictures below one another, with the sentence above them
 export function poster(picture, source) {
   const colours = palette();
-  const shown = PARTS.filter((id) => !document.getElementById(id).closest("section").hidden);
-  const charts = shown.map((id) => [heading(id), document.querySelector(`#${id} svg`)]).filter(([, chart]) => chart);
+  const shown = PARTS.filter(([id]) => document.getElementById(id).checkVisibility());
+  const charts = shown.map(([id, title]) => [document.getElementById(`${title}-title`).textContent, document.querySelector(`#${id} svg`)]).filter(([, chart]) => chart);
   const width = Math.max(...charts.map(([, chart]) => chart.width.baseVal.value)) + 48;
   const outer = svg("svg", { xmlns: "http://www.w3.org/2000/svg", "font-family": FONT });
   const ground = svg("rect", { width, fill: colours.surface });
@@ -25,7 +25,7 @@ export function poster(picture, source) {
   let y = 40;
   const text = (content, attributes) => outer.append(svg("text", { x: 24, y, fill: colours.ink, ...attributes }, content));
   const { configuration: asked } = picture;
-  const bounds = [picture.secret && `secret ${picture.secret.name} within ε = ${asked.secret_epsilon} in total`, asked.epsilon !== null && `ε = ${asked.epsilon} an event`];
+  const bounds = [picture.secret && `${picture.secret.about}, within ε = ${asked.secret_epsilon} in total`, asked.epsilon !== null && `ε = ${asked.epsilon} an event`];
   text(`${source.title}: ${[picture.mechanism, ...bounds.filter(Boolean)].join(", ")}`, { "font-size": 18, "font-weight": 650 });
   for (const line of wrapped(picture.sentence, Math.floor((width - 48) / 6.7))) {
     y += 20;

@@ -16,7 +16,7 @@ export const probability = (byte) => (byte / 255) ** 2;
 export function drawHeat(holder, source, picture, heat) {
   const [from, to] = visible(source, picture);
   const rows = to - from + 1;
-  const height = Math.min(360, Math.max(190, 60 + rows * (rows > 24 ? 3 : 13)));
+  const height = Math.min(340, Math.max(180, 56 + rows * (rows > 24 ? 3 : 13)));
   const chart = new Chart(holder, {
     height, left: margin(holder.clientWidth), top: 26, title: "What an observer believes over time",
     description: `${picture.done} events by ${rows} symbols, darker where the observer gives more probability, with a dot at the truth; a table follows`,

@@ -2,18 +2,25 @@
 
 import { drawAccount } from "./account.js";
 import { Refused, ask, enter, known } from "./api.js";
+import { Compare } from "./compare.js";
 import { Curves } from "./curves.js";
-import { drawCurve } from "./curve.js";
+import { drawCurve, limited } from "./curve.js";
 import { $, cost, el, number, replace, short, unitOf } from "./dom.js";
-import { saveConfiguration, savePng, saveSvg } from "./exporting.js";
-import { adopt, fallback, listen, offerEvents, offerMechanisms, offerSources, read, sensible } from "./form.js";
+import { saveConfiguration, savePng, saveSvg, saveToml } from "./exporting.js";
+import { adopt, fallback, listen, offerEvents, offerMechanisms, offerSources, offerWishes, read, sensible } from "./form.js";
 import { bytes, drawHeat } from "./heat.js";
 import { loader } from "./loader.js";
-import { drawOdds, times } from "./odds.js";
+import { drawOdds, tellOdds, times } from "./odds.js";
 import { Player } from "./player.js";
+import { percent } from "./promise.js";
+import { about, keepsSecret } from "./secret.js";
 import { drawStage, tell } from "./stage.js";
 import { tables } from "./tables.js";
 import { themed } from "./theme.js";
+
+const GRADES = { green: "protects", amber: "protects a little", red: "protects next to nothing" };
+const HERE = "The file stays on this machine: it goes to the program that serves this page, is held in its memory, and is never stored, logged or sent elsewhere.";
+const THERE = "The file goes to the service that this page is from, is held in its memory for some minutes, and is never stored or logged.";
 
 const sources = new Map(); // by name, as described
 let listed = [];
@@ -28,6 +35,7 @@ const player = new Player((event) => {
 });
 
 const curves = new Curves(() => under !== null, () => drawCurves());
+const compare = new Compare(() => under !== null);
 const view = () => $("view").value;
 const decoded = () => picture.series[view() === "online" ? "decoded" : "hindsight"];
 const heat = () => picture.beliefs[view()];
@@ -40,10 +48,12 @@ async function start() {
     if (needs && !known()) return refuse(`${needs}.`);
     const found = await ask("/v1/page/begin");
     $("entry").hidden = true;
-    $("work").hidden = false;
+    $("work").hidden = $("walk").hidden = false;
     $("operator-link").hidden = found.service === null;
+    $("stays").textContent = found.service === null ? HERE : THERE;
     $("version").textContent = `seqveil ${found.seqveil}`;
     listed = found.sources;
+    offerWishes(found.seen_by, ask, refresh);
     offerSources(listed, found.first);
     await choose(found.first);
   } catch (problem) {
@@ -54,7 +64,7 @@ async function start() {
 }
 
 function refuse(why) {
-  $("work").hidden = true;
+  $("work").hidden = $("walk").hidden = true;
   $("entry").hidden = false;
   $("entry-why").textContent = why;
   $("entry-key").focus();
@@ -72,7 +82,7 @@ async function choose(name) {
 // What changes while a picture is on its way takes its place.
 async function refresh() {
   under?.abort();
-  if (!sensible()) return complain("a field is not filled in as it should be; look at the one that is marked");
+  if (!sensible()) return complain("A field is not filled in as it should be; look at the one that is marked.");
   const mine = (under = new AbortController());
   const wanted = read();
   try {
@@ -85,11 +95,17 @@ async function refresh() {
   } catch (problem) {
     if (problem.name === "AbortError") return;
     if (!(problem instanceof Refused)) throw problem;
-    complain(problem.message);
+    return complain(`${problem.message}.`);
   } finally {
     if (under === mine) under = null;
   }
-  if (!picture?.secret) curves.want(asked, picture);
+  later();
+}
+
+// what takes longer than the picture
+function later() {
+  compare.want(asked, unit());
+  if (!picture.secret) curves.want(asked, picture, $("curve-view").value === "all");
 }
 
 function take(found, wanted) {
@@ -103,20 +119,43 @@ function take(found, wanted) {
 
 function complain(text) {
   $("problem").textContent = text;
+  $("statement").hidden = text !== ""; // what it says is of another setting
+  $("verdict-top").hidden = text !== "" || !picture;
+  if (text && keepsSecret()) $("secret-about").textContent = text;
   for (const part of document.querySelectorAll(".picture")) part.classList.toggle("stale", text !== "");
 }
 
+// the promise: a grade with its reason, and what it means for suspicions
 function say() {
-  const { figures, secret } = picture;
-  const offer = picture.mechanisms.find((each) => each.name === picture.mechanism);
-  const sound = offer?.sound ?? true;
-  $("verdict").textContent = sound ? "sound" : "not sound";
-  $("verdict").className = `verdict ${sound ? "good" : "bad"}`;
-  if (secret) saySecret(secret);
+  const { risk, secret } = picture;
+  for (const id of ["verdict", "verdict-top"]) {
+    $(id).textContent = GRADES[risk.colour];
+    $(id).className = `verdict ${risk.colour}`;
+  }
   $("verdict-whole").hidden = !unbounded();
+  $("why").textContent = `${risk.why[0].toUpperCase()}${risk.why.slice(1)}.`;
+  $("remedy").textContent = risk.remedy;
+  replace($("risks"), ...risk.sentences.map(risky));
+  $("secret-about").textContent = about(picture, source, picture.events);
+  $("odds-sentence").textContent = tellOdds(picture);
   $("sentence").textContent = picture.sentence;
-  $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events, more to come`;
   replace($("notes"), ...picture.notes.map((text) => el("li", {}, text)));
+  $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events, more to come`;
+  $("compare-what").textContent = secret
+    ? "Other ways to keep the same secret just as well protect everything else too, and so have little left to tell. Errors are means over some streams."
+    : "The same ε an event, spent in other ways. Errors are means over some streams, after the decoder that every receiver can use.";
+  sayFigures();
+  for (const [name, text] of Object.entries({ ...picture.files, ...picture.snippets })) $(name).textContent = text;
+}
+
+// the first words of a sentence say what it is about
+function risky(sentence) {
+  const [what, rest] = sentence.split(/: (.*)/s);
+  return rest === undefined ? el("li", {}, `${sentence}.`) : el("li", {}, el("b", {}, what), `: ${rest}.`);
+}
+
+function sayFigures() {
+  const { figures, secret, risk } = picture;
   const left = figures.budget === null ? `of ${short(figures.composition)} by composition` : `of a budget of ${short(figures.budget)}`;
   const broken = number(figures.worst_release) > figures.claimed * (1 + 1e-9);
   const shown = [
@@ -124,6 +163,7 @@ function say() {
     ["Error decoded", cost(figures.decoded_error, unit()), figures.hindsight_error === null ? "as it happens" : `${cost(figures.hindsight_error, unit())} in hindsight`],
     ["Without any release", cost(figures.silent_error, unit()), "the best guess from the model"],
   ];
+  if (risk.truth !== null) shown.push(["A paid release", percent(risk.truth), "is the truth, or so, under the model"]);
   if (secret) shown.push(["Odds of the secret", times(secret.odds.at(-1)), `of at most ${times(secret.epsilon)}, in total`]);
   if (unbounded()) shown.push(["Whole sequence", "no bound", "nothing is promised about it"]);
   else {
@@ -131,23 +171,13 @@ function say() {
     shown.push(["Worst release", short(figures.worst_release, 4), `nats; ${short(figures.claimed)} claimed`, broken]);
   }
   replace($("figures"), ...shown.map(([name, value, more, bad]) => el("div", { class: bad ? "bad" : "" }, el("dt", {}, name), el("dd", {}, value, el("small", {}, more)))));
-  $("cli").textContent = picture.snippets.cli;
-  $("python").textContent = picture.snippets.python;
-}
-
-function saySecret(secret) {
-  $("verdict").textContent = secret.kept ? "secret kept" : "secret not kept";
-  $("verdict").className = `verdict ${secret.kept ? "good" : "bad"}`;
-  $("odds-sentence").textContent = secret.sentence;
 }
 
 function draw() {
   if (!picture) return;
-  $("odds-card").hidden = !picture.secret;
-  $("account-card").hidden = unbounded();
-  $("curve-card").hidden = Boolean(picture.secret); // no ε an event to draw it against
-  movers = [drawStage($("stage"), source, picture, decoded(), heat()), drawHeat($("heat"), source, picture, heat())];
-  if (picture.secret) movers.push(drawOdds($("odds"), source, picture));
+  $("account-part").hidden = unbounded();
+  $("curve-part").hidden = Boolean(picture.secret); // no ε an event to draw it against
+  movers = [drawStage($("stage"), source, picture, decoded(), heat()), drawHeat($("heat"), source, picture, heat()), drawOdds($("odds-chart"), source, picture)];
   if (!unbounded()) movers.push(drawAccount($("account"), source, picture));
   player.reach(picture.done);
   drawCurves();
@@ -158,6 +188,9 @@ function drawCurves() {
   if (!picture || picture.secret) return;
   drawCurve($("curve"), picture, curves.found(asked), asked, unit());
   $("curve-progress").textContent = curves.progress;
+  $("curve-note").textContent = limited(asked)
+    ? `The curves are without a budget; with it, this stream errs ${cost(picture.figures.decoded_error, unit())}.`
+    : "The dot is this setting. Each curve is a mean over several streams, after the decoder.";
   $("curve").dataset.complete = String(curves.complete);
   fillTables("curve");
 }
@@ -165,18 +198,18 @@ function drawCurves() {
 function fillTables(only) {
   for (const part of document.querySelectorAll("details[data-table]")) {
     const name = part.dataset.table;
-    if (!part.open || !picture || part.closest("section").hidden || (only && name !== only)) continue;
+    if (!part.open || !picture || !part.checkVisibility() || (only && name !== only)) continue;
     replace(part.querySelector(".table"), tables[name]({ source, picture, decoded: decoded(), heat: heat(), curves: curves.found(asked), unit: unit() }));
   }
 }
 
 function summarise() {
-  const { figures, secret } = picture;
+  const { figures, secret, risk } = picture;
   const spent = figures.spent_at === null ? "" : ` The budget is spent at event ${figures.spent_at + 1}.`;
   const whole = unbounded() ? "no bound on the whole sequence." : `exact leakage ${short(figures.leakage)} of ${short(figures.composition)} by composition.`;
   $("summary").textContent =
     `${picture.events} events released with ${picture.mechanism}${unbounded() ? "" : ` at ε ${short(asked.epsilon)}`}: error ${cost(figures.error, unit())}, ` +
-    `${whole}${spent}${secret ? ` ${secret.sentence}` : ""}`;
+    `${whole}${spent} It ${GRADES[risk.colour]}.${secret ? ` ${tellOdds(picture)}` : ""}`;
   document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
 }
 
@@ -186,13 +219,20 @@ $("entry").addEventListener("submit", (event) => {
   $("entry-key").value = "";
   start();
 });
-$("source").addEventListener("change", () => choose($("source").value));
+$("source").addEventListener("change", () => {
+  $("columns").hidden = true;
+  $("sample-note").hidden = false;
+  if (!$("source").value.startsWith("own-")) $("file").value = ""; // what is shown is no longer from there
+  choose($("source").value);
+});
 $("stream").addEventListener("change", () => {
   offerEvents(source);
   refresh();
 });
 $("view").addEventListener("change", draw);
+$("curve-view").addEventListener("change", later);
 for (const part of document.querySelectorAll("details[data-table]")) part.addEventListener("toggle", () => fillTables(part.dataset.table));
+$("save-toml").addEventListener("click", () => saveToml(picture));
 $("save-json").addEventListener("click", () => saveConfiguration(picture));
 $("save-svg").addEventListener("click", () => saveSvg(picture, source));
 $("save-png").addEventListener("click", () => savePng(picture, source));

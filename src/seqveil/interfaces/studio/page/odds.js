@@ -1,36 +1,68 @@
-// The odds of the secret after each release, within the band that they never leave.
+// What becomes of a suspicion of 10 % after each release: of the secret within its band, or of anything at all at worst.
 
 import { Chart } from "./chart.js";
-import { short } from "./dom.js";
-import { margin } from "./stage.js";
-
-const SUSPICION = 0.25; // that the sentence takes as its example
+import { palette, short } from "./dom.js";
+import { lifted, moved, percent, percentDown, percentUp } from "./promise.js";
+import { margin, spent } from "./stage.js";
 
 // what a log odds does to odds, as people say it
 export const times = (odds) => `${odds < 0 ? "÷" : "×"} ${short(Math.exp(Math.abs(odds)))}`;
 
-export const suspicion = (odds) => 1 / (1 + ((1 - SUSPICION) / SUSPICION) * Math.exp(-odds));
+// for each event the least, the likely and the most that the suspicion can be
+export function suspicions(picture) {
+  const { secret, series } = picture;
+  if (secret) return secret.odds.map((odds) => [moved(-secret.epsilon), moved(odds), moved(secret.epsilon)]);
+  return series.most.map((up, k) => {
+    const [above, below] = [up ?? Infinity, -(series.least[k] ?? -Infinity)];
+    return [1 - lifted(above, below, 0.9), null, lifted(above, below)];
+  });
+}
 
 export function drawOdds(holder, source, picture) {
-  const { secret, events, done } = picture;
-  const { epsilon, odds } = secret;
+  const { secret, figures, events, done } = picture;
+  const colours = palette();
+  const shares = suspicions(picture);
+  const last = shares.at(-1);
+  const what = secret
+    ? `the odds that ${secret.name} is told about are now ${times(secret.odds.at(-1))}; they stay between ${times(-secret.epsilon)} and ${times(secret.epsilon)}`
+    : `whatever it is about, it is between ${percentDown(last[0])} and ${percentUp(last[2])} by now`;
+  const legend = secret
+    ? [{ name: "after what was released", colour: colours.decoded, width: 2.6 }, { name: "never outside", colour: colours.limit, width: 1.4, dashes: "5 4" }]
+    : [{ name: "at most, and at least, whatever it is about", colour: colours.decoded, width: 2.6 }];
+  if (!secret && figures.budget !== null) legend.push({ name: "the budget allows", colour: colours.limit, width: 1.4, dashes: "5 4" });
   const chart = new Chart(holder, {
-    height: 240, left: margin(holder.clientWidth) < 90 ? 56 : 64, right: 64, top: 30, title: `The odds that ${secret.name} occurs`,
-    description: `after ${done} events: ${times(odds.at(-1))}; they stay between ${times(-epsilon)} and ${times(epsilon)}; a table follows`,
+    height: 250, left: margin(holder.clientWidth) < 90 ? 48 : 56, right: 46, top: 14, legend,
+    title: "What becomes of a suspicion of 10 %", description: `after ${done} events ${what}; a table follows`,
   });
-  const { box, inner, colours } = chart;
-  const most = 1.2 * epsilon;
-  const y = (value) => box.bottom - ((Math.max(-most, Math.min(value, most)) + most) / (2 * most)) * inner.height;
-  chart.add("rect", { x: box.left, y: y(epsilon), width: inner.width, height: y(-epsilon) - y(epsilon), fill: colours.sunk });
-  chart.text(0, 12, "odds", { "font-weight": 600 });
-  chart.text(chart.width, 12, "a suspicion of 25 %", { "text-anchor": "end", "font-weight": 600 });
-  [-epsilon, 0, epsilon].forEach((level, k) => {
-    chart.line(box.left, y(level), box.right, y(level), level ? { stroke: colours.limit, "stroke-dasharray": "5 4" } : { stroke: colours.line });
-    chart.text(box.left - 8, y(level) + 4, times(level), { "text-anchor": "end" });
-    chart.text(box.right + 8, y(level) + 4, secret.suspicions[k]);
-  });
+  const { box, inner } = chart;
+  const most = secret ? Math.min(1, Math.max(0.2, moved(secret.epsilon) * 1.25)) : 1;
+  const y = (share) => box.bottom - (share / most) * inner.height;
+  const step = most > 0.5 ? 0.25 : most > 0.3 ? 0.1 : 0.05;
+  chart.values(y, Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, k) => k * step), (share) => `${Math.round(100 * share)} %`);
   const x = chart.events(events, source.event);
-  const line = odds.map((value, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-  chart.path(line, { stroke: colours.decoded, "stroke-width": 2.4 });
+  const line = (at) => shares.map((each, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(each[at]).toFixed(1)}`).join("");
+  const area = line(2) + shares.map((_, k) => shares.length - 1 - k).map((k) => `L${x(k).toFixed(1)} ${y(shares[k][0]).toFixed(1)}`).join("");
+  if (!secret) chart.path(`${area}Z`, { fill: colours.sunk, stroke: "none" });
+  else chart.add("rect", { x: box.left, y: y(last[2]), width: inner.width, height: y(last[0]) - y(last[2]), fill: colours.sunk });
+  const limits = secret ? [last[0], last[2]] : figures.budget === null ? [] : [lifted(figures.budget)];
+  for (const limit of limits) {
+    chart.line(box.left, y(limit), box.right, y(limit), { stroke: colours.limit, "stroke-dasharray": "5 4", "stroke-width": 1.4 });
+    chart.text(box.right + 6, y(limit) + 4, limit < 0.1 ? percentDown(limit) : percentUp(limit));
+  }
+  chart.line(box.left, y(0.1), box.right, y(0.1), { stroke: colours.quiet, "stroke-width": 0.8 });
+  for (const at of secret ? [1] : [0, 2]) chart.path(line(at), { stroke: colours.decoded, "stroke-width": 2.4 });
+  if (!secret) spent(chart, picture, x);
   return chart.cursor(x);
+}
+
+// the picture in a sentence
+export function tellOdds(picture) {
+  const shares = suspicions(picture);
+  if (picture.secret) {
+    const [least, now, most] = shares.at(-1);
+    return `A suspicion of 10 % that it is so is ${percent(now)} after the events shown; it stays between ${percentDown(least)} and ${percentUp(most)} whatever is released.`;
+  }
+  const certain = shares.findIndex((each) => each[2] > 0.99);
+  if (certain >= 0) return `After ${certain + 1} ${certain ? "events" : "event"} there may be something that was suspected at 10 % and is now as good as certain.`;
+  return `After ${shares.length} events nothing that was suspected at 10 % can be suspected at more than ${percentUp(shares.at(-1)[2])}.`;
 }

@@ -89,7 +89,7 @@ function drawRate(holder) {
   const most = 1.1 * Math.max(1, ...history);
   const y = (rate) => box.bottom - (rate / most) * inner.height;
   const x = (k) => box.right - ((history.length - 1 - k) / (KEPT - 1)) * inner.width;
-  chart.values(y, ticksTo(most, 4), "");
+  chart.values(y, ticksTo(most, 4));
   chart.text(box.left, box.bottom + 17, "5 minutes ago");
   chart.text(box.right, box.bottom + 17, "now", { "text-anchor": "end" });
   const d = history.map((rate, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(rate).toFixed(1)}`).join("");
@@ -104,7 +104,8 @@ function drawSpread(holder, { edges, counts, budget, age }) {
   const { box, inner, colours } = chart;
   const most = 1.1 * Math.max(1, ...counts);
   const y = (count) => box.bottom - (count / most) * inner.height;
-  chart.values(y, ticksTo(most, 4).filter(Number.isInteger), "users");
+  chart.values(y, ticksTo(most, 4).filter(Number.isInteger));
+  chart.text(chart.box.left, chart.box.top - 10, "users", { "font-weight": 600 });
   const wide = inner.width / counts.length;
   counts.forEach((count, k) => {
     const over = budget !== null && k === counts.length - 1;

@@ -1,7 +1,7 @@
 // Raw beside released beside decoded: lines over time, or a path on a grid, revealed up to the moment that is looked at.
 
 import { Chart, steps } from "./chart.js";
-import { css, shade, short, svg } from "./dom.js";
+import { css, palette, shade, short, shorten, svg } from "./dom.js";
 
 const TRAIL = 60; // events of a path that stay visible
 
@@ -15,20 +15,21 @@ function drawLines(holder, source, picture, decoded) {
   const { series, events, done } = picture;
   const [from, to] = visible(source, picture);
   const rows = to - from + 1;
-  const height = Math.min(420, Math.max(220, 64 + rows * (rows > 24 ? 6 : 17)));
+  const height = Math.min(400, Math.max(200, 44 + rows * (rows > 24 ? 6 : 17)));
+  const colours = palette();
   const chart = new Chart(holder, {
-    height, left: margin(holder.clientWidth), top: 34, title: "The stream raw, released and decoded",
+    height, left: margin(holder.clientWidth), top: 12, title: "The stream raw, released and decoded",
     description: `${done} events over ${rows} symbols; a table of them follows`,
+    legend: [{ name: "raw", colour: colours.raw, width: 6 }, { name: "released", colour: colours.released, dot: true }, { name: "decoded", colour: colours.decoded, width: 2.2 }],
   });
-  const { box, colours } = chart;
+  const { box } = chart;
   const y = (code) => box.bottom - ((code - from + 0.5) / rows) * chart.inner.height;
   symbolAxis(chart, source, y, [from, to]);
   const x = chart.events(events, source.event);
-  legend(chart, [["raw", colours.raw, 6], ["released", colours.released, "dot"], ["decoded", colours.decoded, 2.2]]);
   spent(chart, picture, x);
   const width = Math.max(1.6, Math.min(6, chart.inner.width / events / 2.2));
   const clip = `${holder.id}-past`;
-  const window = svg("rect", { x: box.left, y: 0, width: 0, height });
+  const window = svg("rect", { x: box.left, y: 0, width: 0, height: chart.height });
   chart.add("defs", {}, svg("clipPath", { id: clip }, window));
   const layer = (opacity, attributes) => chart.add("g", { opacity, ...attributes });
   for (const [opacity, attributes] of [[0.16, {}], [1, { "clip-path": `url(#${clip})` }]]) {
@@ -66,19 +67,8 @@ export function symbolAxis(chart, source, y, [from, to]) {
   const most = box.left < 90 ? 9 : 15;
   for (let code = from; code <= to; code += every) {
     const label = source.grid && box.left > 90 ? `cell ${source.labels[code]}` : source.labels[code];
-    const shown = label.length > most ? `${label.slice(0, most - 1)}…` : label;
-    chart.text(box.left - 8, y(code) + 4, shown, { "text-anchor": "end", "font-size": 10.5 });
+    chart.text(box.left - 8, y(code) + 4, shorten(label, most), { "text-anchor": "end", "font-size": 10.5 });
     if (room > 9 || code % (every * 2) === 0) chart.line(box.left, y(code), box.right, y(code));
-  }
-}
-
-function legend(chart, entries) {
-  let x = chart.box.left;
-  for (const [name, colour, kind] of entries) {
-    if (kind === "dot") chart.add("circle", { cx: x + 9, cy: 12, r: 3.2, fill: colour });
-    else chart.line(x, 12, x + 18, 12, { stroke: colour, "stroke-width": kind });
-    chart.text(x + 24, 16, name);
-    x += 40 + name.length * 7;
   }
 }
 
@@ -89,7 +79,8 @@ export function spent(chart, picture, x) {
   const { colours, box } = chart;
   chart.line(x(at), box.top, x(at), box.bottom, { stroke: colours.bad, "stroke-dasharray": "3 3" });
   const late = x(at) > (box.left + box.right) / 2;
-  chart.text(x(at) + (late ? -6 : 6), box.top + 10, "budget spent", { fill: colours.bad, "text-anchor": late ? "end" : "start" });
+  const halo = { stroke: colours.surface, "stroke-width": 3, "paint-order": "stroke" }; // to be read over what it lies on
+  chart.text(x(at) + (late ? -6 : 6), (box.top + box.bottom) / 2, "budget spent", { fill: colours.bad, "text-anchor": late ? "end" : "start", ...halo });
 }
 
 function drawMaps(holder, source, picture, decoded, heat) {

@@ -3,7 +3,8 @@
 import { cost, el, short } from "./dom.js";
 import { nameOf } from "./curve.js";
 import { probability } from "./heat.js";
-import { suspicion, times } from "./odds.js";
+import { suspicions, times } from "./odds.js";
+import { percent } from "./promise.js";
 
 export function table(caption, heads, rows) {
   const head = el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)));
@@ -29,8 +30,11 @@ export const tables = {
   },
 
   odds({ source, picture }) {
-    const rows = picture.secret.odds.map((odds, k) => [k + 1, odds.toFixed(3), times(odds), `${(100 * suspicion(odds)).toFixed(1)} %`]);
-    return table("Odds of the secret after each release", [source.event, "log odds", "odds", "a suspicion of 25 %"], rows);
+    const { secret } = picture;
+    const heads = secret ? [source.event, "log odds", "odds", "a suspicion of 10 %"] : [source.event, "a suspicion of 10 %, at least", "at most"];
+    const rows = suspicions(picture).map(([least, likely, most], k) =>
+      secret ? [k + 1, secret.odds[k].toFixed(3), times(secret.odds[k]), percent(likely)] : [k + 1, percent(least), percent(most)]);
+    return table("What becomes of a suspicion of 10 %", heads, rows);
   },
 
   account({ source, picture }) {

@@ -1,0 +1,33 @@
+"""Windows of a secret that follow one another: what it is worth to keep a part of each box for after its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from seqveil import MarkovModel, Setting, secrets
+from seqveil.receive.planning import guarded_cost
+
+SYMBOLS, USERS, EVENTS = 3, 12, 18
+CASES: tuple[tuple[int | str, tuple[float, ...]], ...] = (("event", (2.0, 6.0, 10.0)), (3, (0.5, 2.0)), (6, (0.5, 2.0)))
+
+
+def run(data: Path | None) -> dict[str, object]:
+    found: dict[str, object] = {}
+    print(f"expected wrong symbols, {SYMBOLS} symbols, {USERS} simulated streams of {EVENTS} events, by how boxes open")
+    for window, epsilons in CASES:
+        for stay in (0.4, 0.6, 0.9):
+            errors = {how: [_cost(stay, window, epsilon, how) for epsilon in epsilons] for how in ("linear", "saving")}
+            shown = "; ".join(f"{how} " + ", ".join(f"{one:.3f}" for one in all_) for how, all_ in errors.items())
+            print(f"  windows of {window!s:<6}stays with {stay}, ε = {epsilons}: {shown}", flush=True)
+            found[f"{window}, {stay}"] = errors
+    return found
+
+
+def _cost(stay: float, window: int | str, epsilon: float, opening: str) -> float:
+    other = (1.0 - stay) / (SYMBOLS - 1)
+    model = MarkovModel(np.full(SYMBOLS, 1 / SYMBOLS), (stay - other) * np.eye(SYMBOLS) + other)
+    secret = secrets.ever(0, epsilon=epsilon, window=window)  # type: ignore[arg-type]
+    setting = Setting.of(model, "guarded", secrets=secret, opening=opening)
+    return guarded_cost(setting, model.sample(EVENTS, USERS, seed=3).T, 1)

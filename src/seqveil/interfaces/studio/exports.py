@@ -1,0 +1,245 @@
+"""What the page hands out: `seqveil.toml`, the commands and the script that do it again, and what they start from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret
+from seqveil.core.words import Risk
+from seqveil.interfaces import files
+from seqveil.interfaces.files.rows import symbol_columns
+from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
+from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, SMOOTHING, Source, builtin, loaded, sampled
+from seqveil.interfaces.studio.uploads import Cut, rows_of_file
+from seqveil.receive.advising import lines_of
+from seqveil.release.stream import Setting
+
+FILE = "seqveil-page.json"  # what the page calls an exported configuration
+MODEL = "page/model.npz"  # where `studio --unpack` writes the model
+SEEDED_COMMAND = "# not private, but these very figures: the same release with --seed {seed}\n"
+SEEDED_SCRIPT = "# not private, but these very figures: sv.Session(…, seed={seed})"
+
+
+def toml(setting: Setting, ask: Ask, source: Source, risk: Risk) -> str:
+    """The setting as `seqveil.toml`, which release, serve, bridge and Spark take by --config.
+
+    >>> ask, source = Ask("clicks", epsilon=0.5, every=2), builtin("clicks")
+    >>> setting = ask.setting(source.model)
+    >>> print("model" + toml(setting, ask, source, Risk.promised(setting)).partition("model")[2], end="")
+    model = "page/model.npz"
+    epsilon = 0.5
+    mechanism = "optimal"
+    distortion = "hamming"
+    every = 2
+    """
+    said = ["Written by the page (`seqveil studio`); release, serve, bridge and spark take it by --config."]
+    said += [*risk.sentences, f"grade {risk.grade.text}"]
+    options: dict[str, Any] = {"model": MODEL, **_columns(source)}
+    options |= {} if setting.unbounded else {"epsilon": setting.epsilon}
+    options |= {"mechanism": setting.mechanism.name, "distortion": ask.distortion}
+    options |= {"batch": ask.batch} if ask.batch > 1 else {}
+    options |= {"every": ask.every} if ask.every > 1 else {}
+    options |= {} if ask.budget is None else {"budget": ask.budget}
+    if ask.window is not None:
+        options |= {"window": ask.window, "window_releases": ask.window_releases}
+    options |= {"when_spent": ask.when_spent} if setting.budget.limited else {}
+    return lines_of(options, said) + "".join(f"\n{_table(secret)}" for secret in ask.declared(source.model))
+
+
+def _own_columns(source: Source) -> Cut | None:
+    """The columns of a file of one's own that names its users; None where the stream to release is the page's."""
+    cut = Cut.of(source.origin["columns"]) if source.origin["kind"] == "data" else None
+    return cut if cut is not None and cut.user else None
+
+
+def _columns(source: Source) -> dict[str, str]:
+    """Names of columns that are not the usual ones."""
+    cut = _own_columns(source)
+    if cut is None:
+        return {"value_column": "x,y"} if source.describe()["grid"] else {}
+    named = {"user_column": cut.user, "value_column": cut.value, "time_column": cut.time}
+    usual = {"user_column": "user", "value_column": "value", "time_column": None}
+    return {name: value for name, value in named.items() if value is not None and value != usual[name]}
+
+
+def steps(source: Source) -> str:
+    """The two commands that release with the files that the page saves: `seqveil-page.json` and `seqveil.toml`."""
+    cut = _own_columns(source)
+    data = "page/stream.csv" if cut is None else shlex.quote(source.data_file)
+    order = " --sort" if cut is not None and cut.time is not None else ""
+    return (
+        f"{_unpack_command(source)}\n"
+        f"seqveil release {data} --config seqveil.toml{order} --out released.csv\n"
+        f"seqveil audit released.csv --model {MODEL}\n"
+    )
+
+
+def _unpack_command(source: Source) -> str:
+    data = f" {shlex.quote(source.data_file)}" if source.origin["kind"] == "data" else ""
+    model = f" --model {shlex.quote(source.model_file)}" if "model" in source.origin else ""
+    return f"seqveil studio{data}{model} --unpack {shlex.quote(FILE)} --into page"
+
+
+def _table(secret: Secret) -> str:
+    """A declared secret as a table of TOML; lists, texts and numbers are written there as in JSON."""
+    said: dict[str, Any] = {secret.kind: list(secret.values)}
+    if secret.circle:
+        *centre, radius = secret.circle
+        said = {}
+    said |= {"then": list(secret.then)} if secret.then else {}
+    said |= {"at_least": secret.at_least} if secret.kind == "count" else {}
+    if secret.hours is not None:
+        said |= {"hours": list(secret.hours), "per_day": secret.per_day}
+    said |= {"epsilon": secret.epsilon, "window": secret.window}
+    circle = f"zone = {{ centre = {centre}, radius = {radius} }}\n" if secret.circle else ""
+    return f"[[secret]]\n{circle}{lines_of(said)}"
+
+
+def _call(secret: Secret) -> str:
+    """A declared secret as an expression of Python."""
+    given = [repr(list(secret.values))]
+    if secret.circle:
+        given = [f"centre={secret.circle[:-1]!r}, radius={secret.circle[-1]!r}"]
+    given += [repr(list(secret.then))] if secret.then else []
+    given += [repr(secret.at_least)] if secret.kind == "count" else []
+    if secret.hours is not None:
+        given += [repr(secret.hours), f"per_day={secret.per_day!r}"]
+    given += [f"epsilon={secret.epsilon!r}, window={secret.window!r}"]
+    return f"sv.secrets.{secret.kind}({', '.join(given)})"
+
+
+def commands(setting: Setting, ask: Ask, source: Source) -> str:
+    """Commands that release the same stream, privately, and audit it.
+
+    With the page's seed added, which the last line names, they print the figures that the page shows.
+    """
+    options = [] if setting.unbounded else [f"--epsilon {setting.epsilon!r}"]
+    options += [f"--mechanism {setting.mechanism.name}", f"--distortion {ask.distortion}"]
+    options += ["--secrets page/secret.toml"] if setting.guards else []
+    options += [f"--batch {ask.batch}"] if ask.batch > 1 else []
+    options += [f"--every {ask.every}"] if ask.every > 1 else []
+    options += [f"--budget {ask.budget!r}"] if ask.budget is not None else []
+    if ask.window is not None:
+        options += [f"--window {ask.window!r} --window-releases {ask.window_releases}"]
+    if setting.budget.limited:
+        options += [f"--when-spent {ask.when_spent}"]
+    columns = " --value-column x,y" if source.describe()["grid"] else ""
+    return (
+        f"{_unpack_command(source)}\n"
+        f"seqveil release page/stream.csv --model page/model.npz{columns} \\\n"
+        f"    {' '.join(options)} \\\n"
+        "    --out page/released.csv\n"
+        "seqveil audit page/released.csv --model page/model.npz\n" + SEEDED_COMMAND.format(seed=ask.seed)
+    )
+
+
+def python(ask: Ask, source: Source) -> str:
+    """A script that releases the same stream, privately, and prints its account."""
+    if source.origin["kind"] == "synthetic":
+        side = ", side=10" if ask.source == "gaze" else ""
+        head = (
+            "import seqveil as sv\nfrom seqveil.datasets import synthetic\n\n"
+            f'data = synthetic("{ask.source}", users={PEOPLE}, length=1000, seed=0{side})\n'
+            f"model = data.model(smoothing={SMOOTHING}, people=range({SHOWN}, {PEOPLE}))\n"
+            f"raw = model.alphabet.decode(data.arrays()[{ask.stream}][:{ask.events}])\n"
+        )
+    else:
+        value = 'zip(*(table[name] for name in ("x", "y")))' if source.describe()["grid"] else 'table["value"]'
+        head = (
+            f"# after: seqveil studio --unpack {FILE} --into page (see the commands)\n"
+            "import polars as pl\nimport seqveil as sv\n\n"
+            'model = sv.MarkovModel.load("page/model.npz")\n'
+            'table = pl.read_csv("page/stream.csv")\n'
+            f"raw = list({value})\n"
+        )
+    return head + _session(ask, ask.declared(source.model))
+
+
+def _session(ask: Ask, kept: list[Secret]) -> str:
+    rate = None if ask.epsilon is None else ask.epsilon * ask.batch
+    options = [f'"{ask.mechanism}"', f"epsilon={rate!r}", f'distortion="{ask.distortion}"']
+    options += [f"secrets={_call(secret)}" for secret in kept]
+    options += [f"batch={ask.batch}"] if ask.batch > 1 else []
+    parts = []
+    if ask.budget is not None:
+        parts.append(f"total={ask.budget!r}")
+    if ask.window is not None:
+        parts.append(f"per_window={ask.window!r}, releases={ask.window_releases}")
+    if parts:
+        options.append(f'budget=sv.Budget({", ".join(parts)}, when_spent="{ask.when_spent}")')
+    options += [f"schedule={ask.every}"] if ask.every > 1 else []
+    lines = [SEEDED_SCRIPT.format(seed=ask.seed), f"session = sv.Session(model, {', '.join(options)})"]
+    if ask.batch > 1:
+        lines += ["released = [y for x in raw for y in session.push(x)] + session.flush()"]
+    else:
+        lines += ["released = [session.release(x) for x in raw]"]
+    if kept:
+        lines += ['print(f"log odds of the secret {session.secrets[0].log_odds:.6g}")']
+    else:
+        lines += ['print(f"leakage {session.leakage:.6g}, Σε {session.standing().by_composition:.6g}")']
+    return "\n".join(lines) + "\n"
+
+
+def configuration(path: Path) -> Mapping[str, Any]:
+    """The configuration that a page exported."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path.name}: no such file; check the path") from None
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
+        raise DataError(f"{path.name}: is no configuration of the page; export it there again")
+    return found
+
+
+def source_of(given: Mapping[str, Any], data: str | None = None, model: MarkovModel | None = None) -> Source:
+    """The source that a configuration speaks of; loaded data and models have to be given again."""
+    origin = given.get("origin")
+    kind = origin.get("kind") if isinstance(origin, Mapping) else None
+    if kind not in ("synthetic", "data", "model") or not isinstance(origin, Mapping):
+        raise DataError("the configuration does not say where its stream is from; export it again")
+    if "model" in origin and (model is None or model.fingerprint != origin["model"]):
+        raise ModelError("the configuration was made with a model; name that one, and no other, with --model")
+    if kind == "synthetic":
+        return builtin(str(origin.get("name")))
+    if kind == "model":
+        assert model is not None
+        return sampled(model, seed=int(origin.get("seed", 0)))
+    if data is None:
+        raise InputError("the configuration was made with data of your own; name the file, as in `seqveil studio DATA`")
+    cut = Cut.of(origin.get("columns", {}))
+    return loaded(rows_of_file(data, cut), cut, "data", model if "model" in origin else None)
+
+
+def unpack(given: Mapping[str, Any], source: Source, folder: Path) -> Ask:
+    """Write the stream (`stream.csv`: raw data) and its model (`model.npz`) for the commands that the page shows.
+
+    Where a secret is kept, it is written too (`secret.toml`).
+    """
+    import polars as pl
+
+    ask = Ask.of(given)
+    codes = source.codes(ask.stream, ask.events)
+    folder.mkdir(parents=True, exist_ok=True)
+    alphabet = source.model.alphabet
+    names = ("x", "y") if source.describe()["grid"] else ("value",)
+    table = pl.DataFrame(
+        [
+            pl.Series("user", np.zeros(codes.size, np.int64)),
+            *(column.gather(codes) for column in symbol_columns(alphabet, names)),
+        ]
+    )
+    files.write_text(folder / "stream.csv", table.write_csv())
+    source.model.save(folder / "model.npz")
+    for secret in ask.declared(source.model):
+        files.write_text(folder / "secret.toml", _table(secret))
+    return ask

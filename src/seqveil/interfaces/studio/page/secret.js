@@ -1,0 +1,82 @@
+// What must stay secret: a kind, and the values and numbers that belong to it.
+
+import { $, options } from "./dom.js";
+
+const TOTAL = 1; // ε to begin with, of a secret or of a whole stream
+
+export const kind = () => document.querySelector("#secret-kind input:checked").value;
+export const keepsSecret = () => !["none", "whole"].includes(kind());
+
+// the values of the alphabet; zones only where they are numbers or places
+export function offerSecrets(source) {
+  const names = source.labels.map((label, k) => [k, source.grid ? `cell ${label}` : label]);
+  options($("secret-value"), names, source.rare);
+  options($("secret-then"), names, source.rare === 0 ? 1 : 0);
+  const near = document.querySelector("#secret-kind input[value=zone]");
+  near.disabled = !source.grid && !source.ordered;
+  near.parentNode.hidden = near.disabled;
+  document.querySelector("#secret-kind input[value=none]").checked = true;
+  $("secret-span").value = "shown";
+  $("secret-each").value = "";
+}
+
+// shows the fields of the chosen kind, and what does not go with it is put away
+export function arrange() {
+  const [chosen, kept] = [kind(), keepsSecret()];
+  const runs = kept && chosen !== "during" && $("secret-span").value === "runs";
+  $("secret-part").hidden = !kept;
+  for (const field of document.querySelectorAll("#secret-part [data-kind]")) {
+    const wanted = field.dataset.kind.split(" ");
+    field.hidden = !(wanted.includes(chosen) || (runs && wanted.includes("runs")));
+    for (const input of field.querySelectorAll("input, select")) input.disabled = field.hidden;
+  }
+  for (const id of ["release-part", "budget-part"]) $(id).hidden = $(id).disabled = kept;
+  $("each-part").hidden = $("each-part").disabled = !kept;
+  $("budget-field").hidden = chosen === "whole";
+  return kept ? "secret" : chosen === "whole" ? "whole" : "event";
+}
+
+export const startOf = (dial, source) => (dial === "event" ? source.start.epsilon ?? 1 : TOTAL);
+
+// the fields of a request that say what is secret
+export function secretAsked(source) {
+  const number = (id) => Number($(id).value);
+  const asked = { secret: number("secret-value"), secret_kind: kind() };
+  if (kind() === "count") asked.secret_count = number("secret-count");
+  if (kind() === "visit") asked.secret_then = number("secret-then");
+  if (kind() === "zone") asked.secret_radius = (number("secret-radius") + 0.01) * source.step; // the last step is within
+  if (kind() === "during") Object.assign(asked, { secret_from: number("secret-from"), secret_to: number("secret-to"), secret_per_day: number("secret-per-day") });
+  else if ($("secret-span").value === "runs") asked.secret_window = number("secret-window");
+  return asked;
+}
+
+// what is kept, in a sentence
+export function about(picture, source, events) {
+  if (picture.secret) {
+    const said = picture.secret.about;
+    const longer = picture.configuration.secret_window === null && picture.configuration.secret_kind !== "during" && Math.max(...source.lengths) > events;
+    const rest = longer ? ` Streams go on after ${events} events: choose “each run of events” to cover all of them.` : "";
+    return `Kept secret: ${said}.${rest}`;
+  }
+  if (kind() === "whole") return `Everything about all ${events} events together. That is the strongest wish, and costs most: little can be told truly.`;
+  return "Nothing is declared, so every release says a little about everything, and over a whole stream that adds up. If you can name what must stay secret, name it: all else can then be told truly.";
+}
+
+export function listenToSecret(changed, kindChanged) {
+  $("secret-kind").addEventListener("change", kindChanged);
+  for (const id of ["secret-value", "secret-then", "secret-span"]) $(id).addEventListener("change", changed);
+  for (const id of ["secret-count", "secret-radius", "secret-from", "secret-to", "secret-per-day", "secret-window", "secret-each"]) $(id).addEventListener("input", changed);
+}
+
+// what the suspicion is about, in the middle of a sentence
+export function suspected(dial) {
+  if (dial === "whole") return "about anything in the stream";
+  if (dial === "event") return "about anything, by one release,";
+  const name = $("secret-value").selectedOptions[0]?.textContent ?? "";
+  const then = $("secret-then").selectedOptions[0]?.textContent ?? "";
+  return {
+    ever: `that ${name} occurs`, count: `that ${name} occurs so often`, visit: `that ${name} is followed by ${then}`,
+    zone: `that it comes near ${name}`, during: `that ${name} occurs at these hours`,
+  }[kind()];
+}
+

@@ -1,0 +1,293 @@
+"""A visitor's own file: its text taken apart in memory, what its columns may be, and the rows that a source needs.
+
+*Guarantee*: nothing is written to a disk, and no message holds a field of the file; a problem is named by its row, the
+first row of data being row 1.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.files import Columns, read
+from seqveil.interfaces.files.guessing import Guess, guessed, person_in
+from seqveil.interfaces.files.inspection import inspect
+from seqveil.interfaces.files.ordering import order_keys
+from seqveil.interfaces.files.reading import DECIMAL
+from seqveil.interfaces.files.rows import Source as Files
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_CELLS = 400  # symbols that a heat map has room for
+MOST_ROWS = 500_000  # of loaded data
+SEPARATORS = ",;\t|"
+EVERYONE = "all rows"  # stands for the user where no column does
+
+Table = dict[str, list[str]]  # by the name of the column
+Rows = tuple[list[str], list[list[str]]]  # user of each row; its values, one list a value column
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which columns to read and how to cut them into symbols.
+
+    Parameters:
+        user: the column of the user; empty where all rows are one stream.
+        value: one column, or two as in x,y for a grid.
+        cells: cuts numbers into so many bins, or points into cells × cells; 0 takes the values as they are.
+        time: the columns that rows are sorted by, the coarsest first; None leaves them as the file has them.
+    """
+
+    user: str = "user"
+    value: str = "value"
+    cells: int | None = None
+    time: str | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> Cut:
+        """From JSON."""
+        if not isinstance(given, Mapping) or not given.keys() <= {"user", "value", "cells", "time"}:
+            raise InputError("columns: expected user, value, time and cells; check the configuration")
+        for name in ("user", "value"):
+            if not isinstance(given.get(name, ""), str) or len(given.get(name, "")) > 200:
+                raise InputError(f"{name}: expected the name of a column; check the configuration")
+        time = given.get("time")
+        if time is not None and (not isinstance(time, str) or not 0 < len(time) <= 200):
+            raise InputError("time: expected the names of columns, or none; check the configuration")
+        cells = given.get("cells")
+        whole = isinstance(cells, int) and not isinstance(cells, bool)
+        if cells is not None and not (whole and 0 <= cells <= MOST_CELLS):
+            raise InputError(f"cells: expected a whole number from 0 to {MOST_CELLS}; check the configuration")
+        return cls(**given)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns of the value: one, or two for places in a plane."""
+        return tuple(name.strip() for name in self.value.split(","))
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns that the rows are sorted by; none where they stay as they are."""
+        return () if self.time is None else tuple(name.strip() for name in self.time.split(","))
+
+    @property
+    def columns(self) -> Columns:
+        """The same as files are read with."""
+        named = [self.user, *self.values, *self.times]
+        if len(self.values) > 2 or not all(named[1:]) or len(set(named)) < len(named):
+            raise InputError(
+                "a column is chosen twice, or the value is missing; choose a different column for each part"
+            )
+        return Columns(self.user or EVERYONE, self.value, self.time)
+
+
+def table_of_text(text: str, file: str = "DATA.csv") -> Table:
+    """The columns of a CSV text, or of JSON lines where the file is called so.
+
+    >>> table_of_text("user;value\\nann;3\\nbob;4\\n")
+    {'user': ['ann', 'bob'], 'value': ['3', '4']}
+    >>> table_of_text('{"user": "ann", "value": 3}', "walk.jsonl")
+    {'user': ['ann'], 'value': ['3']}
+    """
+    plain = _encodable(text.removeprefix("\ufeff"))
+    lines = file.lower().endswith((".jsonl", ".ndjson", ".json"))
+    return _objects(plain) if lines else _delimited(plain)
+
+
+def _delimited(text: str) -> Table:
+    first = text.lstrip("\r\n").partition("\n")[0]
+    separator = max(SEPARATORS, key=first.count)
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
+    try:
+        found = [row for row in lines if row]
+    except csv.Error:
+        raise DataError(f"line {lines.line_num} cannot be read as CSV; close its quotes and save it again") from None
+    if len(found) < 2:
+        raise DataError("expected a header and at least one row of data; load another file")
+    _few_enough(len(found) - 1)
+    header = [name.strip() or f"column {k}" for k, name in enumerate(found[0], 1)]
+    if len(set(header)) < len(header):
+        raise DataError("two columns have the same name; rename one of them")
+    for k, row in enumerate(found[1:], 1):
+        if len(row) != len(header):
+            raise DataError(f"row {k} has {len(row)} fields, the header {len(header)}; mend or quote it")
+    return {name: [row[at].strip() for row in found[1:]] for at, name in enumerate(header)}
+
+
+def _objects(text: str) -> Table:
+    """The fields of JSON objects, one a line or in one array."""
+    found = list(_parsed(text))
+    if not found:
+        raise DataError("expected at least one row of data; load another file")
+    _few_enough(len(found))
+    rows = [{_encodable(name).strip(): _plain(value) for name, value in row.items()} for row in found]
+    return {name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def _parsed(text: str) -> Iterator[Mapping[str, Any]]:
+    if text.lstrip().startswith("["):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            raise DataError("cannot be read as a JSON array; write one object a line") from None
+    else:
+        found = (line for line in text.splitlines() if line.strip())
+    for k, each in enumerate(found, 1):
+        row = _loaded(each) if isinstance(each, str) else each
+        if not isinstance(row, dict):
+            raise DataError(f"row {k} is not a JSON object; write one object a line, such as {{'user': …, 'value': …}}")
+        yield row
+
+
+def _loaded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    return _encodable(value).strip() if isinstance(value, str) else json.dumps(value)
+
+
+def _encodable(text: str) -> str:
+    """The text with a question mark for every half of a character, which JSON can hold and no file."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _few_enough(rows: int) -> None:
+    if rows > MOST_ROWS:
+        raise DataError(f"expected at most {MOST_ROWS} rows, got {rows}; load a part of them")
+
+
+def rows_of_text(text: str, cut: Cut, file: str = "DATA.csv") -> Rows:
+    """The users and values of a text, sorted where the cut names times.
+
+    >>> rows_of_text("user,value\\nann,3\\nbob,4\\n", Cut())
+    (['ann', 'bob'], [['3', '4']])
+    """
+    table = table_of_text(text, file)
+    wanted = [*([cut.user] if cut.user else []), *cut.values, *cut.times]
+    few = len(cut.values) <= 2 and len(set(wanted)) == len(wanted)
+    if not few or not all(name in table for name in wanted):
+        raise DataError("the header lacks a column that is asked for; choose the columns of user and value")
+    count = len(table[wanted[0]])
+    users = table[cut.user] if cut.user else [""] * count
+    values = [table[name] for name in cut.values]
+    if not cut.times:
+        return users, values
+    at = _in_time([table[name] for name in cut.times], cut.times)
+    return [users[k] for k in at], [[column[k] for k in at] for column in values]
+
+
+def _in_time(columns: list[list[str]], names: tuple[str, ...]) -> list[int]:
+    """Where each row goes when they are sorted by times or numbers; ties stay as they are."""
+    import polars as pl
+
+    for column in columns:
+        blank = next((k for k, value in enumerate(column, 1) if not value), None)
+        if blank is not None:
+            raise DataError(f"row {blank}: the time is empty; fill it in or choose no column of times")
+    parts = [_typed(pl.Series(name, column)) for name, column in zip(names, columns, strict=True)]
+    order = parts[0] if len(parts) == 1 else pl.DataFrame(parts).to_struct(",".join(names))
+    keys = [key.to_numpy() for key in order_keys(order, lambda k: k + 1, "the file")]
+    return [int(k) for k in np.lexsort(keys[::-1])]
+
+
+def rows_of_file(path: str, cut: Cut) -> Rows:
+    """The users and values of a file, of any format that the other commands read; without a user, of one of text."""
+    if not cut.user:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise DataError("the file cannot be read as text; check the path, or name a column of the user") from None
+        return rows_of_text(text, cut, path)
+    users: list[str] = []
+    values: list[list[str]] = [[] for _ in cut.values]
+    kind: Any = "text" if len(cut.values) == 1 else "number"
+    files = Files(path, cut.columns, sort=True).chunks(kind) if cut.times else read(path, cut.columns, value_type=kind)
+    for chunk in files:
+        users += [str(user) for user in chunk.users.to_list()]
+        parts = chunk.values.T.tolist() if isinstance(chunk.values, np.ndarray) else [chunk.values.to_list()]
+        for column, part in zip(values, parts, strict=True):
+            column += [str(value) for value in part]
+    return users, values
+
+
+def _typed(column: pl.Series) -> pl.Series:
+    """A column of text as numbers, where all of it is; a leading zero makes text, as in a code."""
+    import polars as pl
+
+    empty = column == ""
+    filled = column.filter(~empty)
+    if not filled.len() or not filled.str.contains(DECIMAL).all() or filled.str.contains(r"^[+-]?0\d").any():
+        return pl.select(pl.when(~empty).then(column)).to_series().alias(column.name)
+    whole = filled.str.contains(r"^[+-]?\d{1,18}$").all()
+    return column.cast(pl.Int64 if whole else pl.Float64, strict=False)
+
+
+def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> dict[str, Any]:
+    """What `seqveil inspect` says about a text, and the columns that it proposes or that were `given`.
+
+    What no column can be taken for stays empty, for the visitor to choose; then nothing else is said.
+
+    >>> found = looked_at("person,week,page\\n" + "".join(f"p{k // 4},{k % 4},{'ab'[k % 2]}\\n" for k in range(80)))
+    >>> found["chosen"]
+    {'user': 'person', 'value': 'page', 'time': 'week', 'cells': None}
+    """
+    import polars as pl
+
+    table = table_of_text(text, file)
+    frame = pl.DataFrame([_typed(pl.Series(name, values)) for name, values in table.items()])
+    everyone = frame.with_columns(pl.lit("everyone").alias(EVERYONE))
+    alone = given is not None and not given.user
+    guess: Guess | None
+    try:
+        guess = guessed(everyone if alone else frame, None if given is None else given.columns, "the file")
+    except DataError as error:  # the value cannot be guessed, or the user: then all rows may be one person's
+        guess = _without_user(everyone) if given is None and "a user's name" in str(error) else None
+    names = None if guess is None else guess.columns
+    chosen: dict[str, Any] = {
+        "user": (person_in(list(table)) or "") if names is None else "" if names.user == EVERYONE else names.user,
+        "value": "" if names is None else names.value,
+        "time": given.time if given is not None else _order_of(guess),
+        "cells": None if given is None else given.cells,
+    }
+    facts = {"columns": list(table), "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
+    if not all(name in table for name in chosen["value"].split(",")):
+        return facts | {"problem": "no column is plainly the value: choose the one that holds what happened"}
+    columns = Columns(chosen["user"] or EVERYONE, chosen["value"], chosen["time"])
+    used = [*columns.user_columns, *columns.value_columns, *columns.time_columns]
+    try:
+        found = inspect(everyone.select(used), columns)
+    except InputError as error:
+        return facts | {"problem": str(error).removeprefix("the frame: ")}
+    except pl.exceptions.ColumnNotFoundError:
+        raise DataError("the header lacks a column that is asked for; choose other columns") from None
+    said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")]
+    return facts | {"lines": [list(line) for line in said]}
+
+
+def _without_user(everyone: pl.DataFrame) -> Guess | None:
+    """The guess for a file of one stream; None where no column could be the value."""
+    try:
+        return guessed(everyone, Columns(EVERYONE), "the file")
+    except DataError:
+        return None
+
+
+def _order_of(guess: Guess | None) -> str | None:
+    if guess is None:
+        return None
+    return guess.columns.time or ",".join(role.column for role in guess.roles if role.role == "order") or None

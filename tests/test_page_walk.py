@@ -1,0 +1,168 @@
+"""The walk of the page in a real browser: one's own file, the odds, some ways side by side, what to take along."""
+
+import tomllib
+
+import pytest
+
+from browsing import after, chromium, in_a_browser, until, violations, visit
+from seqveil.core.words import lifted, moved
+from studios import studio
+
+pytestmark = in_a_browser
+TILES = ["clinic" if k % 41 == 7 else f"t{(k * k * 31) % 97 % 3}" for k in range(400)]
+WEEKS = "person,week,hour,tile\n" + "".join(f"p{k // 40},{k % 40 // 4},{k % 4},{TILES[k]}\n" for k in range(400))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page_server():
+    with studio() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_a_visitor_walks_from_a_file_to_a_setting(browser, page_server, tmp_path, scheme, width):
+    (tmp_path / "own.csv").write_text(WEEKS)
+    with visit(browser, page_server.url, scheme, width, expected="status of 400") as page:
+        until(page, "document.body.dataset.ready >= 1")
+        assert "stays on this machine" in page.inner_text("#stays")
+        page.set_input_files("#file", tmp_path / "own.csv")
+        until(page, "!document.getElementById('columns').hidden")
+        chosen = [page.input_value(f"#{part}-column") for part in ("user", "value", "second", "time")]
+        assert chosen == ["person", "tile", "", "week,hour"]
+        assert "10 people, 400 events" in page.inner_text("#found")
+        page.select_option("#value-column", "week")
+        until(page, "document.getElementById('load-problem').textContent !== ''")  # it is the time already
+        page.select_option("#value-column", "tile")
+        until(page, "document.getElementById('load-problem').textContent === ''")
+        after(page, lambda: page.click("#load"))
+        assert "400 events in 10 streams, 4 symbols" in page.inner_text("#about")
+        after(page, lambda: page.check("#secret-kind input[value=count]"))
+        page.fill("#secret-count", "41")  # of 40 events
+        until(page, "document.getElementById('problem').textContent !== ''")
+        assert "certain or impossible" in page.inner_text("#secret-about")
+        assert page.is_hidden("#verdict-top")
+        after(page, lambda: page.fill("#secret-count", "3"))
+        assert "whether clinic occurs at least 3 times among the first 40 events" in page.inner_text("#secret-about")
+        after(page, lambda: page.click("#seen-by button:has-text('everybody')"))
+        assert "one of 10 % at most 15 %" in page.inner_text("#risks")
+        assert page.input_value("#epsilon") == "0.462"
+        until(page, "document.getElementById('compare').dataset.complete === 'true'")
+        ways = page.locator("#compare tbody tr").all_inner_texts()
+        assert len(ways) == 5
+        assert "guarded, as chosen" in ways[0]
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        with page.expect_download() as download:
+            page.click("#save-toml")
+        download.value.save_as(tmp_path / "seqveil.toml")
+        said = tomllib.loads((tmp_path / "seqveil.toml").read_text())
+        assert (said["user_column"], said["value_column"], said["time_column"]) == ("person", "tile", "week,hour")
+        [secret] = said["secret"]
+        assert (secret["epsilon"], secret["at_least"], secret["window"]) == (0.462, 3, "first 40")
+        assert "seqveil release own.csv --config seqveil.toml --sort" in page.inner_text("#steps")
+
+
+def test_the_dial_says_in_odds_what_the_library_says(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        after(page, lambda: page.select_option("#events", "50"))
+        for kind, becomes in (("none", lifted), ("whole", lifted), ("ever", moved)):
+            if kind != "none":
+                after(page, lambda kind=kind: page.check(f"#secret-kind input[value={kind}]"))
+            for epsilon in (0.1, 1.3):
+                after(page, lambda epsilon=epsilon: page.fill("#epsilon", str(epsilon)))
+                shown = float(page.input_value("#odds"))
+                assert 0 <= shown - 100 * becomes(0.1, epsilon) < 0.1001
+            after(page, lambda: page.fill("#odds", "30"))
+            assert 0.29 < becomes(0.1, float(page.input_value("#epsilon"))) <= 0.3
+            assert f"ε {page.input_value('#epsilon')}" in page.get_attribute("#epsilon-slider", "aria-valuetext")
+        after(page, lambda: page.check("#secret-kind input[value=none]"))
+        page.click("#more > summary")
+        after(page, lambda: page.fill("#epsilon", "0.5"))
+        after(page, lambda: page.fill("#every", "2"))
+        assert float(page.input_value("#odds")) == pytest.approx(27.2)  # one release carries the ε of two
+        page.fill("#wrong", "40")
+        after(page, lambda: page.click("#solve"))
+        assert page.inner_text("#solved") == "found"
+        assert float(page.input_value("#epsilon")) > 0.5
+
+
+def test_a_total_for_the_whole_stream_is_green_and_spread_over_it(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        assert page.get_attribute("#verdict-top", "class") == "verdict red"
+        after(page, lambda: page.check("#secret-kind input[value=whole]"))
+        assert page.get_attribute("#verdict-top", "class") == "verdict green"
+        assert "budget = 1" in page.inner_text("#toml")
+        assert "epsilon = 0.005" in page.inner_text("#toml")
+        assert "All releases" not in page.inner_text("#problem")
+
+
+def test_the_dot_is_on_its_curve_and_goes_where_a_budget_is_set(browser, page_server):
+    with visit(browser, page_server.url) as page:
+        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
+        after(page, lambda: page.fill("#epsilon", "1.5"))
+        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
+        far = page.evaluate(
+            """() => { const dot = document.querySelector('#curve circle[r="6"]');
+                       const [x, y] = [dot.cx.baseVal.value, dot.cy.baseVal.value];
+                       const own = document.querySelector('#curve path[stroke-width="3.2"]');
+                       let least = Infinity;
+                       for (let at = 0; at <= own.getTotalLength(); at += 0.5) {
+                         const point = own.getPointAtLength(at);
+                         least = Math.min(least, Math.hypot(point.x - x, point.y - y));
+                       }
+                       return least; }"""
+        )
+        assert far < 1
+        page.click("#more > summary")
+        after(page, lambda: page.fill("#budget", "6"))
+        assert page.locator('#curve circle[r="6"]').count() == 0
+        assert "without a budget" in page.inner_text("#curve-note")
+        after(page, lambda: page.fill("#every", "3"))
+        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
+        assert "one release in 3, as chosen" in page.inner_html("#curve svg")
+        assert "3th" not in page.inner_html("body")
+
+
+def test_on_a_phone_the_promise_stands_right_below_the_slider(browser, page_server):
+    with visit(browser, page_server.url, "light", 360) as page:
+        until(page, "document.body.dataset.ready >= 1")
+        place = "document.getElementById('{}').getBoundingClientRect()"
+        slider, verdict = (page.evaluate(f"{place.format(name)}.bottom") for name in ("epsilon-slider", "why"))
+        assert 0 < verdict - slider < 500
+        page.evaluate("scrollTo(0, 3000)")
+        assert page.is_visible("#verdict-top")
+        assert page.evaluate(f"{place.format('verdict-top')}.top") >= 0
+        overlapping = page.evaluate(OVERLAPS)
+        assert overlapping == []
+
+
+# pairs of labels in one chart that are printed over each other
+OVERLAPS = """() => [...document.querySelectorAll('.picture svg')].flatMap(chart => {
+  const texts = [...chart.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  return texts.flatMap(([name, a], k) => texts.slice(k + 1)
+    .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+    .map(([other]) => `${name} / ${other}`));
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_label_is_printed_over_another(browser, page_server, width):
+    with visit(browser, page_server.url, "light", width) as page:
+        until(page, "document.getElementById('curve').dataset.complete === 'true'", 60)
+        page.select_option("#curve-view", "all")
+        until(page, "document.getElementById('curve').dataset.complete === 'true'", 90)
+        assert page.evaluate(OVERLAPS) == []
+        page.click("#more > summary")
+        after(page, lambda: page.fill("#budget", "20"))
+        assert page.evaluate(OVERLAPS) == []
+        for name in ("power", "heart_rate", "gaze"):
+            after(page, lambda name=name: page.select_option("#source", name))
+            assert page.evaluate(OVERLAPS) == []
