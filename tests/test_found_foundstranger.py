@@ -45,11 +45,11 @@ def test_milliseconds_by_name_are_not_read_as_seconds():
     words = {"value_column": "x,y", "grid": "3x2", "every_seconds": 0.1, "smoothing": 1}
     with pytest.raises(DataError, match="column 't_ms' is in milliseconds by its name"):
         sv.fit(gaze(), time_column="t_ms", **words)
-    assert sv.fit(gaze("t_ms", 1_700_000_000_000), time_column="t_ms", **words).n_symbols == 6
+    assert sv.fit(gaze("t_ms", 1_700_000_000_000), time_column="t_ms", **words).n == 6
     model = sv.fit(gaze(), value_column="x,y", time_column="t_ms", grid="3x2", smoothing=1)
     with pytest.raises(DataError, match="divide them by 1000"):
         sv.release(
-            gaze(), model, epsilon=1, budget=2, window_seconds=60, value_column="x,y", time_column="t_ms", sort=True
+            gaze(), model, epsilon=1, window=2, window_seconds=60, value_column="x,y", time_column="t_ms", sort=True
         )
 
 
@@ -65,7 +65,7 @@ def test_a_name_that_is_in_no_list_of_places_points_at_the_columns_of_the_list()
     rows = pl.DataFrame({"user": WHO, "value": PAGES})
     with pytest.raises(DataError, match="--points-columns NAME,LAT,LON"):
         sv.fit(rows, points=places, smoothing=1)
-    assert sv.fit(rows, points=places, points_columns="title,lat,lon", smoothing=1).n_symbols == 3
+    assert sv.fit(rows, points=places, points_columns="title,lat,lon", smoothing=1).n == 3
 
 
 def test_a_release_of_names_is_not_sent_to_cells():
@@ -73,3 +73,28 @@ def test_a_release_of_names_is_not_sent_to_cells():
     rows = pl.DataFrame({"user": WHO, "venue": PAGES, "lat": [1.0] * 120, "lon": [2.0] * 120})
     with pytest.raises(DataError, match="name the value with --value-column, or fit a model of places"):
         sv.release(rows, model, epsilon=1)
+
+
+def in_slots() -> tuple[pl.DataFrame, sv.MarkovModel]:
+    rows = pl.DataFrame({"user": WHO, "value": PAGES, "time": [10 * (k % 6) for k in range(120)]})
+    return rows, sv.fit(rows, every_seconds=20, slot="last", smoothing=1)
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas", "arrow"])
+def test_a_frame_in_slots_shows_slots_and_not_the_times_of_events(kind):
+    rows, model = in_slots()
+    data = {"polars": lambda: rows, "arrow": rows.to_arrow}.get(kind, rows.to_pandas)()
+    made = sv.release(data, model, epsilon=1)
+    frame = pl.from_pandas(made.frame) if kind == "pandas" else pl.DataFrame(made.frame)
+    assert frame["user"].to_list() == sorted(set(WHO)) * 3
+    assert frame["time"].to_list() == [0] * 20 + [20] * 20 + [40] * 20
+    assert not made.rows.size
+    if kind == "pandas":
+        assert made.frame.index.tolist() == list(range(60))
+    assert sv.audit(made, model).passed
+    assert "by the raw file" in str(sv.decode(made, model, truth=data))
+
+
+def test_pad_is_about_slots():
+    with pytest.raises(InputError, match="pass --every-seconds"):
+        sv.fit(in_slots()[0], pad=True)

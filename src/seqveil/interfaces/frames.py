@@ -21,7 +21,7 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.interfaces.commands.options import ColumnOptions, CutOptions, SettingOptions
+from seqveil.interfaces.commands.options import ColumnOptions, CutOptions, SettingOptions, SlotOptions
 from seqveil.interfaces.files.audit import against_file, audit_file
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
@@ -268,6 +268,10 @@ def fit(
     seed: int | None = None,
     sort: bool | None = None,
     missing: OnMissing | None = None,
+    every_seconds: float | None = None,
+    slot: str | None = None,
+    pad: bool = False,
+    empty: str | None = None,
     format: str | None = None,
     **columns: Unpack[ColumnWords],
 ) -> MarkovModel:
@@ -285,6 +289,7 @@ def fit(
         contribution, seed: with `private`.
         sort: whether to put rows in order first; left out, that is done where they go back in time.
         missing: what to do with rows without a value: "drop", "hold" or "symbol".
+        every_seconds, slot, pad, empty: one symbol for each slot of time, as in `seqveil fit`.
         columns: user_column, value_column, time_column, stream_column, latitude, longitude.
 
     >>> import polars as pl
@@ -305,6 +310,7 @@ def fit(
         names = located(table, names, format, widths)
     arrange = goes_back(table, names, format) if sort is None else sort
     read: dict[str, Any] = {"columns": names, "format": format, "sort": arrange, "missing": missing}
+    read |= {"slots": SlotOptions(every_seconds, slot, pad, empty).slots}
     if private is not None:
         if other is not None:
             raise InputError("other= looks at who has what, which a private fit may not; leave it out")
@@ -372,8 +378,10 @@ def release(
 
 
 def _given_back(data: Any, table: Any, held: HeldRelease) -> Release:
-    """What was released, in the kind that came."""
+    """What was released, in the kind that came; slots have users and times of their own, and nothing of the data's."""
     saved = held.meta["columns"]
+    if held.frame.height and not held.rows.size:
+        return Release(like(data, table, held.frame, None, ()), held.account, held.meta, held.rows)
     values = saved["value"].split(",")
     kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in values]
     return Release(like(data, table, held.frame, held.rows, kept), held.account, held.meta, held.rows)
