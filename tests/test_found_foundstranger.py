@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
 import seqveil as sv
+from seqveil.core import geography
 from seqveil.core.errors import DataError, InputError
 
 WHO = [f"u{k // 6}" for k in range(120)]
@@ -98,3 +100,30 @@ def test_a_frame_in_slots_shows_slots_and_not_the_times_of_events(kind):
 def test_pad_is_about_slots():
     with pytest.raises(InputError, match="pass --every-seconds"):
         sv.fit(in_slots()[0], pad=True)
+
+
+@pytest.mark.parametrize(
+    ("centre", "metres", "bounds"),
+    [
+        ((52.606, 13.51), 1500, (52.4, 52.6, 13.2, 13.5)),
+        ((52.62, 13.35), 4000, (52.4, 52.6, 13.2, 13.5)),
+        ((10.0, -179.89), 3000, (9.9, 10.1, 179.9, -179.9)),
+        ((89.995, 30.0), 3000, (89.9, 89.98, -180, 180)),
+        ((50.0, 8.0), 900, (50.0, 50.0, 8.0, 8.0)),
+    ],
+)
+def test_whoever_is_in_a_zone_is_in_its_cells_off_the_map_too(centre, metres, bounds):
+    cells = sv.Cells(500, bounds, "nearest")
+    spread = np.random.default_rng(0).uniform(-1, 1, (20_000, 2)) * [
+        0.06,
+        0.06 / max(0.001, np.cos(np.radians(centre[0]))),
+    ]
+    points = np.asarray(centre) + spread
+    points[:, 0], points[:, 1] = np.clip(points[:, 0], -90, 90), (points[:, 1] + 180) % 360 - 180
+    near = points[geography.haversine(points, np.asarray(centre)) <= metres]
+    assert len(near) > 50
+    assert set(cells.encode(near).tolist()) <= set(cells.within(centre, metres).tolist())
+
+
+def test_a_zone_that_lies_off_the_map_has_no_cells():
+    assert not sv.Cells(500, (52.4, 52.6, 13.2, 13.5)).within((53.0, 13.3), 300).size
