@@ -125,7 +125,7 @@ def test_the_date_line_is_no_border(tmp_path):
         (["--points-columns", "a,b,c"], "pass --points"),
         (["--points", "POINTS", "--points-columns", "a,b"], "three columns"),
         (["--points", "POINTS", "--points-columns", "a,lat,lon"], "no column 'a'"),
-        ([], "pass --cell-metres 500"),
+        ([], "with --cell-metres 500"),
         (["--latitude", "lat", "--longitude", "lon"], "pass --cell-metres 500"),
     ],
 )

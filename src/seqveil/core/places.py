@@ -129,8 +129,29 @@ class Cells(Symbols):
         return south, np.asarray(south + high, np.float64), west, np.asarray(west + wide, np.float64)
 
     def within(self, centre: tuple[float, float], metres: float) -> Codes:
-        """The cells of which some part lies within so many metres of a point."""
-        return np.flatnonzero(geography.to_box(centre, *self.boxes) <= metres * (1 + 1e-12)).astype(np.int64)
+        """The cells of which some part lies within so many metres of a point; none where all of the zone is outside.
+
+        Whoever is outside counts to the cell at the edge ("nearest"), so what counts to a cell is a part of it here.
+        """
+        most = metres * (1 + 1e-12)
+        if not (geography.to_box(centre, *self.boxes) <= most).any():
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(geography.to_box(centre, *self._reaches) <= most).astype(np.int64)
+
+    @property
+    def _reaches(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """South, north, west and east of all that "nearest" counts to every cell, (n,) each."""
+        south, north, west, east = self.boxes
+        row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
+        around, _, count = self._rows[row].T
+        column = np.arange(self.n) - self._offsets[row]
+        beyond = (around + count - 1) // 2 - (count - 1)  # columns that go to the eastern end, as in `encode`
+        before = around - count - beyond
+        east = np.where(column == count - 1, east + beyond * (360.0 / around), east)
+        west = np.where(column == 0, west - before * (360.0 / around), west)
+        alone = count == 1
+        west, east = np.where(alone, -180.0, west), np.where(alone, 180.0, east)
+        return np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north), west, east
 
     @property
     def _around(self) -> int:

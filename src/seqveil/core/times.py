@@ -31,6 +31,7 @@ MOST_BANDS = 1440  # of a day: one a minute
 FINE = 1e-6  # of a window: how coarse the numbers may be that lie in it
 _BANDS = "as a number of equal bands, such as 24, or as night=22-6,day=6-22"
 _HOUR = re.compile(r"\d{1,2}(\.\d+)?")
+_MILLIS = re.compile(r"((?i:(^|[^a-z])(ms|msecs?|millis|milliseconds?))|[a-z](Ms|Millis|Milliseconds))[^A-Za-z]*$")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _EXPECTED = "expected a time in seconds, in milli-, micro- or nanoseconds since 1970, or as ISO 8601 text"
 
@@ -67,6 +68,15 @@ def unit_of(numbers: NDArray[Any]) -> str:
     """
     found = np.unique(powers(np.asarray(numbers, np.float64)))
     return " and ".join(UNITS[k] for k in found.tolist() if k < len(UNITS))
+
+
+def says_milliseconds(name: str) -> bool:
+    """Whether a column is called as milliseconds are.
+
+    >>> [says_milliseconds(name) for name in ("t_ms", "time (ms)", "sinceStartMs", "millis", "items", "systems")]
+    [True, True, True, True, False, False]
+    """
+    return _MILLIS.search(name.strip()) is not None
 
 
 def check(times: Floats, window: float) -> None:

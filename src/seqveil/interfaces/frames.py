@@ -21,7 +21,7 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.interfaces.commands.options import ColumnOptions, CutOptions, SettingOptions
+from seqveil.interfaces.commands.options import ColumnOptions, CutOptions, SettingOptions, SlotOptions
 from seqveil.interfaces.files.audit import against_file, audit_file
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
@@ -268,6 +268,10 @@ def fit(
     seed: int | None = None,
     sort: bool | None = None,
     missing: OnMissing | None = None,
+    every_seconds: float | None = None,
+    slot: str | None = None,
+    pad: bool = False,
+    empty: str | None = None,
     format: str | None = None,
     **columns: Unpack[ColumnWords],
 ) -> MarkovModel:
@@ -285,6 +289,7 @@ def fit(
         contribution, seed: with `private`.
         sort: whether to put rows in order first; left out, that is done where they go back in time.
         missing: what to do with rows without a value: "drop", "hold" or "symbol".
+        every_seconds, slot, pad, empty: one symbol for each slot of time, as in `seqveil fit`.
         columns: user_column, value_column, time_column, stream_column, latitude, longitude.
 
     >>> import polars as pl
@@ -294,7 +299,7 @@ def fit(
     from seqveil.interfaces.commands.models import PrivateFitOptions
 
     PrivateFitOptions(private, contribution, seed=seed).check(order, smoothing, prior, context)
-    table, names = table_of(data), _columns(columns)
+    table, names = table_of(data), columns_of(columns)
     cuts = CutOptions(None if bins is None else str(bins), levels, grid, cell_metres, points, points_columns)
     if private is not None or alphabet is not None or range is not None:
         named = _values(alphabet, cuts, range, private, on_unknown)
@@ -305,6 +310,7 @@ def fit(
         names = located(table, names, format, widths)
     arrange = goes_back(table, names, format) if sort is None else sort
     read: dict[str, Any] = {"columns": names, "format": format, "sort": arrange, "missing": missing}
+    read |= {"slots": SlotOptions(every_seconds, slot, pad, empty).slots}
     if private is not None:
         if other is not None:
             raise InputError("other= looks at who has what, which a private fit may not; leave it out")
@@ -372,8 +378,10 @@ def release(
 
 
 def _given_back(data: Any, table: Any, held: HeldRelease) -> Release:
-    """What was released, in the kind that came."""
+    """What was released, in the kind that came; slots have users and times of their own, and nothing of the data's."""
     saved = held.meta["columns"]
+    if held.frame.height and not held.rows.size:
+        return Release(like(data, table, held.frame, None, ()), held.account, held.meta, held.rows)
     values = saved["value"].split(",")
     kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in values]
     return Release(like(data, table, held.frame, held.rows, kept), held.account, held.meta, held.rows)
@@ -554,10 +562,11 @@ def split_words(words: Mapping[str, Any]) -> tuple[_Words, Columns]:
     """The words of a setting, and the columns."""
     columns = {name: value for name, value in words.items() if name in ColumnWords.__annotations__}
     rest = {name: value for name, value in words.items() if name not in columns}
-    return _Words.of(rest), _columns(columns)
+    return _Words.of(rest), columns_of(columns)
 
 
-def _columns(words: Mapping[str, Any]) -> Columns:
+def columns_of(words: Mapping[str, Any]) -> Columns:
+    """The columns that the words of the command line name."""
     strange = next((name for name in words if name not in ColumnWords.__annotations__), None)
     if strange is not None:
         raise InputError(f"{strange!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}")

@@ -19,7 +19,7 @@ from seqveil.core.coins import coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
-from seqveil.core.places import Places
+from seqveil.core.places import Cells, Places
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns, Taken
 from seqveil.interfaces.files.ordering import seconds
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
     from seqveil.receive.contexts import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
-FOR_PLACES = "add the place to --points, or name columns with --latitude and --longitude for the nearest one"
+FOR_PLACES = (
+    "add the place to --points, say which of its columns are meant with --points-columns NAME,LAT,LON, or name columns "
+    "with --latitude and --longitude for the nearest one"
+)
+FOR_CELLS = "it lies outside --range: widen that, or pass --on-unknown nearest to count it to the cell at the edge"
 NEEDED = (
     "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass --alphabet "
     "FILE (a value a line, or a model to take it from), --points FILE, --bins with --range LO,HI, --grid with --range "
@@ -190,11 +194,13 @@ class _Coder:
             self._counted, self._inner = alphabet.with_policy("nearest"), alphabet.with_policy("hide")
         self.clamped = 0
         self.spread = Spread() if isinstance(alphabet, Places) else None
+        cut = isinstance(alphabet, Bins | Grid | Cells)
+        self._remedy = FOR_CELLS if cut else FOR_FIT if self.spread is None else FOR_PLACES
 
     def __call__(self, part: Chunk) -> Ints:
         if self._clamps:
             self.clamped += int((self._inner.encode(part.values) < 0).sum())
-        codes = encode(part, self._counted, self._file, FOR_FIT if self.spread is None else FOR_PLACES)
+        codes = encode(part, self._counted, self._file, self._remedy)
         if self.spread is not None and isinstance(part.values, np.ndarray):
             self.spread.add(part.values, self.alphabet, codes)
         return codes

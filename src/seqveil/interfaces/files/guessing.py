@@ -34,6 +34,9 @@ POINTS = ("x", "y")
 OTHERS = 3  # columns that are named beside one that was guessed
 
 
+BY_VALUES = "its values repeat among people"
+
+
 @dataclass(frozen=True)
 class Role:
     """What a column is taken for, and why."""
@@ -56,13 +59,33 @@ def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
     """What each column is taken for: what was named, else by names, else by what it holds."""
     import polars as pl
 
-    listed = next((name for name in head.columns if isinstance(head.schema[name], pl.List | pl.Array)), None)
-    if listed is not None:
+    columns = given or Columns()
+    listed = [name for name in head.columns if isinstance(head.schema[name], pl.List | pl.Array)]
+    if not listed:
+        return _Guesser(head, columns, file).all()
+    named = {*columns.user_columns, *columns.value_columns, *columns.time_columns, *columns.stream_columns}
+    try:
+        found = None if named & {*listed} else _Guesser(head.drop(listed), columns, file).all()
+    except DataError:
+        found = None
+    if found is None:
+        name = next((name for name in listed if name in named), listed[0])
         raise DataError(
-            f"{file}: column {listed!r} holds a list in each row, and one event a row was expected; make a row of each "
-            f"entry, as polars does with explode({listed!r})"
+            f"{file}: column {name!r} holds a list in each row, and one event a row was expected; make a row of each "
+            f"entry, as polars does with explode({name!r})"
         )
-    return _Guesser(head, given or Columns(), file).all()
+    return _beside_lists(found, listed)
+
+
+def _beside_lists(found: Guess, listed: list[str]) -> Guess:
+    """What was found in the other columns; where the value is a guess, whether it stands in the lists is asked."""
+    asks = any(role.role == "value" and role.why == BY_VALUES for role in found.roles)
+    roles = [*found.roles, *(Role(name, "not used", "it holds lists") for name in listed)]
+    question = (
+        f"column {listed[0]!r} holds lists and is left out; if events stand in it, make a row of each entry, as polars "
+        f"does with explode({listed[0]!r})"
+    )
+    return Guess(roles, found.columns, [*found.questions, question] if asks else found.questions)
 
 
 class _Guesser:
@@ -147,7 +170,7 @@ class _Guesser:
                 f"is {alike[0]!r} the value? It is a guess; {_listed(alike[1:])} could be, too. Name yours with "
                 "--value-column"
             )
-        return self._take(alike[:1], "value", "its values repeat among people")
+        return self._take(alike[:1], "value", BY_VALUES)
 
     def _stream(self) -> str | None:
         session = _by_name(self._free(), STREAMS)

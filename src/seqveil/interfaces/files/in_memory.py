@@ -42,7 +42,7 @@ class HeldRelease:
     """Released rows in the order of the rows they came from, with what the side file of a release would say."""
 
     frame: pl.DataFrame = field(repr=False)
-    rows: Ints = field(repr=False)  # the row of the data, from 0, that each one was released from
+    rows: Ints = field(repr=False)  # the row of the data, from 0, that each one was released from; of slots none
     account: Released
     meta: Meta = field(repr=False)
 
@@ -99,6 +99,11 @@ class _InMemory(Whole):
         super().__init__(*parts)
         self._held, self._rows = Held(), list[Rows]()
 
+    @property
+    def in_slots(self) -> bool:
+        """Whether a row is released for each slot of time, and not for each row of the data."""
+        return self.source.slots is not None
+
     def keep(self, rows: Rows) -> None:
         """Keep these rows."""
         self._held.write(self.frame(rows))
@@ -106,7 +111,9 @@ class _InMemory(Whole):
 
     @property
     def _arranged(self) -> Ints:
-        """Where the released rows stand in the order of the data."""
+        """Where the released rows stand in the order of the data; slots keep their own, which tells of no event."""
+        if self.in_slots:
+            return np.arange(self._read.size)
         return np.argsort(self._read, kind="stable")
 
     @property
@@ -115,8 +122,8 @@ class _InMemory(Whole):
 
     @property
     def places(self) -> Ints:
-        """The row of the data that each released one came from."""
-        return self._read[self._arranged]
+        """The row of the data that each released one came from; of slots none."""
+        return np.zeros(0, np.int64) if self.in_slots else self._read[self._arranged]
 
     @property
     def made(self) -> pl.DataFrame:

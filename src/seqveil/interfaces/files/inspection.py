@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from seqveil.receive.follow import numbered
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from seqveil.interfaces.frames import ColumnWords
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
@@ -132,6 +134,7 @@ def inspect(
     format: str | None = None,
     on_map: bool = False,
     progress: Progress | None = None,
+    **words: Unpack[ColumnWords],
 ) -> Inspection:
     """Look at a file or a frame (polars, pandas, Arrow) and say what is in it and what to type next.
 
@@ -141,6 +144,7 @@ def inspect(
         format: of a file whose name does not tell.
         on_map: whether two columns of the value are latitude and longitude, whatever they are called.
         progress: called with the number of rows done.
+        words: user_column, value_column, time_column, stream_column, latitude, longitude, in place of `columns`.
 
     >>> import polars as pl
     >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
@@ -148,6 +152,12 @@ def inspect(
     >>> found.users, found.events, found.command
     (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page --smoothing 1')
     """
+    if words:
+        from seqveil.interfaces.frames import columns_of
+
+        if columns is not None:
+            raise InputError("columns are named once: pass columns, or words such as user_column")
+        columns, on_map = columns_of(words), on_map or words.get("latitude") is not None
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")

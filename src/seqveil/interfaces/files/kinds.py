@@ -65,11 +65,11 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
         return pl.Series(name, column.tolist(), dtype=pl.Object)
 
 
-def like(data: Any, table: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[str]) -> Any:
+def like(data: Any, table: Any, made: pl.DataFrame, rows: Ints | None, kept: Sequence[str]) -> Any:
     """The rows `made` from the rows of `data` that are named, as a frame of the kind of `data`.
 
     `table` is what `as_polars` made of `data`. `kept` are columns that are taken from `data` as they are there; pandas
-    keeps its index as well.
+    keeps its index as well. Without `rows` nothing but the kind is the data's.
     """
     import polars as pl
 
@@ -80,7 +80,9 @@ def like(data: Any, table: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[s
         return _like_pandas(data, made, rows, kept)
     if kind == "arrow":
         return _like_arrow(data, made, rows, kept)
-    columns = [table[name][rows] if name in kept else _typed(made[name], table) for name in made.columns]
+    columns = [
+        table[name][rows] if rows is not None and name in kept else _typed(made[name], table) for name in made.columns
+    ]
     frame = pl.DataFrame(columns)
     return frame.lazy() if isinstance(data, pl.LazyFrame) else frame
 
@@ -97,11 +99,11 @@ def _typed(column: pl.Series, data: pl.DataFrame) -> pl.Series:
     return column.cast(own) if isinstance(own, pl.Categorical | pl.Enum) else column
 
 
-def _like_pandas(data: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[str]) -> Any:
+def _like_pandas(data: Any, made: pl.DataFrame, rows: Ints | None, kept: Sequence[str]) -> Any:
     import pandas as pd
 
     labels = {str(label): label for label in data.columns}
-    part = data.iloc[rows]
+    part = pd.DataFrame(index=range(made.height)) if rows is None else data.iloc[rows]
     columns = {}
     for name in made.columns:
         if name in kept:
@@ -133,10 +135,10 @@ def _pandas_values(column: pl.Series, own: Any) -> Any:
     return column.to_numpy()
 
 
-def _like_arrow(data: Any, made: pl.DataFrame, rows: Ints, kept: Sequence[str]) -> Any:
+def _like_arrow(data: Any, made: pl.DataFrame, rows: Ints | None, kept: Sequence[str]) -> Any:
     import pyarrow as pa
 
-    part, columns = data.take(pa.array(rows)), []
+    part, columns = data if rows is None else data.take(pa.array(rows)), []
     for name in made.columns:
         column = part.column(name) if name in kept else made[name].to_arrow()
         own = data.schema.field(name).type if name in data.schema.names else None

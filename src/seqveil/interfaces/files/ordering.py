@@ -207,10 +207,19 @@ def seconds(chunk: Chunk, name: str) -> Floats:
             raise DataError(f"{name}: row {row}: column {order.name!r} must hold times before the year 5138; mend it")
         return stamps
     try:
-        return clock.seconds(order.to_numpy())
+        found = clock.seconds(order.to_numpy())
     except InputError as error:
         row, said = chunk.row(int(vars(error)["position"])), str(error).partition(": ")[2]
         raise DataError(f"{name}: row {row}: {said}") from None
+    if (
+        clock.says_milliseconds(order.name)
+        and np.abs(np.asarray(order.to_numpy(), np.float64)).max(initial=0) < clock.LATEST
+    ):
+        raise DataError(
+            f"{name}: column {order.name!r} is in milliseconds by its name, and numbers this small are read as "
+            "seconds; divide them by 1000 and rename the column, or count them from 1970"
+        )
+    return found
 
 
 def _calendar(order: pl.Series) -> Floats:
