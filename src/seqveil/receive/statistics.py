@@ -184,8 +184,10 @@ def summarise(
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
     told = drawn.told() if drawn is not None and setting.guards else None
-    figures = (histogram, over_time, size, transitions, dwell, leading, others, told)
-    return Summary(len(index), codes.size, confidence, *way, *figures)
+    made = Summary(
+        len(index), codes.size, confidence, *way, histogram, over_time, size, transitions, dwell, leading, others
+    )
+    return replace(made, told=told)
 
 
 NO_DESIGN = (

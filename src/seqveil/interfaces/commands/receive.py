@@ -428,7 +428,7 @@ def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
     lines(stats_told(counted, names))
     counts, stays = found.histogram, found.dwell
-    order = sorted(range(model.n), key=lambda code: _from_most(counts.value[code]))[:SHOWN]
+    order = sorted(range(model.n), key=lambda code: _from_most(float(counts.value[code])))[:SHOWN]
     headings = ("symbol", "events", "share", "mean run")
     size = found.events
     table(
