@@ -1,7 +1,7 @@
 """What a receiver may say about the truth behind a set of released streams: counts with confidence intervals.
 
-Everything is computed from releases and public parameters, so it is post-processing and costs no privacy. There are two
-ways to an interval.
+Everything is computed from releases and public parameters, so it is post-processing and costs no privacy. There are
+three ways to an interval.
 
 *By design*, where every release can be inverted: each release is an unbiased estimate of its symbol's indicator. For a
 kernel with table Q (n × K) of full row rank, G = Q diag(1/p) Qᵀ and v(y) = G⁻¹ Q(·|y)/p(y) have
@@ -17,12 +17,16 @@ them about as well are drawn from its posterior, and under each of them one trut
 filtering forward and sampling backward. The counts of these truths vary as much as the releases leave open. That
 assumes that users are independent, and that one chain of order 1 describes them all. Which one is learned; where the
 releases say little about it, the model of the release fills in.
+
+*Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
+that very model. The releases tell so little about the secrets that a single chain learned from them may be far off.
+What `Summary.told` says of a symbol is how much of its count the releases tell, and how much the model fills in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -46,8 +50,11 @@ BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
 WIDEST = 256  # symbols up to which tables are inverted
+MOST_STATES = 2000  # states of a model up to which truths are drawn under it
+TOLD = 0.5  # a symbol that a guarded release tells less of is counted by the chain or the model, not by the releases
 DESIGN = "nothing about the data, except that rows outside the alphabet count as draws from the belief"
 LEARNED = "users are independent and follow one chain of order 1, which is learned from the releases"
+MODEL = "users are independent and follow the model of the release, as the promise about the secrets does"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +85,7 @@ class Summary:
     users: int
     events: int
     confidence: float
-    method: str  # "design" or "learned"
+    method: str  # "design", "learned" or "model"
     assumes: str
     histogram: Estimate  # (n,) how often each symbol occurred
     over_time: Estimate  # (W, n) the same in each window
@@ -87,23 +94,35 @@ class Summary:
     dwell: Estimate  # (n,) mean length of a symbol's runs
     top: tuple[TopSymbol, ...]
     maybe_top: tuple[int, ...]  # codes that may be among the top as well
+    told: Floats | None = None  # (n,) of "guarded" releases: the mean probability of a symbol where it is the truth
+
+    @property
+    def untold(self) -> tuple[int, ...]:
+        """Codes that guarded releases tell so little of that their counts are those of a chain or model."""
+        return () if self.told is None else tuple(np.flatnonzero(self.told < TOLD).tolist())
 
     def without_intervals(self) -> Summary:
-        """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top."""
+        """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top.
+
+        A symbol that guarded releases hardly tell has no estimate either (NaN): it would be a guess.
+        """
+        gone = np.isin(np.arange(self.histogram.value.size), self.untold)
         return replace(
             self,
-            histogram=_bare(self.histogram),
-            over_time=_bare(self.over_time),
-            transitions=_bare(self.transitions),
-            dwell=_bare(self.dwell),
-            top=tuple(replace(each, low=math.nan, high=math.nan, sure=False) for each in self.top),
+            histogram=_bare(self.histogram, gone),
+            over_time=_bare(self.over_time, gone),
+            transitions=_bare(self.transitions, gone[:, None] | gone),
+            dwell=_bare(self.dwell, gone),
+            top=tuple(
+                replace(each, low=math.nan, high=math.nan, sure=False) for each in self.top if not gone[each.code]
+            ),
             maybe_top=(),
         )
 
 
-def _bare(estimate: Estimate) -> Estimate:
+def _bare(estimate: Estimate, gone: NDArray[np.bool_]) -> Estimate:
     nothing = np.full(estimate.value.shape, np.nan)
-    return Estimate(estimate.value, nothing, nothing, nothing)
+    return Estimate(np.where(gone, np.nan, estimate.value), nothing, nothing, nothing)
 
 
 def summarise(
@@ -123,11 +142,13 @@ def summarise(
     Where every release can be inverted (`randomized_response`, any kernel with as many outputs as symbols, at ε > 0
     throughout) and no few events outweigh the others, the intervals assume nothing about the data: "design". Else a
     chain is learned from the releases and truths are drawn from what they leave open: "learned". The model of the
-    release is trusted in neither, though the second leans on it where the releases say little.
+    release is trusted in neither, though the second leans on it where the releases say little. "guarded" releases under
+    a model that is more than one chain of order 1 are read under that model, which is trusted then: "model".
 
     Parameters: users and released codes, event by event, in time order within each user; `window` counts events of a
-    stream that make one window of the histogram over time (one window by default); `method` is "auto", "design" or
-    "learned"; `streams` names the stream of each event where users have several: moves and windows are within streams.
+    stream that make one window of the histogram over time (one window by default); `method` is "auto", "design",
+    "learned" or "model"; `streams` names the stream of each event where users have several: moves and windows are
+    within streams.
 
     >>> from seqveil.core.model import MarkovModel
     >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", epsilon=2.0)
@@ -144,22 +165,39 @@ def summarise(
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     slots = places(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
     size = np.bincount(slots)
-    found = indicators(setting, who, codes, times, own, begins) if method != "learned" else None
+    found = indicators(setting, who, codes, times, own, begins) if method in ("auto", "design") else None
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
-        raise InputError(
-            "some releases cannot be inverted: fewer outputs than symbols, or held at ε = 0; use method learned, or "
-            "release with randomized_response"
+        raise InputError(NO_DESIGN_GUARDED if setting.guards else NO_DESIGN)
+    drawn = None
+    if found is None:
+        under_model = method == "model" or (
+            method == "auto" and setting.guards and setting.model.size > setting.model.n
         )
-    said = (who, codes, times, own, begins)
-    parts = _design(found, slots, z) if found is not None else _learned(setting, said, slots, z)
+        said = (who, codes, times, own, begins)
+        drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
+        way = ("model", MODEL) if under_model else ("learned", LEARNED)
+        parts = _counted(drawn, said, slots, z)
+    else:
+        parts, way = _design(found, slots, z), ("design", DESIGN)
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
-    told = ("design", DESIGN) if found is not None else ("learned", LEARNED)
-    return Summary(
-        len(index), codes.size, confidence, *told, histogram, over_time, size, transitions, dwell, leading, others
+    told = drawn.told() if drawn is not None and setting.guards else None
+    made = Summary(
+        len(index), codes.size, confidence, *way, histogram, over_time, size, transitions, dwell, leading, others
     )
+    return replace(made, told=told)
+
+
+NO_DESIGN = (
+    "some releases cannot be inverted: fewer outputs than symbols, or held at ε = 0; use method learned, or "
+    "release with randomized_response"
+)
+NO_DESIGN_GUARDED = (
+    "releases that keep declared secrets cannot be inverted, because they tell too little about them; use method "
+    "learned or model"
+)
 
 
 def _check(
@@ -182,8 +220,8 @@ def _check(
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
     if (window is not None and window < 1) or top < 1:
         raise InputError("expected a window and a number of top symbols of at least 1")
-    if method not in ("auto", "design", "learned"):
-        raise InputError('expected method "auto", "design" or "learned"')
+    if method not in ("auto", "design", "learned", "model"):
+        raise InputError('expected method "auto", "design", "learned" or "model"')
 
 
 def _design(found: Indicators, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
@@ -208,9 +246,9 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
 Said = tuple[Rows, Ints, Floats | None, Rows, NDArray[np.bool_] | None]  # users, codes, times, streams, which begin
 
 
-def _learned(setting: Setting, said: Said, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
-    drawn, codes = _draws(setting, said, slots), said[1]
-    size = np.bincount(slots).astype(np.float64)
+def _counted(drawn: _Draws, said: Said, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    """What the drawn truths have in common, and how far they differ."""
+    size, codes = np.bincount(slots).astype(np.float64), said[1]
     runs = drawn.runs()
     mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
     pairs = float(codes.size - len(np.unique(said[3])))
@@ -228,6 +266,18 @@ class _Draws:
 
     histogram: Floats  # (S, W, n)
     transitions: Floats  # (S, n, n)
+    squares: Floats  # (n,) Σ over events of the squared share of the truths that have the symbol there
+
+    @classmethod
+    def empty(cls, window: Ints, n: int) -> _Draws:
+        """Nothing counted yet; `window` numbers the windows of all events."""
+        shape = (DRAWN, int(window.max()) + 1, n)
+        return cls(np.zeros(shape), np.zeros((DRAWN, n, n)), np.zeros(n))
+
+    def told(self) -> Floats:
+        """The mean probability of a symbol at the events where it is the truth, (n,): 1 where the releases say it."""
+        events = self.histogram.sum(1).mean(0)
+        return np.asarray(self.squares / np.where(events > 0, events, np.nan))
 
     def runs(self) -> Floats:
         """How many runs each symbol has, (S, n)."""
@@ -241,6 +291,17 @@ class _Draws:
         moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
         self.transitions[number] += moved.reshape(n, n)
 
+    def count_block(self, truths: Iterable[Ints], lengths: Ints, window: Ints) -> None:
+        """Count all truths of a block of streams, drawn one after another."""
+        n = self.squares.size
+        inside = np.arange(window.shape[1]) < lengths[:, None]
+        often = np.zeros((int(inside.sum()), n))
+        events = np.arange(len(often))
+        for number, truth in enumerate(truths):
+            self.add(number, truth, lengths, window)
+            often[events, truth[inside]] += 1
+        self.squares[:] += ((often / DRAWN) ** 2).sum(0)
+
 
 def _evidence(setting: Setting, said: Said) -> Evidence:
     """The releases as evidence, stream by stream."""
@@ -253,7 +314,7 @@ def _evidence(setting: Setting, said: Said) -> Evidence:
     return Evidence.of(setting, np.split(codes[order], bounds), stamps)
 
 
-def _draws(setting: Setting, said: Said, window: Ints) -> _Draws:
+def _learned_draws(setting: Setting, said: Said, window: Ints) -> _Draws:
     """Counts of truths that the releases leave open; `window` (E,) numbers the windows, events in user order.
 
     The generator is seeded: no privacy rests on it, and the same releases give the same intervals.
@@ -267,14 +328,34 @@ def _draws(setting: Setting, said: Said, window: Ints) -> _Draws:
     evidence = _evidence(setting, said)
     learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
     generator = np.random.default_rng(0)
-    shape = (DRAWN, int(window.max()) + 1, model.n)
-    found = _Draws(np.zeros(shape), np.zeros((DRAWN, model.n, model.n)))
+    found = _Draws.empty(window, model.n)
     chains = region(learned, evidence).chains(DRAWN)
     for events, lengths in evidence.layout.blocks(BLOCK // model.n):
-        for number, chain in enumerate(chains):
-            walk = Walk(chain, evidence.table, evidence.index[events], lengths)
-            walk.forward()
-            found.add(number, walk.sample(generator), lengths, window[events])
+        walks = (Walk(chain, evidence.table, evidence.index[events], lengths) for chain in chains)
+        found.count_block((_walked(walk).sample(generator) for walk in walks), lengths, window[events])
+    return found
+
+
+def _walked(walk: Walk) -> Walk:
+    walk.forward()
+    return walk
+
+
+def _model_draws(setting: Setting, said: Said, window: Ints) -> _Draws:
+    """The same with truths drawn under the model of the release, whatever its order and its types."""
+    model = setting.model
+    if model.size > MOST_STATES:
+        raise InputError(
+            f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; use "
+            "`seqveil decode --histogram`, or method learned"
+        )
+    chain, newest = Chain(model.states.initial, model.advance(np.eye(model.size))), model.states.newest
+    evidence, generator = _evidence(setting, said), np.random.default_rng(0)
+    found = _Draws.empty(window, model.n)
+    for events, lengths in evidence.layout.blocks(max(1, BLOCK // model.size)):
+        rows, index = np.unique(evidence.index[events], return_inverse=True)
+        walk = _walked(Walk(chain, evidence.table[rows][:, newest], index.reshape(events.shape), lengths))
+        found.count_block((newest[walk.sample(generator)] for _ in range(DRAWN)), lengths, window[events])
     return found
 
 
@@ -342,9 +423,9 @@ def indicators(
     """The estimates for releases in order (users numbered from 0); None where some event has none.
 
     An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
-    at ε = 0, or when it went without a release.
+    at ε = 0, when it went without a release, or when its kernel keeps declared secrets.
     """
-    if setting.model.n > WIDEST or setting.in_batches or (codes < 0).any():
+    if setting.model.n > WIDEST or setting.in_batches or setting.guards or (codes < 0).any():
         return None
     followed = Followed(setting, int(users.max()) + 1)
     values = np.empty((codes.size, setting.model.n))

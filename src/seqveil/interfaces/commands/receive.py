@@ -16,6 +16,8 @@ from seqveil.interfaces.commands.models import ledger
 from seqveil.interfaces.commands.terminal import emit_json, figure, lines, progress, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.audit import Drifted
     from seqveil.interfaces.files.estimates import Counted, Decoded
@@ -327,7 +329,7 @@ def stats(
     ] = None,
     top: Annotated[int, o.option("K", "How many of the most frequent symbols to name.")] = 5,
     method: Annotated[
-        str, o.option("auto|design|learned", "How the counts are estimated; see docs/statistics.md.")
+        str, o.option("auto|design|learned|model", "How the counts are estimated; see docs/statistics.md.")
     ] = "auto",
     chosen: o.UnbatchedOptions,
     rows: o.ReleasedOptions,
@@ -374,6 +376,7 @@ def _stats_facts(counted: Counted, model: MarkovModel) -> dict[str, Any]:
     told = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
     more = {"in_window": found.in_window.tolist(), "maybe_top": [names[code] for code in found.maybe_top]}
     more |= {"model": asdict(counted.verdict), "intervals": counted.intervals}
+    more |= {"not_told": [names[code] for code in found.untold]}
     return {**told, "symbols": names, **tables, "top": leading, **more}
 
 
@@ -385,28 +388,47 @@ LEFT_OUT = (
     "none: all figures below are read through one chain of order 1 that these people do not follow, so they are its "
     "best guess, and no interval around them would hold"
 )
+LEFT_OUT_MODEL = (
+    "none: all figures below are read through the model of the release, which these people do not follow, so they are "
+    "its best guess, and no interval around them would hold"
+)
 NOT_MODEL = "they rest on no model: each release is inverted, and only its coins are random"
 
 
-def stats_told(counted: Counted) -> list[tuple[str, str]]:
-    """What there is to say about statistics before their tables, line by line."""
+def stats_told(counted: Counted, names: Sequence[str] | None = None) -> list[tuple[str, str]]:
+    """What there is to say about statistics before their tables, line by line; `names` are those of the symbols."""
     found = counted.summary
+    left_out = LEFT_OUT_MODEL if found.method == "model" else LEFT_OUT
     level = f"; intervals of {found.confidence:.0%} each" if counted.intervals else ""
     return [
         ("from", f"{found.events} events of {found.users} users{level}"),
         ("method", f"{found.method}: assumes {found.assumes}"),
         counted.verdict.said,
-        *([] if counted.intervals else [("intervals", LEFT_OUT)]),
+        *([] if counted.intervals else [("intervals", left_out)]),
         *([("intervals", NOT_MODEL)] if counted.intervals and counted.verdict.fits is False else []),
+        *_untold(counted, names),
     ]
+
+
+def _untold(counted: Counted, names: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Which symbols a guarded release hardly tells, so that their counts are not its own."""
+    found = counted.summary
+    if not found.untold:
+        return []
+    which = f"{len(found.untold)} symbols" if names is None else ", ".join(names[code] for code in found.untold[:SHOWN])
+    why = "the release keeps declared secrets, and on purpose tells next to nothing about how often it came"
+    if not counted.intervals:
+        return [("not told", f"{which}: no estimate; {why}")]
+    rests = {"model": "the model", "learned": "the learned chain"}[found.method]
+    return [("hardly told", f"{which}: {why}; figures about it are mostly the word of {rests}, look at the interval")]
 
 
 def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
     found = counted.summary
     names = [str(value) for value in model.alphabet.decode(list(range(model.n)))]
-    lines(stats_told(counted))
+    lines(stats_told(counted, names))
     counts, stays = found.histogram, found.dwell
-    order = sorted(range(model.n), key=lambda code: -counts.value[code])[:SHOWN]
+    order = sorted(range(model.n), key=lambda code: _from_most(float(counts.value[code])))[:SHOWN]
     headings = ("symbol", "events", "share", "mean run")
     size = found.events
     table(
@@ -414,7 +436,8 @@ def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
         [(names[x], _span(counts, x), _span(counts, x, 1 / size, ".3f"), _span(stays, x, 1.0, ".3g")) for x in order],
     )
     moves = found.transitions
-    largest = sorted(((a, b) for a in order for b in order), key=lambda pair: -moves.value[pair])[:SHOWN]
+    pairs = [(a, b) for a in order for b in order if not math.isnan(moves.value[a, b])]
+    largest = sorted(pairs, key=lambda pair: -moves.value[pair])[:SHOWN]
     table(("from", "to", "transitions"), [(names[a], names[b], _span(moves, (a, b))) for a, b in largest])
     if per is not None:
         rows = [
@@ -433,8 +456,15 @@ def _say_stats(counted: Counted, model: MarkovModel, per: int | None) -> None:
     lines([("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")])
 
 
+def _from_most(count: float) -> float:
+    """A key that puts the largest first, and what is not told last."""
+    return math.inf if math.isnan(count) else -count
+
+
 def _span(estimate: Estimate, at: Any, scale: float = 1.0, form: str = ".0f") -> str:
     value, low, high = (float(part[at]) * scale for part in (estimate.value, estimate.low, estimate.high))
+    if math.isnan(value):
+        return "not told"
     if math.isnan(low):
         return f"{value:{form}}"
     return f"{value:{form}} ({low:{form}} to {high:{form}})"

@@ -268,6 +268,7 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
     said = [
         ("read", account.read),
         ("released", f"{what} {who}" + "".join(f", {e}" for e in extra)),
+        *([("earlier", _earlier(account))] if account.earlier else []),
         *(("chosen", f"{name} for {n['batches']} batches ({n['why']})") for name, n in account.choices.items()),
         ("guarantee", account.guarantee),
         *(("means", sentence) for sentence in account.words),
@@ -286,6 +287,17 @@ def told(account: Released, yes: bool = False) -> list[tuple[str, str]]:
     if account.secrets:
         said.append(("people", o.CHECK_ON_PEOPLE))
     return said
+
+
+def _earlier(account: Released) -> str:
+    """What of it an earlier run with the same state file had released."""
+    new = account.events - account.earlier
+    if new > 0:
+        return f"{account.earlier} of the rows were released by an earlier run and stand as they were; {new} are new"
+    return (
+        "nothing new: all rows were released by an earlier run, and stand as they were; rows are told apart by their "
+        "users and order alone, so give another input a state file of its own, or add its rows to the end of this one"
+    )
 
 
 def _realised(account: Released, bound: str) -> str:

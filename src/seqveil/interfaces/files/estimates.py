@@ -397,7 +397,9 @@ def summarise_file(
 
     The releases are asked first whether they fit the model. If they speak against it, or if the model is of a higher
     order or of several types, intervals that rest on one chain of order 1 are left out: the estimates lean on it
-    themselves, so no spread around them would say how far off they are.
+    themselves, so no spread around them would say how far off they are. Guarded releases are read under the model
+    itself where it is more than one chain, and then have intervals unless they speak against it; without intervals, a
+    symbol that they hardly tell has no estimate.
     Intervals by "design" rest on no model and stay. The codes of all releases are held in memory.
     """
     received = receive(released, model, setting, **where)
@@ -417,7 +419,8 @@ def summarise_file(
     found = summarise(received.setting, users, np.concatenate(codes), stamps, **options)
     verdict = Verdict.of(received, progress)
     one_chain = model.size == model.n  # else the model itself says that one chain of order 1 does not describe people
-    supported = found.method == "design" or (verdict.fits is not False and one_chain)
+    read_rightly = one_chain or found.method == "model"
+    supported = found.method == "design" or (verdict.fits is not False and read_rightly)
     return Counted(found if supported else found.without_intervals(), verdict, supported)
 
 

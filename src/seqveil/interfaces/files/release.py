@@ -94,6 +94,7 @@ class Released:
     exact: bool = True  # whether the leakage is
     withheld: int = 0  # rows whose value is empty, because saying nothing kept a secret
     unknown: int = 0  # values outside the alphabet that this run hid: for the operator alone, never in a side file
+    earlier: int = 0  # rows that an earlier run with the same state file had released
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of mechanism auto: how often which, why
     refused: int = 0  # events that the policy "error" left out
     times: str | None = None  # what the times were read as, where a budget counts in seconds
@@ -337,7 +338,7 @@ class Run(ABC):
         self.source, self.setting, self.alphabet, self.streams = source, setting, alphabet, streams
         self.collector = InBatches(setting.batch) if setting.in_batches else OneByOne()
         self.failure: SeqveilError | None = None  # why no more can be released; what was stands
-        self.events = self.held = self.stopped = self.refused = self.unknown = self.withheld = 0
+        self.events = self.held = self.stopped = self.refused = self.unknown = self.withheld = self.earlier = 0
         self.choices = {} if choices is None else choices
         self.seed, self.private = seed, seed is None
         self._table = Table(alphabet, source.columns)
@@ -409,6 +410,7 @@ class Run(ABC):
             exact=not setting.in_batches,
             withheld=self.withheld,
             unknown=self.unknown,
+            earlier=self.earlier,
             choices=self.choices,
             refused=self.refused,
             times=self._times,

@@ -32,6 +32,7 @@ from seqveil.interfaces.files.release import Released, Run, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
 from seqveil.interfaces.files.writing import Digest, Meta, as_text, place, same_file, taken, text_bytes
 from seqveil.release.releases import Releases
+from seqveil.release.store.protocol import Erased
 from seqveil.release.stream import NOTHING, UNKNOWN, Setting
 from seqveil.release.streams import Streams
 
@@ -106,12 +107,18 @@ class Resumed(Run):
         else:
             self._position = Position()
             output.begin()
-        self._begin = self._position.rows
+        self._begin = self.earlier = self._position.rows
 
     def go(self, progress: Progress | None) -> None:
         """Read to the end, or to where a budget is spent; in both cases all that was drawn is written."""
         try:
             super().go(progress)
+        except Erased as error:
+            raise DataError(
+                f"{self.source.name}: after row {self._position.rows} it has rows of somebody who was erased from the "
+                "state file, and with declared secrets or states this large nothing more can be released of them; take "
+                "these new rows out (not the earlier ones), and the same command goes on with all others"
+            ) from error
         except BudgetSpent as error:  # all that was drawn stands, so its side file does too
             self.failure = error
         now = self._position
