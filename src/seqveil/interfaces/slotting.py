@@ -95,9 +95,8 @@ class SlotStreams(Generic[Item]):
         self._nothing = _nothing(store.setting)
         limit = MOST_SKIPPED if store.setting.watches is None else MOST_WATCHED
         self._skips = limit if store.gaps == "skip" else 0  # slots that may be given up at once
-        self._store = store
-        self._users: list[str] = sorted(user for user in store.standings().users if type(user) is str)
-        self._next = dict(zip(self._users, store.next_seqs(self._users).tolist(), strict=True))
+        self._users: list[str] = sorted(user for user in store.names() if type(user) is str)
+        self._next = dict(zip(self._users, core.next_seqs(self._users), strict=True))
         kept: dict[str, Any] | None = _kept(store, self._name)
         if kept is None and self._users:
             raise InputError(NO_SLOTS)
@@ -149,7 +148,7 @@ class SlotStreams(Generic[Item]):
 
     def _begin_stream(self, user: str) -> None:
         if user not in self._next:
-            self._next[user] = int(self._store.next_seqs([user])[0])  # who was erased and comes back has one
+            self._next[user] = self._core.next_seqs([user])[0]  # who was erased and comes back has one
             insort(self._users, user)
 
     def state(self, event: Event) -> None:

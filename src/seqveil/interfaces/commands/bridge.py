@@ -362,9 +362,12 @@ def _log(event: str, details: dict[str, object]) -> None:
     print(codec.dumps(line, default=str), file=sys.stderr, flush=True)
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @contextmanager
 def _ended_by_signals(working: Working) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM lets it finish, the second does not."""
+    """The first Ctrl-C, SIGTERM or SIGHUP (a terminal that is closed) lets it finish, the second does not."""
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in before:
@@ -375,7 +378,7 @@ def _ended_by_signals(working: Working) -> Iterator[None]:
         raise Interrupted("interrupted; what was released stands, and the broker sends the rest again")
 
     ours = threading.current_thread() is threading.main_thread()  # else whoever runs it owns the signals
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if ours}
+    before = {number: signal.getsignal(number) for number in ENDING if ours}
     try:
         for number in before:
             signal.signal(number, end)
