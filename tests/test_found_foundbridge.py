@@ -164,3 +164,34 @@ def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_
     told = capfd.readouterr().err
     assert "is empty" in told
     assert "--must-exist" not in told
+
+
+def test_verify_counts_the_releases_that_are_there(tmp_path):
+    path = tmp_path / "s.db"
+    released(path, [Event(user, seq, (1,)) for user in ("ann", "bob") for seq in range(3)])
+    compact(path, 0.0)
+    assert verify(path).releases == 6
+    erase(path, ["ann"], KEY)
+    assert verify(path).releases == 3
+    compact(path, FUTURE)
+    assert verify(path).releases == 0
+    assert verify(path).sound
+
+
+def test_slots_say_once_that_the_clock_went_back_or_ahead():
+    fake, lines = Fake(Streams(in_slots())), []
+    fake.core.log = lambda *line: lines.append(line)
+    fake.come("ann", 0, 1)
+    fake.drawn(61)
+    fake.drawn(60.5)  # set a little, which nobody need know
+    assert lines == []
+    fake.drawn(-600)
+    fake.drawn(-599)
+    (event, told), *more = lines
+    assert (event, told["seconds"], more) == ("warning", 660, [])
+    assert "behind" in told["reason"]
+    assert len(fake.drawn(121)) == 1
+    assert len(lines) == 1
+    assert len(fake.drawn(721)) == 10
+    assert len(fake.drawn(781)) == 1
+    assert [told["slots"] for _, told in lines[1:]] == [10]

@@ -38,8 +38,8 @@ STALLED = (
 )
 
 DROPPED = (
-    "an event came again whose release was compacted away or erased from the state file; it is not drawn a second time, "
-    "and nothing is published of it"
+    "an event came again whose release was compacted away or erased from the state file; it is not drawn a second "
+    "time, and nothing is published of it"
 )
 
 SET_APART = (
