@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+from contextlib import suppress
 
 import pytest
 
@@ -12,6 +13,7 @@ from bridges import KEY, VALUES, chain, setting_of
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import bridge
+from seqveil.interfaces.commands.terminal import Interrupted
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
 from seqveil.release.store.backup import verify
 from seqveil.release.store.upkeep import compact, erase
@@ -143,8 +145,21 @@ def test_a_hangup_lets_a_bridge_finish_as_sigterm_does():
     working, before = Working(), signal.getsignal(signal.SIGHUP)
     with bridge._ended_by_signals(working):
         os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)  # from the shell of a terminal that was closed
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
     assert working.stopped == 1
     assert signal.getsignal(signal.SIGHUP) == before
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_ends_no_bridge(monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        bridge._log("started", {})
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
 
 
 def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monkeypatch):

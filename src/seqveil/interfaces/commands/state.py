@@ -262,7 +262,7 @@ def erase(
     for source in left:
         print(
             f"note: what {source} wrote down of how far it was read still has the name in it; let it read on, and run "
-            "`seqveil state compact` afterwards",
+            "`seqveil state compact FILE --before 0` afterwards, which drops no release",
             file=sys.stderr,
         )
 
