@@ -11,10 +11,13 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain, setting_of
 from seqveil.interfaces.bridge import DROPPED, Core, Made
+from seqveil.interfaces.broker import Arrived
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import bridge
 from seqveil.interfaces.commands.terminal import Interrupted
+from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
+from seqveil.release.accounting import Budget
 from seqveil.release.store.backup import verify
 from seqveil.release.store.upkeep import compact, erase
 from seqveil.release.stream import Setting
@@ -210,3 +213,34 @@ def test_slots_say_once_that_the_clock_went_back_or_ahead():
     assert len(fake.drawn(721)) == 10
     assert len(fake.drawn(781)) == 1
     assert [told["slots"] for _, told in lines[1:]] == [10]
+
+
+class NoLink:
+    """A broker that is asked for nothing."""
+
+    broker = Broker("localhost", 1, "bridge")
+    connection = 0
+
+    def __init__(self):
+        self.sent = []
+
+    def publish(self, topic, payload, retain=False):
+        self.sent.append(topic)
+        return len(self.sent)
+
+
+def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
+    store, link, now = Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))), NoLink(), [1000.0]
+    topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
+    made = Bridge(store, link, topics, form=Form.parse("value"), clock=lambda: now[0])
+    for moment in (1000.0, 999.9, 500.0, 1001.0):
+        now[0] = moment
+        made._release([Arrived("raw/ann", VALUES[0].encode(), 0, False, False, 0, False)])
+    assert link.sent == ["released/ann"] * 4
+    assert [each.time for each in store.releases("ann")] == [1000.0, 1000.0, 1000.0, 1001.0]
+
+
+def test_a_time_that_goes_back_is_refused_as_late():
+    core = core_of(Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
+    outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])
+    assert reasons(outcomes) == ["Made", "late"]

@@ -296,7 +296,8 @@ class Core(Generic[Item]):
             self._stall(event.user)
             return Refusal("order", seq, made.upcoming)
         if isinstance(made, InputError | BudgetSpent):
-            return Refusal("budget" if isinstance(made, BudgetSpent) else "event", seq)
+            timed = self._store.setting.budget.seconds is not None  # then times that go back are all it can be
+            return Refusal("budget" if isinstance(made, BudgetSpent) else "late" if timed else "event", seq)
         if isinstance(made, Damaged) and event.user in made.users:  # all others go on
             self.confirmed([event.ident])
             return Refusal("erased" if isinstance(made, Erased) else "damaged", event.seq)
