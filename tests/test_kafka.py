@@ -167,7 +167,7 @@ def test_an_event_that_is_refused_takes_no_number_from_those_after_it(place):
     with place.bridge(setting=setting) as bridge:
         until(lambda: bridge.failures or bridge.counts.acknowledged == len(times))
     assert not bridge.failures
-    assert bridge.counts.refused == {"time": 2, "event": 1}
+    assert bridge.counts.refused == {"time": 2, "late": 1}
     assert sorted(once(place.received(4))) == [("ann", seq) for seq in range(4)]
 
 

@@ -188,6 +188,7 @@ def test_events_out_of_order_at_a_real_broker(place):
         device.send_all([(place.raw("ann"), event(seq, VALUES[0])) for seq in (6, 5)])
         until(lambda: bridge.counts.acknowledged == 2)
         assert bridge.counts.stalled == 1
+    until(lambda: len(errors.got) == 2)
     said = [json.loads(payload) for _, payload in errors.got]
     assert [(one["seq"], one["next"]) for one in said] == [(5, 4), (6, 4)]
     assert all("--gaps skip" in one["detail"] for one in said)

@@ -23,8 +23,9 @@ from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
 from seqveil.release.store import Position
+from seqveil.release.store.protocol import LATEST, Damaged, Erased
 from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
+from seqveil.release.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 
 GROUP = 1000  # events of a transaction, at most
 MOST_NEEDED = 4  # times as many names of events as may be under way, at most
@@ -34,6 +35,16 @@ REPORT = 60.0  # seconds between lines about progress
 STALLED = (
     "events are missing before those that came, and later ones are refused; let the devices send from the number on "
     "that the error topic names as next, or start the bridge with --gaps skip, which gives the missing ones up"
+)
+
+DROPPED = (
+    "an event came again whose release was compacted away or erased from the state file; it is not drawn a second "
+    "time, and nothing is published of it"
+)
+
+SET_APART = (
+    "records of some users are damaged, so nothing of these users is released; all others go on. `seqveil state "
+    "verify` lists what is damaged; restore it from a backup"
 )
 
 OnRefused = Literal["report", "stop"]
@@ -69,7 +80,7 @@ class Made(NamedTuple):
 
 
 Outcomes = Releases | Exception | None
-Outcome = Made | Refusal | None  # None: no event, only the value that was there before
+Outcome = Made | Refusal | None  # None: nothing is to be published
 
 
 class Core(Generic[Item]):
@@ -227,13 +238,13 @@ class Core(Generic[Item]):
                 self._before[event.user] = event.codes
             if event.stamp is not None and event.stamp > self._latest_of(event.user):
                 self._latest[event.user] = event.stamp
-                moved[f"{self._name}:latest:{event.user}"] = repr(event.stamp)
+                moved[f"{self._name}{LATEST}{event.user}"] = repr(event.stamp)
             left.append(k)
         return left
 
     def _latest_of(self, user: str) -> float:
         if user not in self._latest:
-            kept = self._store.position(f"{self._name}:latest:{user}")
+            kept = self._store.position(f"{self._name}{LATEST}{user}")
             self._latest[user] = -float("inf") if kept is None else float(kept)
         return self._latest[user]
 
@@ -261,8 +272,18 @@ class Core(Generic[Item]):
             self._upcoming.clear()
         new = [user for user in dict.fromkeys(users) if user not in self._upcoming]
         if new:
-            self._upcoming.update(zip(new, self._store.next_seqs(new).tolist(), strict=True))
+            self._upcoming.update(zip(new, self.next_seqs(new), strict=True))
         return self._upcoming
+
+    def next_seqs(self, users: Sequence[str]) -> list[int]:
+        """The next number of each user as the store has it; 0 for one whose records are damaged, who is refused."""
+        try:
+            return [int(seq) for seq in self._store.next_seqs(users)]
+        except Damaged:
+            if len(users) == 1:
+                self.warn(SET_APART)
+                return [0]
+            return [seq for user in users for seq in self.next_seqs([user])]
 
     def _positions(self) -> dict[str, Position]:
         if not self.numbers and not self._kept:
@@ -270,12 +291,16 @@ class Core(Generic[Item]):
         self._kept = dict(self.numbers)
         return {f"{self._name}:numbers": json.dumps(self.numbers, separators=(",", ":"))}
 
-    def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Made | Refusal:
+    def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Outcome:
         if isinstance(made, OutOfOrder):
             self._stall(event.user)
             return Refusal("order", seq, made.upcoming)
         if isinstance(made, InputError | BudgetSpent):
-            return Refusal("budget" if isinstance(made, BudgetSpent) else "event", seq)
+            timed = self._store.setting.budget.seconds is not None  # then times that go back are all it can be
+            return Refusal("budget" if isinstance(made, BudgetSpent) else "late" if timed else "event", seq)
+        if isinstance(made, Damaged) and event.user in made.users:  # all others go on
+            self.confirmed([event.ident])
+            return Refusal("erased" if isinstance(made, Erased) else "damaged", event.seq)
         if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
             raise made or DataError("an event came back without its release; start the bridge again")
         repeated = bool(made.replayed[at])
@@ -287,6 +312,9 @@ class Core(Generic[Item]):
             if event.user in self.window.stalled:
                 self.window.stalled.discard(event.user)
                 self.counts.stalled -= 1
+        if made.codes[at] == EARLIER:
+            self.warn(DROPPED)
+            return None
         codes, path = made.told(at)
         told = self.payloads.write(seq, codes, float(made.epsilons[at]), path, event.user, event.stamp, event.slot)
         return Made(told, repeated)

@@ -16,6 +16,7 @@ would mean to write down something computed from it.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -183,7 +184,7 @@ class Bridge:
             refuse_slots(store, "mqtt")
         self._slot, self._slot_sent = _Pending(), 0  # what was published of the last slot, and its number
         self._link, self._topics, self._log, self._discovery = link, topics, log, discovery
-        self._clock = clock
+        self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
         self._waiting: deque[Arrived] = deque()
         self._unacknowledged: deque[_Pending] = deque()  # in the order they came, in which they must be acknowledged
         self._under_way: dict[int, tuple[Kind, _Pending]] = {}  # our messages, by number
@@ -322,7 +323,7 @@ class Bridge:
     def _release(self, messages: list[Arrived]) -> None:
         """Release what these messages hold and publish it."""
         readable: list[tuple[_Pending, Event]] = []
-        arrival = self._clock()
+        arrival = self._arrival = max(self._arrival, self._clock())
         for message in messages:
             if message.reliable and message.connection != self._link.connection:
                 continue  # the broker sends it again

@@ -38,6 +38,16 @@ NO_END = "a stream in slots goes on for good, so a budget must not end it; pass 
 NO_SLOTS = "the state file was begun without slots of time; begin a new one, which spends anew"
 NUMBERED = "the state file was begun in slots of time, which bring no numbers; go on without --payload seqveil"
 
+WENT_BACK = (
+    "the clock is behind the last slot that was drawn, and nothing is released until it has caught up; set the clock, "
+    "and do not begin a new state file, which would spend anew"
+)
+MANY_ENDED = (
+    "several slots have ended since the last one that was drawn; they are drawn now, each at its ε, or given up with "
+    "--gaps skip. If that is because the clock jumped ahead, stop the bridge and set the clock first"
+)
+LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
+
 
 def check(setting: Setting, slots: Slots) -> None:
     """Refuse slots and settings that cannot be released as they happen."""
@@ -95,14 +105,14 @@ class SlotStreams(Generic[Item]):
         self._nothing = _nothing(store.setting)
         limit = MOST_SKIPPED if store.setting.watches is None else MOST_WATCHED
         self._skips = limit if store.gaps == "skip" else 0  # slots that may be given up at once
-        self._store = store
-        self._users: list[str] = sorted(user for user in store.standings().users if type(user) is str)
-        self._next = dict(zip(self._users, store.next_seqs(self._users).tolist(), strict=True))
+        self._users: list[str] = sorted(user for user in store.names() if type(user) is str)
+        self._next = dict(zip(self._users, core.next_seqs(self._users), strict=True))
         kept: dict[str, Any] | None = _kept(store, self._name)
         if kept is None and self._users:
             raise InputError(NO_SLOTS)
         self.last = self._now() - 1 if kept is None else int(kept["last"])  # the last slot that was drawn
         self.published = self.last if kept is None else int(kept["published"])  # slots up to this one are out
+        self._odd: str | None = None  # what is wrong with the clock, as it was last said
         self._since = self._now()  # of slots before it nobody here knows what happened
         self._came: dict[int, dict[str, _Slot[Item]]] = {}  # by slot and stream
         self._values: dict[str, int] = {}  # the last code of each stream, in memory only
@@ -149,7 +159,7 @@ class SlotStreams(Generic[Item]):
 
     def _begin_stream(self, user: str) -> None:
         if user not in self._next:
-            self._next[user] = int(self._store.next_seqs([user])[0])  # who was erased and comes back has one
+            self._next[user] = self._core.next_seqs([user])[0]  # who was erased and comes back has one
             insort(self._users, user)
 
     def state(self, event: Event) -> None:
@@ -170,6 +180,7 @@ class SlotStreams(Generic[Item]):
     def draw(self) -> Drawn[Item] | None:
         """Release the slot that ended, or the next one of several; None where none has."""
         ended = self._now() - 1
+        self._look_at_clock(ended - self.last)
         if ended <= self.last:
             return None
         slot = min(self.last + self._skips + 1, ended)
@@ -190,6 +201,20 @@ class SlotStreams(Generic[Item]):
                 self._next[event.user] = event.seq + 1
         items = [item for own in came.values() for item in own.items]
         return Drawn(slot, [(event.user, out) for event, out in zip(events, outcomes, strict=True)], items)
+
+    def _look_at_clock(self, ended: int) -> None:
+        """Say once that the clock went back, so that releases wait, or that several slots are to be drawn at once.
+
+        Parameters:
+            ended: slots that ended since the last one that was drawn.
+        """
+        late = self.remaining - self._slots.seconds
+        odd = "back" if late > LEEWAY else "ahead" if ended > 1 else None
+        if odd == "back" != self._odd:
+            self._core.log("warning", {"reason": WENT_BACK, "seconds": math.ceil(late)})
+        elif odd == "ahead" != self._odd:
+            self._core.log("warning", {"reason": MANY_ENDED, "slots": ended})
+        self._odd = odd
 
     def _until(self, slot: int) -> dict[str, _Slot[Item]]:
         """What came of each stream up to the end of a slot, and was not counted in one before it."""

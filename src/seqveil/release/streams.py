@@ -340,6 +340,12 @@ class Streams:
         ldp = np.where(np.isnan(kept), ldp_before(spent, self._level), kept)
         return Standings(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
 
+    def names(self) -> list[User]:
+        """Every user who was not erased, in the order they came; also those whose records are damaged."""
+        with self._lock, self._store.transaction():
+            listed = getattr(self._store, "names", None)
+            return list(self._store.everyone()[0]) if listed is None else listed()
+
     def secrets(self) -> list[SecretTotal]:
         """What all users together were told about each declared secret at most, in the order of declaration."""
         if not self.setting.secrets:

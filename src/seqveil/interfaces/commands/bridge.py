@@ -9,7 +9,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -359,23 +359,30 @@ def _work(working: Working, store: Streams, state: Path, metrics: MetricsOptions
 
 def _log(event: str, details: dict[str, object]) -> None:
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **details}
-    print(codec.dumps(line, default=str), file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk, or a terminal that was closed: no reason to end
+        print(codec.dumps(line, default=str), file=sys.stderr, flush=True)
+
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def _ended_by_signals(working: Working) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM lets it finish, the second does not."""
+    """The first Ctrl-C, SIGTERM or SIGHUP lets it finish, a second Ctrl-C or SIGTERM does not.
+
+    A terminal that is closed sends SIGHUP, and its shell may send it once more.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in before:
-            signal.signal(each, at_once)
+            signal.signal(each, signal.SIG_IGN if each == signal.SIGHUP else at_once)
         working.stop()
 
     def at_once(number: int, frame: FrameType | None) -> None:
         raise Interrupted("interrupted; what was released stands, and the broker sends the rest again")
 
     ours = threading.current_thread() is threading.main_thread()  # else whoever runs it owns the signals
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if ours}
+    before = {number: signal.getsignal(number) for number in ENDING if ours}
     try:
         for number in before:
             signal.signal(number, end)

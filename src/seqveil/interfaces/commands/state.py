@@ -51,7 +51,9 @@ def verify(file: StateFile, json: o.Json = False) -> None:
 @state.command()
 def backup(
     file: StateFile,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the copy goes; an earlier one is replaced.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where the copy goes: a new name, as nothing is written over.")
+    ],
     json: o.Json = False,
 ) -> None:
     """Copy a state file as it is now, for its owner alone, and check the copy.
@@ -250,17 +252,28 @@ def erase(
             "told then adds to what was told before, beyond the budget.",
             file=sys.stderr,
         )
-        if not typer.confirm("Drop the ledger?", err=True):
-            raise InputError("nothing was erased; leave --forget-ledger out to keep the total under a pseudonym")
+        if not _confirmed("Drop the ledger?"):
+            raise InputError(
+                "nothing was erased; leave --forget-ledger out to keep the total under a pseudonym, or answer y (--yes)"
+            )
     count, left = take_out(file, user, None if key is None else key_file(key), forget_ledger)
     ledger = "dropped too" if forget_ledger else "kept under a pseudonym"
     print(f"erased  {len(set(user))} users and {count} releases from {file}; the total of the ledger is {ledger}")
     for source in left:
         print(
             f"note: what {source} wrote down of how far it was read still has the name in it; let it read on, and run "
-            "`seqveil state compact` afterwards",
+            "`seqveil state compact FILE --before 0` afterwards, which drops no release",
             file=sys.stderr,
         )
+
+
+def _confirmed(question: str) -> bool:
+    """Whether somebody says yes; where nobody is there to answer, no."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        print(file=sys.stderr)
+        return False
 
 
 @contextmanager

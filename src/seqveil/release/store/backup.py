@@ -185,8 +185,8 @@ class _Look:
                 self._found.found(f"user number {user}: the name is damaged", user)
             if not is_ledger(ledger) or user_mark(user, ledger[1:], state) != mark:
                 self._found.found(f"user number {user}: the ledger or state is damaged", user)
-            else:
-                self._found.releases += ledger[1]
+            elif is_ledger([kept]):
+                self._found.releases += max(0, ledger[1] - kept)  # those before were compacted away or erased
             if not is_ledger([kept]) or blob_mark(place_mark(user, kept), recent) != recent_mark:
                 self._found.found(f"user number {user}: the latest releases are damaged", user)
         if self._found.users != count:

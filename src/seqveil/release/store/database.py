@@ -414,6 +414,16 @@ class Database(NamedValues):
             if settled is not None:
                 found[user, seq] = settled
 
+    def names(self) -> list[User]:
+        """Name of every user who was not erased, in the order they came; also of those whose records are damaged."""
+        self.settle()
+        names: list[User] = []
+        after = 0
+        while page := self._records.ledgers(after):
+            names += [name for _, name, _, _ in page if isinstance(name, str)]
+            after = page[-1][0]
+        return names
+
     def everyone(self) -> tuple[list[User], Ints, Floats]:
         """Name, counts and figures of every user who was not erased, in the order they came."""
         self.settle()

@@ -13,7 +13,7 @@ from seqveil.release.store.backup import FilePath
 from seqveil.release.store.database import Database
 from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import carried
-from seqveil.release.store.protocol import LAYOUT, Layout, StoreBusy, StoreError, codec_from
+from seqveil.release.store.protocol import LATEST, LAYOUT, Layout, StoreBusy, StoreError, codec_from
 from seqveil.release.store.pseudonyms import FACT, Pseudonyms
 from seqveil.release.store.records import OWN, is_ledger
 from seqveil.release.store.schema import LEDGER
@@ -36,6 +36,8 @@ def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
     name = os.path.basename(path)
     if not os.path.isfile(path):
         raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
+    if not os.path.getsize(path):
+        raise StoreError(f"{name}: is empty, and so no state file; check the path, or restore it from a backup")
     try:
         database = Database(path, None, must_exist=True)
     except StoreBusy:
@@ -120,11 +122,21 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
                         "`seqveil state account` lists all"
                     )
                 count += _erase(database, row.id, None if known is None else known.of(name), layout)
+            _drop_latest(database, names)
             left = [
                 source for source, value, _ in database.sql.execute("SELECT * FROM positions") if _names(value, names)
             ]
         database.shrink()
     return count, left
+
+
+def _drop_latest(database: Database, names: Sequence[str]) -> None:
+    """Drop the time of each user's latest event, which a bridge keeps under the user's name."""
+    latest = {name for name in names if name}
+    for (source,) in database.sql.execute("SELECT source FROM positions").fetchall():
+        bridge, _, user = source.partition(LATEST)
+        if user in latest and ":" not in bridge:
+            database.drop_position(source)
 
 
 def _names(value: str | bytes | int, names: Sequence[str]) -> bool:

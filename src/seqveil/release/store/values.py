@@ -43,6 +43,12 @@ class NamedValues:
         for source, position in positions.items():
             self._book.positions ^= self._put("positions", "source", source, position)
 
+    def drop_position(self, source: str) -> None:
+        """Forget the position of this source."""
+        for (mark,) in self.sql.execute("SELECT mark FROM positions WHERE source = ?", (source,)).fetchall():
+            self._book.positions ^= int(mark)
+        self.sql.execute("DELETE FROM positions WHERE source = ?", (source,))
+
     def _put(self, table: str, key: str, name: str, value: Position) -> int:
         """Write a named value; what that changes in the sum of the marks."""
         row = self.sql.execute(f"SELECT mark FROM {table} WHERE {key} = ?", (name,)).fetchone()

@@ -1,0 +1,246 @@
+"""A bridge goes on where records are damaged, erased or compacted away, and erasing leaves no name behind."""
+
+import json
+import os
+import signal
+import sqlite3
+from contextlib import suppress
+
+import pytest
+
+import seqveil as sv
+from bridges import KEY, VALUES, chain, setting_of
+from seqveil.interfaces.bridge import DROPPED, Core, Made
+from seqveil.interfaces.broker import Arrived
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands import bridge
+from seqveil.interfaces.commands.terminal import Interrupted
+from seqveil.interfaces.mqtt import Bridge, Broker, Topics
+from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
+from seqveil.release.accounting import Budget
+from seqveil.release.store.backup import verify
+from seqveil.release.store.upkeep import compact, erase
+from seqveil.release.stream import Setting
+from seqveil.release.streams import Streams
+from test_bridge_slots import BEGIN, Fake
+from test_bridge_slots import setting_of as in_slots
+
+FUTURE = 1e11
+
+
+def core_of(store, form="seqveil", log=None):
+    return Core(store, Payloads(store.setting, form=Form.parse(form)), "mqtt", log=log)
+
+
+def released(path, events, setting=None, form="seqveil", log=None):
+    with Streams.open(path, setting or setting_of(), key=KEY) as store:
+        return core_of(store, form, log).release(events)
+
+
+def reasons(outcomes):
+    return [each.reason if isinstance(each, Refusal) else type(each).__name__ for each in outcomes]
+
+
+@pytest.mark.parametrize("form", ["seqveil", "value", "json:v"])
+@pytest.mark.parametrize("how", ["compact", "erase"])
+def test_an_event_whose_release_was_dropped_stops_nothing_when_it_comes_again(tmp_path, how, form):
+    path, lines = tmp_path / "s.db", []
+    seq = 0 if form == "seqveil" else None
+    event = {"ident": "7/ann", "again": True}
+    released(path, [Event("ann", seq, (1,), **event), Event("bob", seq, (1,))], form=form)
+    if how == "compact":
+        compact(path, FUTURE)
+    else:
+        erase(path, ["ann"], KEY)
+    later = None if seq is None else 1
+    events = [Event("ann", seq, (2,), **event), Event("bob", later, (1,))]
+    gone, made = released(path, events, form=form, log=lambda *line: lines.append(line))
+    assert gone is None
+    assert not made.repeated
+    assert lines == [("warning", {"reason": DROPPED})]
+
+
+def test_slots_go_on_after_the_last_one_was_compacted_away(tmp_path):
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store)
+        fake.come("ann", 0, 1)
+        fake.now = BEGIN + 60
+        fake.slots.draw()
+    compact(tmp_path / "s.db", FUTURE)
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store, now=BEGIN + 70)
+        assert [out for _, out in fake.slots.unpublished()] == [None]
+        fake.slots.published = fake.slots.last
+        assert [seq for _, seq, *_ in fake.drawn(120)] == [1]
+
+
+def damage(path, name):
+    compact(path, 0.0)  # what is in the log is moved to the users' own rows
+    with sqlite3.connect(path) as sql:
+        assert sql.execute("UPDATE users SET spent = spent + 1 WHERE name = ?", (name,)).rowcount == 1
+    sql.close()
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_damaged_user_is_refused_and_all_others_go_on(tmp_path, numbered):
+    path, form = tmp_path / "s.db", "seqveil" if numbered else "value"
+    seq = (lambda k: k) if numbered else (lambda k: None)
+    released(path, [Event(user, seq(0), (1,)) for user in ("ann", "bob")], form=form)
+    damage(path, "ann")
+    with Streams.open(path, setting_of(), key=KEY) as store:
+        core = core_of(store, form)
+        for k in (1, 2):
+            events = [Event(user, seq(k), (1,), ident=f"{k}/{user}") for user in ("ann", "bob")]
+            found = core.in_order([(event.user, event) for event in events])
+            assert reasons(core.release([event for _, event in found.ready])) == ["damaged", "Made"]
+            assert f"{k}/ann" not in core.numbers
+
+
+def test_a_damaged_stream_in_slots_is_refused_and_all_others_go_on(tmp_path):
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store)
+        fake.come("ann", 0, 1)
+        fake.come("bob", 1)
+        fake.drawn(60)
+    damage(tmp_path / "s.db", "ann")
+    with Streams.open(tmp_path / "s.db", in_slots(), key=KEY) as store:
+        fake = Fake(store, now=BEGIN + 70)
+        assert reasons(out for _, out in fake.slots.unpublished()) in (["Made"], ["damaged", "Made"])
+        fake.come("ann", 0)
+        fake.now = BEGIN + 120
+        assert reasons(out for _, out in fake.slots.draw().releases) == ["damaged", "Made"]
+
+
+def test_a_user_erased_for_good_is_refused_and_all_others_go_on(tmp_path):
+    path = tmp_path / "s.db"
+    setting = Setting.of(chain(), "guarded", secrets=sv.secrets.ever(VALUES[0], epsilon=0.5, window=4))
+    released(path, [Event(user, 0, (1,)) for user in ("ann", "bob")], setting)
+    erase(path, ["ann"], KEY)
+    outcomes = released(path, [Event(user, 1, (1,)) for user in ("ann", "bob")], setting)
+    assert reasons(outcomes) == ["erased", "Made"]
+    assert json.loads(outcomes[0].payload())["seq"] == 1
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_erasing_takes_the_time_of_the_latest_event_with_the_name(tmp_path, forget):
+    path, now = tmp_path / "s.db", 1_700_000_000.0
+    users = ["zq-ann", "numbers", "zq-ann:latest:x"]
+    made = released(path, [Event(user, None, (1,), now, now) for user in users], form="json:v")
+    assert all(isinstance(each, Made) for each in made)
+    compact(path, 0.0)
+    assert b"mqtt:latest:zq-ann" in path.read_bytes()
+    count, left = erase(path, ["zq-ann", "numbers"], KEY, forget)
+    assert (count, left) == (2, [])
+    assert path.read_bytes().count(b"zq-ann") == path.read_bytes().count(b"zq-ann:latest:x") > 0
+    assert verify(path).sound
+    with Streams.open(path, setting_of(), key=KEY) as store:
+        assert store.position("mqtt:latest:zq-ann") is store.position("mqtt:latest:numbers") is None
+        assert store.position("mqtt:latest:zq-ann:latest:x") == repr(now)
+
+
+def test_a_hangup_lets_a_bridge_finish_as_sigterm_does():
+    class Working:
+        stopped = 0
+
+        def stop(self):
+            self.stopped += 1
+
+    working, before = Working(), signal.getsignal(signal.SIGHUP)
+    with bridge._ended_by_signals(working):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)  # from the shell of a terminal that was closed
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert working.stopped == 1
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_ends_no_bridge(monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        bridge._log("started", {})
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+
+
+def test_nobody_to_answer_means_that_no_ledger_is_dropped(tmp_path, capfd, monkeypatch):
+    path = tmp_path / "s.db"
+    released(path, [Event("ann", 0, (1,))])
+    with open(os.devnull) as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+        assert main(["state", "erase", str(path), "ann", "--forget-ledger"]) == 2
+    assert "nothing was erased" in capfd.readouterr().err.splitlines()[-1]
+    with Streams.open(path, setting_of(), key=KEY) as store:
+        assert store.standing("ann").events == 1
+
+
+def test_an_empty_file_is_refused_without_naming_options_that_are_not_there(tmp_path, capfd):
+    (tmp_path / "s.db").touch()
+    assert main(["state", "compact", str(tmp_path / "s.db"), "--keep-days", "1"]) == 2
+    told = capfd.readouterr().err
+    assert "is empty" in told
+    assert "--must-exist" not in told
+
+
+def test_verify_counts_the_releases_that_are_there(tmp_path):
+    path = tmp_path / "s.db"
+    released(path, [Event(user, seq, (1,)) for user in ("ann", "bob") for seq in range(3)])
+    compact(path, 0.0)
+    assert verify(path).releases == 6
+    erase(path, ["ann"], KEY)
+    assert verify(path).releases == 3
+    compact(path, FUTURE)
+    assert verify(path).releases == 0
+    assert verify(path).sound
+
+
+def test_slots_say_once_that_the_clock_went_back_or_ahead():
+    fake, lines = Fake(Streams(in_slots())), []
+    fake.core.log = lambda *line: lines.append(line)
+    fake.come("ann", 0, 1)
+    fake.drawn(61)
+    fake.drawn(60.5)  # set a little, which nobody need know
+    assert lines == []
+    fake.drawn(-600)
+    fake.drawn(-599)
+    (event, told), *more = lines
+    assert (event, told["seconds"], more) == ("warning", 660, [])
+    assert "behind" in told["reason"]
+    assert len(fake.drawn(121)) == 1
+    assert len(lines) == 1
+    assert len(fake.drawn(721)) == 10
+    assert len(fake.drawn(781)) == 1
+    assert [told["slots"] for _, told in lines[1:]] == [10]
+
+
+class NoLink:
+    """A broker that is asked for nothing."""
+
+    broker = Broker("localhost", 1, "bridge")
+    connection = 0
+
+    def __init__(self):
+        self.sent = []
+
+    def publish(self, topic, payload, retain=False):
+        self.sent.append(topic)
+        return len(self.sent)
+
+
+def test_a_clock_that_is_set_back_loses_no_event_under_a_budget_in_seconds():
+    store, link, now = Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))), NoLink(), [1000.0]
+    topics = Topics("raw/{user}", "released/{user}", "errors/{user}")
+    made = Bridge(store, link, topics, form=Form.parse("value"), clock=lambda: now[0])
+    for moment in (1000.0, 999.9, 500.0, 1001.0):
+        now[0] = moment
+        made._release([Arrived("raw/ann", VALUES[0].encode(), 0, False, False, 0, False)])
+    assert link.sent == ["released/ann"] * 4
+    assert [each.time for each in store.releases("ann")] == [1000.0, 1000.0, 1000.0, 1001.0]
+
+
+def test_a_time_that_goes_back_is_refused_as_late():
+    core = core_of(Streams(setting_of(budget=Budget(per_window=3.0, seconds=60.0))))
+    outcomes = core.release([Event("ann", 0, (1,), 10.0)]) + core.release([Event("ann", 1, (1,), 9.0)])
+    assert reasons(outcomes) == ["Made", "late"]
