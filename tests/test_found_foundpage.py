@@ -56,4 +56,9 @@ def test_days_as_people_write_them_are_nobodys_name_and_a_guess_is_asked_about()
     assert found["chosen"]["user"] == "Kunde Nr."
     asked = [text for name, text in found["lines"] if name == "question"]
     assert "is 'Kunde Nr.' whose event it is? It is a guess, because its values come again" in asked
+    lines = enumerate(DAYS.splitlines())
+    holey = "\n".join(f"{line};{'' if k % 2 else f'm{k % 9}'}" for k, line in lines)  # not everybody has one
+        f"{line};{'' if k % 2 else f'm{k % 9}'}" for k, line in enumerate(DAYS.splitlines())
+    )  # nobody's, at times
+    assert looked_at(holey)["chosen"]["user"] == "Kunde Nr."
     assert not any("guess" in text for _, text in looked_at(CLEAN)["lines"])

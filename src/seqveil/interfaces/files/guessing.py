@@ -184,8 +184,8 @@ def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str 
 
 def _repeating(head: pl.DataFrame) -> str | None:
     """The column with the most different values that come several times each."""
-    plain = [name for name in head.columns if not _timely(head[name]) and not _day_like(head[name])]
-    counts = {name: head[name].n_unique() for name in plain}
+    full = [name for name in head.columns if not head[name].null_count()]  # every event is somebody's
+    counts = {name: head[name].n_unique() for name in full if not _timely(head[name]) and not _day_like(head[name])}
     fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
     return max(fit, key=lambda name: fit[name]) if fit else None
 
