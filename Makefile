@@ -45,7 +45,7 @@ check: lint
 
 test: lint
 	@scripts/system_packages
-	@$(BIN)/python -c "from seqveil.core import fast; fast.load()"  # compiles once, before tests wait for a server's start
+	@$(BIN)/python -c "from seqveil.core import fast; fast.load(batches=True)"  # compiles once, before tests wait for a server's start
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)" --cov=seqveil --cov-report=
 	@echo "the quick tests run $$($(BIN)/python -m coverage report --format=total) % of the package's lines"
 	$(BIN)/python -m pytest -n auto -m "slow and not ($(HEAVY))"

@@ -268,7 +268,8 @@ def test_nothing_is_written(monkeypatch, tmp_path):
     opened, before = [], builtins.open
 
     def watch(file, mode="r", *more, **words):
-        opened.extend([file] if set(mode) & set("wax+") else [])
+        compiled = "__pycache__" in str(file)  # numba keeps its code there, which knows no rows
+        opened.extend([file] if set(mode) & set("wax+") and not compiled else [])
         return before(file, mode, *more, **words)
 
     monkeypatch.setattr(builtins, "open", watch)
