@@ -6,9 +6,11 @@ import random
 import pytest
 
 from seqveil.core.errors import DataError
+from seqveil.interfaces.studio import exports
 from seqveil.interfaces.studio.sandbox import Sandbox
 from seqveil.interfaces.studio.sources import loaded
 from seqveil.interfaces.studio.uploads import Cut, looked_at, rows_of_file, rows_of_text
+from studios import finish
 
 PAGES = ("home", "item", "cart")
 DRAWN = random.Random(4)
@@ -58,7 +60,26 @@ def test_days_as_people_write_them_are_nobodys_name_and_a_guess_is_asked_about()
     assert "is 'Kunde Nr.' whose event it is? It is a guess, because its values come again" in asked
     lines = enumerate(DAYS.splitlines())
     holey = "\n".join(f"{line};{'' if k % 2 else f'm{k % 9}'}" for k, line in lines)  # not everybody has one
-        f"{line};{'' if k % 2 else f'm{k % 9}'}" for k, line in enumerate(DAYS.splitlines())
-    )  # nobody's, at times
     assert looked_at(holey)["chosen"]["user"] == "Kunde Nr."
     assert not any("guess" in text for _, text in looked_at(CLEAN)["lines"])
+
+
+def test_a_column_with_a_comma_in_its_name_is_to_be_renamed():
+    text = CLEAN.replace("user,value", 'user,"a,b"')
+    for given in (None, Cut("user", "a,b")):
+        assert "comma in its name" in looked_at(text, given=given)["problem"]
+
+
+@pytest.mark.slow
+def test_the_script_reads_codes_that_look_like_numbers_as_text(tmp_path, monkeypatch):
+    text = CLEAN.replace("home", "01").replace("item", "02").replace("cart", "03")
+    sandbox = Sandbox()
+    name = sandbox.load({"csv": text, "columns": {"user": "user", "value": "value"}})["name"]
+    shown = finish(sandbox.show, source=name, events=10)
+    source = loaded(rows_of_text(text, Cut()), Cut(), "own")
+    exports.unpack(shown["configuration"], source, tmp_path / "page")
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    exec(shown["snippets"]["python"], said)
+    assert len(said["released"]) == 10
+    assert set(said["released"]) <= {"01", "02", "03"}

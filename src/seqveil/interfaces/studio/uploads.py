@@ -278,6 +278,8 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
         "cells": None if given is None else given.cells,
     }
     facts = {"columns": list(table), "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
+    if any("," in name and name in table for name in (chosen["user"], chosen["value"], chosen["time"] or "")):
+        return facts | {"problem": "a column with a comma in its name cannot be told from two columns; rename it"}
     if not all(name in table for name in chosen["value"].split(",")):
         return facts | {"problem": "no column is plainly the value: choose the one that holds what happened"}
     columns = Columns(chosen["user"] or EVERYONE, chosen["value"], chosen["time"])
