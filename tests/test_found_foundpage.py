@@ -34,6 +34,11 @@ def test_a_file_with_holes_goes_the_same_way_on_the_command_line(tmp_path):
     (tmp_path / "holes.csv").write_text(HOLES)
     there, here = rows_of_file(str(tmp_path / "holes.csv"), Cut()), rows_of_text(HOLES, Cut())
     assert there == here
+    (tmp_path / "timed.csv").write_text(
+        "time," + "".join(f"{line}\n{k}," for k, line in enumerate(HOLES.split())) + "u0,"
+    )
+    timed = loaded(rows_of_file(str(tmp_path / "timed.csv"), Cut(time="time")), Cut(time="time"), "data")
+    assert timed.model.alphabet.missing == "drop"
     one, two = loaded(there, Cut(), "data").model, loaded(here, Cut(), "own").model
     assert one.fingerprint == two.fingerprint
     assert one.alphabet.missing == "drop"  # so `seqveil release` follows it

@@ -227,9 +227,9 @@ def rows_of_file(path: str, cut: Cut) -> Rows:
     values: list[list[str]] = [[] for _ in cut.values]
     kind: Any = "text" if len(cut.values) == 1 else "number"
     if cut.times:
-        files = Files(path, cut.columns, sort=True, missing="drop").chunks(kind)
+        files = Files(path, cut.columns, sort=True).chunks(kind, holes="empty")
     else:
-        files = read(path, cut.columns, value_type=kind, missing="drop")
+        files = read(path, cut.columns, value_type=kind, holes="empty")
     for chunk in files:
         users += [str(user) for user in chunk.users.to_list()]
         parts = chunk.values.T.tolist() if isinstance(chunk.values, np.ndarray) else [chunk.values.to_list()]
