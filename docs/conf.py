@@ -36,7 +36,7 @@ html_show_sphinx = False
 
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # they stand in the signature
+autodoc_typehints = "signature"
 autodoc_mock_imports = ["pyspark"]  # the one import that takes long, and needs Java to be of use
 
 

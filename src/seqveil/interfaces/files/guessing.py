@@ -207,7 +207,8 @@ def _pair(names: Sequence[str], pair: tuple[str, str]) -> tuple[str | None, str 
 
 def _repeating(head: pl.DataFrame) -> str | None:
     """The column with the most different values that come several times each."""
-    counts = {name: head[name].n_unique() for name in head.columns if not _timely(head[name])}
+    full = [name for name in head.columns if not head[name].null_count()]  # every event is somebody's
+    counts = {name: head[name].n_unique() for name in full if not _timely(head[name]) and not _day_like(head[name])}
     fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
     return max(fit, key=lambda name: fit[name]) if fit else None
 
@@ -263,6 +264,14 @@ def _timely(column: pl.Series) -> bool:
         return column.dtype.is_numeric() or column.dtype.is_temporal()
     text = column.drop_nulls()
     return bool(text.len() and (text.str.contains(DECIMAL).all() or iso_times(text).is_not_null().all()))
+
+
+def _day_like(column: pl.Series) -> bool:
+    """Whether a column of text begins with days as people write them, 31.12.2024 or 12/31/24: nobody is called so."""
+    import polars as pl
+
+    text = column.drop_nulls() if column.dtype == pl.String else column.clear()
+    return bool(text.len() and text.str.contains(r"^\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(\D|$)").all())
 
 
 def _dated(column: pl.Series) -> bool:

@@ -157,10 +157,16 @@ def python(ask: Ask, source: Source) -> str:
             f"# after: seqveil studio --unpack {FILE} --into page (see the commands)\n"
             "import polars as pl\nimport seqveil as sv\n\n"
             'model = sv.MarkovModel.load("page/model.npz")\n'
-            'table = pl.read_csv("page/stream.csv")\n'
+            f"table = pl.read_csv({_read_as(source)})\n"
             f"raw = list({value})\n"
         )
     return head + _session(ask, ask.declared(source.model))
+
+
+def _read_as(source: Source) -> str:
+    """How the script reads the stream: names stay text, also where they look like numbers, as 01 does."""
+    text = source.model.alphabet.points is None
+    return '"page/stream.csv", schema_overrides={"value": pl.String}' if text else '"page/stream.csv"'
 
 
 def _session(ask: Ask, kept: list[Secret]) -> str:

@@ -237,12 +237,16 @@ def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) ->
     users, values = rows
     if len(users) > MOST_ROWS:
         raise DataError(f"expected at most {MOST_ROWS} rows, got {len(users)}; load a part of them")
-    blank = next((k for column in values for k, value in enumerate(column, 1) if not value), None)
-    if blank is not None:
-        raise DataError(f"row {blank}: the value is empty; fill it in or drop the row")
+    whole = [k for k, row in enumerate(zip(*values, strict=True)) if all(row)]
+    without = len(users) - len(whole)
+    if without:
+        users, values = [users[k] for k in whole], [[column[k] for k in whole] for column in values]
+    if not users:
+        raise DataError("no row has a value; choose another column")
     numbers = _numbers(values)
     if model is None:
         alphabet = _grid(numbers, cut) if len(values) == 2 else _line(values[0], numbers, cut)
+        alphabet = alphabet.with_missing("drop") if without else alphabet  # `release` follows what the model says
     else:
         alphabet = model.alphabet.with_policy("nearest" if model.alphabet.points is not None else "error")
     number: dict[str, int] = {}
@@ -257,6 +261,7 @@ def loaded(rows: Rows, cut: Cut, name: str, model: MarkovModel | None = None) ->
     fitted = "a chain fitted to them, which is itself not private" if model is None else "the model given"
     about = f"{len(users)} events in {len(streams)} streams, {alphabet.n} symbols, under {fitted}. It was "
     about += said_of_check(chain)
+    about += f". Left out: {without} rows without a value, which shows who had none" if without else ""
     origin = {"kind": "data", "columns": asdict(cut), **({} if model is None else {"model": model.fingerprint})}
     start = {"mechanism": "optimal" if alphabet.n <= 40 or costs == "hamming" else "tree"}
     return Source(name, "Your data", about, chain, shown, costs, "event", unit_of(costs), origin, start)

@@ -32,6 +32,16 @@ MOST_ROWS = 500_000  # of loaded data
 SEPARATORS = ",;\t|"
 EVERYONE = "all rows"  # stands for the user where no column does
 
+# what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
+CUT_HERE = "Say it under “Cut numbers into”; left empty, it is"
+SAID_HERE = {
+    " Name yours with --value-column": " Choose yours above",
+    "--bins WIDTH cuts evenly, --levels N into bins of about equal count": f"{CUT_HERE} 20 bins",
+    "With --points FILE they are the places of a list": f"{CUT_HERE} 10 by 10",
+    "auto cuts about 10 by 10 cells over their bulk": f"{CUT_HERE} 10 by 10",
+    ", or name date and clock apart, as in --time-column date,hour": ", or choose the rows as they are",
+}
+
 Table = dict[str, list[str]]  # by the name of the column
 Rows = tuple[list[str], list[list[str]]]  # user of each row; its values, one list a value column
 
@@ -216,12 +226,15 @@ def rows_of_file(path: str, cut: Cut) -> Rows:
     users: list[str] = []
     values: list[list[str]] = [[] for _ in cut.values]
     kind: Any = "text" if len(cut.values) == 1 else "number"
-    files = Files(path, cut.columns, sort=True).chunks(kind) if cut.times else read(path, cut.columns, value_type=kind)
+    if cut.times:
+        files = Files(path, cut.columns, sort=True).chunks(kind, holes="empty")
+    else:
+        files = read(path, cut.columns, value_type=kind, holes="empty")
     for chunk in files:
         users += [str(user) for user in chunk.users.to_list()]
         parts = chunk.values.T.tolist() if isinstance(chunk.values, np.ndarray) else [chunk.values.to_list()]
         for column, part in zip(values, parts, strict=True):
-            column += [str(value) for value in part]
+            column += ["" if value is None or value != value else str(value) for value in part]  # NaN is no value
     return users, values
 
 
@@ -265,6 +278,8 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
         "cells": None if given is None else given.cells,
     }
     facts = {"columns": list(table), "rows": frame.height, "chosen": chosen, "lines": [], "problem": ""}
+    if any("," in name and name in table for name in (chosen["user"], chosen["value"], chosen["time"] or "")):
+        return facts | {"problem": "a column with a comma in its name cannot be told from two columns; rename it"}
     if not all(name in table for name in chosen["value"].split(",")):
         return facts | {"problem": "no column is plainly the value: choose the one that holds what happened"}
     columns = Columns(chosen["user"] or EVERYONE, chosen["value"], chosen["time"])
@@ -272,11 +287,28 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     try:
         found = inspect(everyone.select(used), columns)
     except InputError as error:
-        return facts | {"problem": str(error).removeprefix("the frame: ")}
+        return facts | {"problem": _here(str(error).removeprefix("the frame: "))}
     except pl.exceptions.ColumnNotFoundError:
         raise DataError("the header lacks a column that is asked for; choose other columns") from None
     said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")]
-    return facts | {"lines": [list(line) for line in said]}
+    said += [("question", text) for text in _unsure(guess)]
+    return facts | {"lines": [[name, _here(text)] for name, text in said]}
+
+
+def _unsure(guess: Guess | None) -> list[str]:
+    """What is to be asked about columns that neither the visitor nor their names tell."""
+    if guess is None:
+        return []
+    users = [role.column for role in guess.roles if role.role == "user" and role.why not in ("by its name", "as named")]
+    whose = [f"is {name!r} whose event it is? It is a guess, because its values come again" for name in users]
+    return whose + guess.questions
+
+
+def _here(text: str) -> str:
+    """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
+    for there, here in SAID_HERE.items():
+        text = text.replace(there, here)
+    return text
 
 
 def _without_user(everyone: pl.DataFrame) -> Guess | None:

@@ -6,12 +6,36 @@ import { $, el, options, replace } from "./dom.js";
 const NONE = "";
 const SAID = { read: "Read as", people: "People", order: "Order", gaps: "Time between events", values: "Values", outliers: "Far from the rest", rare: "Rare", shared: "Most frequent", foretold: "How predictable", question: "To decide" };
 
+const LARGE = 2e6; // characters from which on a step takes seconds
+
 export function loader(loaded) {
   let [text, name] = ["", ""];
+  let latest = 0; // what was asked for last; an answer to anything before it comes too late
   const told = () => ({ csv: text, file: name });
 
+  function forget() {
+    latest += 1;
+    $("loading").textContent = $("load-problem").textContent = "";
+  }
+
+  // asks, with a word to whoever waits; null where it failed, or where something else was asked for since
+  async function attempt(waiting, act) {
+    const mine = (latest += 1);
+    $("load-problem").textContent = "";
+    $("loading").textContent = `${waiting}${text.length > LARGE ? "; a large file takes some seconds" : ""} …`;
+    try {
+      const found = await act();
+      return mine === latest ? found : null;
+    } catch (problem) {
+      if (mine === latest) $("load-problem").textContent = problem.message;
+      return null;
+    } finally {
+      if (mine === latest) $("loading").textContent = "";
+    }
+  }
+
   async function look(columns) {
-    const found = await attempt(() => ask("/v1/page/inspect", columns ? { ...told(), columns } : told()));
+    const found = await attempt(`Looking at ${name}`, () => ask("/v1/page/inspect", columns ? { ...told(), columns } : told()));
     if (!found) return;
     if (!columns) choose(found);
     replace($("found"), ...found.lines.flatMap(([part, said]) => [el("dt", {}, SAID[part] ?? part), el("dd", {}, said)]));
@@ -25,26 +49,20 @@ export function loader(loaded) {
   $("file").addEventListener("change", async () => {
     const file = $("file").files[0];
     $("columns").hidden = true;
-    if (!file) return;
-    [text, name] = [await file.text(), file.name];
+    if (!file) return forget();
+    [text, name] = ["", file.name];
+    const content = await attempt(`Reading ${name}`, () => file.text());
+    if (content === null) return;
+    text = content;
     $("file-name").textContent = `${name}: what its columns are taken for. Change what is wrong.`;
     look(null);
   });
   for (const id of ["user-column", "value-column", "second-column", "time-column"]) $(id).addEventListener("change", () => look(chosen()));
   $("load").addEventListener("click", async () => {
-    const made = await attempt(() => ask("/v1/page/load", { ...told(), columns: chosen() }));
+    const made = await attempt(`Fitting a model to ${name}`, () => ask("/v1/page/load", { ...told(), columns: chosen() }));
     if (made) loaded(made);
   });
-}
-
-async function attempt(act) {
-  $("load-problem").textContent = "";
-  try {
-    return await act();
-  } catch (problem) {
-    $("load-problem").textContent = problem.message;
-    return null;
-  }
+  $("source").addEventListener("change", forget); // a sample was chosen in the meantime
 }
 
 function chosen() {

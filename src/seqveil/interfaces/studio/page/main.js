@@ -27,6 +27,7 @@ let listed = [];
 let [source, picture, asked] = [null, null, null];
 let movers = [];
 let under = null; // the request whose picture is on its way
+let began = 0; // when that was asked for
 
 const player = new Player((event) => {
   for (const move of movers) move(event);
@@ -47,7 +48,7 @@ async function start() {
     const { needs } = await ask("/page/entry.json");
     if (needs && !known()) return refuse(`${needs}.`);
     const found = await ask("/v1/page/begin");
-    $("entry").hidden = true;
+    $("entry").hidden = $("waiting").hidden = true;
     $("work").hidden = $("walk").hidden = false;
     $("operator-link").hidden = found.service === null;
     $("stays").textContent = found.service === null ? HERE : THERE;
@@ -58,20 +59,30 @@ async function start() {
     await choose(found.first);
   } catch (problem) {
     if (!(problem instanceof Refused)) throw problem;
-    if (![401, 403].includes(problem.status)) return complain(problem.message);
+    if (![401, 403].includes(problem.status)) return broken(problem.message);
     refuse(`${problem.message}.`);
   }
 }
 
+// where even the first answer did not come there is no other place to say so
+function broken(why) {
+  $("waiting").textContent = `${why}.`;
+  complain(`${why}.`);
+}
+
 function refuse(why) {
-  $("work").hidden = $("walk").hidden = true;
+  $("work").hidden = $("walk").hidden = $("waiting").hidden = true;
   $("entry").hidden = false;
   $("entry-why").textContent = why;
   $("entry-key").focus();
 }
 
 async function choose(name) {
-  if (!sources.has(name)) sources.set(name, await ask("/v1/page/source", { source: name }));
+  try {
+    if (!sources.has(name)) sources.set(name, await ask("/v1/page/source", { source: name }));
+  } catch (problem) {
+    return complain(`${problem.message}.`);
+  }
   if ($("source").value !== name) return; // another one was chosen while this was on its way
   source = sources.get(name);
   adopt(source);
@@ -85,6 +96,7 @@ async function refresh() {
   if (!sensible()) return complain("A field is not filled in as it should be; look at the one that is marked.");
   const mine = (under = new AbortController());
   const wanted = read();
+  began = performance.now();
   try {
     let found;
     do {
@@ -140,12 +152,18 @@ function say() {
   $("odds-sentence").textContent = tellOdds(picture);
   $("sentence").textContent = picture.sentence;
   replace($("notes"), ...picture.notes.map((text) => el("li", {}, text)));
-  $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events, more to come`;
+  $("progress").textContent = picture.done === picture.events ? "" : `${picture.done} of ${picture.events} events; the rest is being computed${remaining()}`;
   $("compare-what").textContent = secret
     ? "Other ways to keep the same secret just as well protect everything else too, and so have little left to tell. Errors are means over some streams."
     : "The same ε an event, spent in other ways. Errors are means over some streams, after the decoder that every receiver can use.";
   sayFigures();
   for (const [name, text] of Object.entries({ ...picture.files, ...picture.snippets })) $(name).textContent = text;
+}
+
+// how long the rest of a picture takes at the pace so far, where one would wonder
+function remaining() {
+  const seconds = ((performance.now() - began) / 1000) * (picture.events / picture.done - 1);
+  return seconds < 2 ? "" : `, about ${Math.round(seconds)} s`;
 }
 
 // the first words of a sentence say what it is about
@@ -240,6 +258,15 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText($(button.dataset.copy).textContent);
     $("exported").textContent = "Copied.";
+  });
+}
+// steps are gone to without a new address: it holds the key, which a reload needs
+for (const link of document.querySelectorAll('a[href^="#"]')) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    const part = document.querySelector(link.getAttribute("href"));
+    part.scrollIntoView({ block: "start" });
+    part.focus({ preventScroll: true });
   });
 }
 listen(refresh);
