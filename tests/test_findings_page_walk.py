@@ -4,7 +4,7 @@ import pytest
 
 from browsing import after, chromium, in_a_browser, until, visit
 from studios import studio
-from test_found_foundpage import CLEAN, HOLES
+from test_findings_page import CLEAN, HOLES
 
 pytestmark = in_a_browser
 OTHER = CLEAN.replace("user,value", "person,page")
