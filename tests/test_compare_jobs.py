@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import MarkovModel
+from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.evaluate.comparison import Arena, line_up, workers
 from seqveil.evaluate.comparison.files import Job, jobs
@@ -60,6 +60,18 @@ def test_the_rows_are_the_same_whatever_the_number_of_processes(monkeypatch):
     together, shown = rows_of(todo, 3)
     assert together == alone
     assert shown[-1][1] == len(todo)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", [False, True])
+def test_secrets_go_to_other_processes_after_some_were_kept_here(monkeypatch, attack):
+    secret = secrets.ever(2, epsilon=0.5, window=6)
+    arena = Arena.of(MODEL, list(MODEL.sample(6, 90, seed=1)), secrets=[secret], attack=attack)
+    todo = jobs(arena, [1.0], line_up(["guarded", "optimal", "crr"], [1]))
+    alone, _ = rows_of(todo, 1)
+    monkeypatch.setattr(workers, "PATIENCE", 0.2)
+    together, _ = rows_of(todo, 2)
+    assert together == alone
 
 
 @pytest.mark.slow

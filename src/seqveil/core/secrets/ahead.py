@@ -172,7 +172,10 @@ class Ahead:
     @cached_property
     def before(self) -> Sweep:
         """g_v(s; d) for d = 0..lead-1."""
-        return Sweep(self.at_start, lambda _, held: filtering.pull(self.model, held), self.lead)
+        return Sweep(self.at_start, self._pulled, self.lead)  # a method, as tables go to other processes
+
+    def _pulled(self, _: int, held: Floats) -> Floats:
+        return filtering.pull(self.model, held)
 
     @property
     def lead(self) -> int:
