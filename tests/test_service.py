@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import schemathesis
+import schemathesis.specs.openapi.schemas  # now, since Python 3.11 may fail to read source while a server's thread does
 from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
