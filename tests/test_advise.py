@@ -64,6 +64,7 @@ def test_without_secrets_the_whole_stream_keeps_the_odds():
     assert "declare what must stay secret" in found.notes[0]  # so little is told that a guess is nearly as good
 
 
+@pytest.mark.slow
 def test_from_accuracy_it_finds_the_least_that_reaches_it():
     wishes = Wishes(length=12, suspicion=0.10, limit=0.30, wrong=0.15)
     found = advise(MODEL, wishes)

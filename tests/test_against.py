@@ -172,6 +172,7 @@ def test_the_command_says_both(released, capsys):
     assert "other chain" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_several_other_chains_have_a_line_each_and_the_worst_is_named(released, capsys):
     other, own = str(released / "other.model"), str(released / "own.model")
     args = ["audit", str(released / "out.csv"), "--model", own, "--against", own, "--against", other]

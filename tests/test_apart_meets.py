@@ -136,6 +136,7 @@ def test_empty_values_with_streams_apart(
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_events_given_up_belong_to_the_stream_before(tmp_path: Path) -> None:
     n = 700  # a state too large to be kept as it is: it is replayed
     model = sv.MarkovModel(np.full(n, 1 / n), 0.5 * np.eye(n) + 0.5 / n)

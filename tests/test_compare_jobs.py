@@ -119,6 +119,7 @@ def ended(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_secrets_are_kept_from_observers_with_a_floor_and_for_longer_streams(seqveil, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     letters = np.array(list("abc"))[MODEL.sample(8, 8, seed=2).ravel()]

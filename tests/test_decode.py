@@ -100,6 +100,7 @@ def test_releases_of_another_setting_are_refused():
         decode(PAIR, [0] * 30, "balanced", 1.0, budget=Budget(total=0.5, when_spent="stop"))
 
 
+@pytest.mark.slow
 def test_decoding_more_helps_more_on_the_whole():
     """Smoothing uses all releases, so its expected error is at most the filter's, and the filter's the release's."""
     setting, users, length = stream.Setting.of(PAIR, "randomized_response", 1.0), 400, 20

@@ -64,6 +64,7 @@ def test_nothing_is_written_over():
     assert not Path("today.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", streams.KINDS)
 def test_generated_files_have_whole_rows_and_nobody_in_both(kind):
     streams.write(kind)

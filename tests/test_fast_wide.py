@@ -32,6 +32,7 @@ def beliefs_of(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
     return laws / laws.sum(1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [129, 300, 2000])
 @pytest.mark.parametrize("kind", ["sure", "spread", "zeros", "ties"])
 def test_the_same_integers_as_numpy(n, kind):
@@ -57,6 +58,7 @@ def test_the_same_integers_as_numpy(n, kind):
     assert left < USERS
 
 
+@pytest.mark.slow
 def test_streams_are_the_same_to_the_last_bit_and_can_be_read():
     rng = np.random.default_rng(4)
     model = MarkovModel.fit([rng.zipf(1.5, 300) % 1100 for _ in range(6)], n=1100, smoothing=0.5)
@@ -90,6 +92,7 @@ def test_a_release_that_cannot_have_been_made_is_refused():
         observe(setting, state, np.setdiff1d(np.arange(400), likely)[:1])
 
 
+@pytest.mark.slow
 def test_laws_of_large_chains_do_not_depend_on_who_else_is_led_on():
     rng = np.random.default_rng(1)
     for n in (40, 1500):

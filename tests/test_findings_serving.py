@@ -107,6 +107,7 @@ def test_a_deleted_log_is_begun_again_rather_than_written_to_nowhere(tmp_path):
     assert [line["action"] for line in lines(path)] == ["fourth"]
 
 
+@pytest.mark.slow
 def test_the_service_is_ready_again_when_the_audit_log_is_though_nobody_sends(tmp_path, full):
     with running(tmp_path, words_setting(), audit_log=tmp_path / "audit") as service:
         full["on"] = True
@@ -210,6 +211,7 @@ def test_reloading_does_not_say_that_all_went_well_after_it_did_not(tmp_path, ca
 # refusals
 
 
+@pytest.mark.slow
 def test_a_clumsy_number_costs_its_sender_no_more_than_any_event(tmp_path):
     with running(tmp_path, words_setting(), gaps="skip", rate=10.0) as service:
         wrong = service.release(event("ann", 900_000))
@@ -218,6 +220,7 @@ def test_a_clumsy_number_costs_its_sender_no_more_than_any_event(tmp_path):
         assert service.release(event("ann", 0)).status == 200
 
 
+@pytest.mark.slow
 def test_the_end_of_what_a_secret_was_promised_for_is_told(tmp_path):
     secret = secrets.ever("gym", epsilon=0.5)
     setting = Setting.of(words_model(), mechanism="guarded", secrets=[secret], longest=2)

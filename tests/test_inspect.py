@@ -55,6 +55,7 @@ def test_what_is_found(tmp_path, capsys):
     assert "'news'" in shown
 
 
+@pytest.mark.slow
 def test_columns_by_name_and_by_what_they_hold(tmp_path):
     times = [f"2024-05-01T{k // 60 % 24:02}:{k % 60:02}" for k in range(360)]
     odd = frame(checked_in_at=times, note=[f"n{k}" for k in range(360)], trip_id=[k // 6 for k in range(360)])

@@ -251,6 +251,7 @@ def test_a_killed_run_goes_on_through_ties_in_the_same_order(tmp_path):
 HOLES = "user,value,seq\na,,1\na,x,2\na,,3\nb,,1\nb,y,2\na,z,4\nb,,3\n"
 
 
+@pytest.mark.slow
 def test_missing_values(tmp_path):
     path = put(tmp_path, "d.csv", HOLES)
     assert taken(path, missing="drop")[:2] == (["a", "b", "a"], ["x", "y", "z"])

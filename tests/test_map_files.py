@@ -105,6 +105,7 @@ def test_the_date_line_is_no_border(tmp_path):
     assert {int(math.copysign(1, lon)) for lon in there.alphabet.points[:, 1]} == {-1, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -148,6 +149,7 @@ def test_too_many_cells_say_which_size_fits():
     assert cells_over(size, europe).n <= 100_000
 
 
+@pytest.mark.slow
 def test_places_of_a_list_by_name(tmp_path, seqveil):
     visits().write_csv(tmp_path / "v.csv")
     shops().write_csv(tmp_path / "p.csv")

@@ -258,6 +258,7 @@ def test_priors_and_one_event_users():
     assert (smooth.prior > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 def test_samples_follow_the_law(order):
     """Chi-square over all sequences of length 4, with their exact probabilities; false alarm 1e-6 a case."""

@@ -54,6 +54,7 @@ def test_whatever_is_left_of_an_earlier_release_stands_in_the_way(place, capsys,
     assert files(place) == before
 
 
+@pytest.mark.slow
 def test_an_empty_file_holds_no_release(place):
     (place / "out.csv").touch()
     assert release("--model", "m", "--out", "out.csv") == 0

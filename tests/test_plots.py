@@ -78,6 +78,7 @@ def test_a_belief_with_many_symbols_has_no_names(drawn):
     assert "truth" not in axes.get_title(loc="left")
 
 
+@pytest.mark.slow
 def test_names_with_dollars_are_not_formulas(drawn):
     laws = drawn[2]
     picture = io.BytesIO()

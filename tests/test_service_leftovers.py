@@ -87,6 +87,7 @@ def test_a_body_too_large_is_answered_413_alone_and_the_connection_goes_on(servi
     assert statuses == [b"413", b"200"]
 
 
+@pytest.mark.slow
 def test_whoever_never_ends_a_body_that_was_refused_is_cut_off(tmp_path):
     with (
         running(tmp_path, words_setting(), max_body=1024, timeout=0.3) as service,
@@ -124,6 +125,7 @@ def test_a_body_in_chunks_of_one_byte_is_taken(service):
         assert all_of(line).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_a_request_to_upgrade_is_answered_like_any_other(service):
     with socket.create_connection(("127.0.0.1", service.port), timeout=5) as line:
         line.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -169,6 +171,7 @@ def cut(monkeypatch, size):
     monkeypatch.setattr("seqveil.interfaces.service.parts.PART_SECRETS", size)
 
 
+@pytest.mark.slow
 def test_a_large_request_under_a_budget_that_ends_with_an_error_is_cut_and_answered_as_a_whole(tmp_path, monkeypatch):
     cut(monkeypatch, 5)
     setting = words_setting(budget=Budget(total=4.0, when_spent="error"))
@@ -187,6 +190,7 @@ def test_a_large_request_under_a_budget_that_ends_with_an_error_is_cut_and_answe
         assert service.release(*events).json["refused"] == spent.value.places  # the same again
 
 
+@pytest.mark.slow
 def test_times_of_all_parts_are_looked_at_before_the_first_is_drawn(tmp_path, monkeypatch):
     cut(monkeypatch, 5)
     setting = words_setting(budget=Budget(per_window=9.0, seconds=60.0, when_spent="stop"))
@@ -200,6 +204,7 @@ def test_times_of_all_parts_are_looked_at_before_the_first_is_drawn(tmp_path, mo
         assert service.ask("GET", "/v1/users/ann/account").json["events"] == 20
 
 
+@pytest.mark.slow
 def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_first(tmp_path, monkeypatch):
     cut(monkeypatch, 5)
     setting = words_setting(secrets=sv.secrets.ever("gym", epsilon=0.5), longest=30)
@@ -210,6 +215,7 @@ def test_declared_secrets_are_released_in_parts_and_their_length_is_looked_at_fi
         assert service.app.state.service.writer.transactions >= 6
 
 
+@pytest.mark.slow
 def test_what_stands_of_a_request_that_failed_in_the_middle_is_told(tmp_path, monkeypatch):
     cut(monkeypatch, 5)
     with running(tmp_path, words_setting()) as service:

@@ -118,6 +118,7 @@ def test_a_file_without_expiries_is_as_before_and_a_wrong_expiry_is_no_token(tmp
 # the audit log
 
 
+@pytest.mark.slow
 def test_the_audit_log_tells_who_did_what_and_no_value(audited, tmp_path):
     path = audited.folder / "audit.jsonl"
     before = len(lines(path))

@@ -174,6 +174,7 @@ def test_a_compacted_file_does_not_move_to_another_model(tmp_path, clock):
         assert streams.standing("ann").events > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -192,6 +193,7 @@ def test_bad_options_get_one_line(tmp_path, capsys, options, said):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_did_and_export_where_it_begins(tmp_path, capsys):
     words_model().save(tmp_path / "model")
     path = tmp_path / "s.db"
@@ -212,6 +214,7 @@ def test_the_command_says_what_it_did_and_export_where_it_begins(tmp_path, capsy
     assert '"kept_from": 5' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_service_says_what_is_gone(tmp_path):
     path = tmp_path / "state.db"
     with running(tmp_path, words_setting()) as service:

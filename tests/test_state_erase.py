@@ -143,6 +143,7 @@ def test_with_declared_secrets_nothing_more_is_released_of_who_was_erased(tmp_pa
     assert b"zq-ann" not in bytes_of(path)
 
 
+@pytest.mark.slow
 def test_the_service_goes_on_for_all_others(tmp_path):
     setting = words_setting()
     with running(tmp_path, setting, key=KEY) as service:
@@ -216,6 +217,7 @@ def test_positions_that_have_the_name_are_told(tmp_path, capsys):
     assert ("what plain wrote" in told, "what json wrote" in told, told.count("note:")) == (True, True, 2)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     path, key = tmp_path / "s.db", tmp_path / "key"
     key.write_bytes(KEY)

@@ -114,6 +114,7 @@ def test_a_port_that_is_taken_or_none_is_refused_in_one_line(watched, tmp_path):
         assert none is None
 
 
+@pytest.mark.slow
 def test_silent_connections_do_not_keep_health_from_answering(watched):
     port = watched[2]
     crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
