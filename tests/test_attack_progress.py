@@ -18,5 +18,5 @@ def test_the_share_never_goes_back_and_stays_below_one():
 
 def test_nobody_has_to_listen():
     heard = _Heard(1, None)
-    heard.begin()
-    heard.learning()
+    assert heard.begin() is None
+    assert heard.learning() is None

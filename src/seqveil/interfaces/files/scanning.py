@@ -194,6 +194,7 @@ class Sampled(_Numbers):
         self._draw = np.random.default_rng(0)  # thins a sample; no privacy rests on it
 
     def add(self, chunk: Chunk) -> None:
+        """Take some rows into the sample."""
         super().add(chunk)
         self._parts.append(np.asarray(chunk.values, np.float64))
         self._keys = np.concatenate([self._keys, self._draw.random(chunk.n)])
@@ -203,6 +204,7 @@ class Sampled(_Numbers):
 
     @property
     def numbers(self) -> Floats:
+        """The sample."""
         return np.concatenate(self._parts)
 
 
