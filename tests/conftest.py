@@ -44,3 +44,21 @@ def place(tmp_path, monkeypatch):
     values = ["ab"[x] for x in model.sample(10, users=20, seed=1).ravel()]
     pl.DataFrame({"user": np.repeat(np.arange(20), 10), "value": values}).write_csv("raw.csv")
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for the tests of one file."""
+    from browsing import chromium
+
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page_server():
+    """The page on a server of its own, for the tests of one file."""
+    from studios import studio
+
+    with studio() as found:
+        yield found

@@ -1,26 +1,11 @@
 """What a first visitor of the page stumbled over, in a real browser: files in a row, late answers, and a reload."""
 
-import pytest
-
-from browsing import after, chromium, in_a_browser, until, visit
-from studios import studio
+from browsing import after, in_a_browser, until, visit
 from test_findings_page import CLEAN, HOLES
 
 pytestmark = in_a_browser
 OTHER = CLEAN.replace("user,value", "person,page")
 TEXT = "document.getElementById('{}').textContent"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def page_server():
-    with studio() as found:
-        yield found
 
 
 class Held:

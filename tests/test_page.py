@@ -5,25 +5,13 @@ import re
 
 import pytest
 
-from browsing import after, chromium, figure, in_a_browser, until, violations, visit
+from browsing import after, figure, in_a_browser, until, violations, visit
 from seqveil.release.accounting import Budget
 from served import WORDS, running, words_setting
-from studios import finish, studio
+from studios import finish
 
 LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 360), "narrow dark": ("dark", 360)}
 pytestmark = in_a_browser
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def page_server():
-    with studio() as found:
-        yield found
 
 
 def test_a_visitor_changes_epsilon_and_sees_error_account_and_curve_change(browser, page_server):

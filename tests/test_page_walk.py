@@ -4,25 +4,12 @@ import tomllib
 
 import pytest
 
-from browsing import after, chromium, in_a_browser, until, violations, visit
+from browsing import after, in_a_browser, until, violations, visit
 from seqveil.core.words import lifted, moved
-from studios import studio
 
 pytestmark = in_a_browser
 TILES = ["clinic" if k % 41 == 7 else f"t{(k * k * 31) % 97 % 3}" for k in range(400)]
 WEEKS = "person,week,hour,tile\n" + "".join(f"p{k // 40},{k % 40 // 4},{k % 4},{TILES[k]}\n" for k in range(400))
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def page_server():
-    with studio() as found:
-        yield found
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
