@@ -5,8 +5,13 @@ BIN := $(VENV)/bin
 
 HEAVY := java or browser or broker
 QUICK := not slow and not ($(HEAVY))
+# one worker more than there are cores, and never below three: tests of Spark, the browser and the broker go to one
+# worker each (tests/conftest.py) and mostly wait
+WORKERS := $(shell $(PYTHON) -c "import os; print(max(3, (os.cpu_count() or 2) + 1))")
 
-.PHONY: demo check test coverage bench peers docs lint clean help
+unexport PYTHONDONTWRITEBYTECODE  # else each worker and each command that a test starts compiles everything again
+
+.PHONY: demo compiled check test coverage bench peers docs lint clean help
 
 help:
 	@echo "make demo      fit a model, release a stream, print its account and draw it"
@@ -40,16 +45,17 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint
+compiled: $(VENV)/.ready
+	@$(BIN)/python -c "from seqveil.core import fast; fast.load(batches=True)"  # once, before several workers would do it
+
+check: lint compiled
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)"
 
-test: lint
+test: lint compiled
 	@scripts/system_packages
-	@$(BIN)/python -c "from seqveil.core import fast; fast.load(batches=True)"  # compiles once, before tests wait for a server's start
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)" --cov=seqveil --cov-report=
 	@echo "the quick tests run $$($(BIN)/python -m coverage report --format=total) % of the package's lines"
-	$(BIN)/python -m pytest -n auto -m "slow and not ($(HEAVY))"
-	$(BIN)/python -m pytest -m "$(HEAVY)"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "slow or $(HEAVY)"
 
 coverage: lint
 	$(BIN)/python -m pytest --cov=seqveil --cov-report=term:skip-covered

@@ -34,6 +34,11 @@ def words_setting(**options):
     return Setting.of(words_model(), "balanced", 0.7, **options)
 
 
+def event(user, seq, value="home", **more):
+    """An event as a request has it."""
+    return {"user": user, "seq": seq, "value": value, **more}
+
+
 class Answer:
     def __init__(self, status, headers, content):
         self.status, self.headers, self.content = status, headers, content

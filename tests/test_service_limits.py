@@ -12,13 +12,9 @@ import pytest
 
 from seqveil.client import Client
 from seqveil.interfaces.service import tokens
-from served import Process, running, words_setting
+from served import Process, event, running, words_setting
 
 PATIENCE = 2.0  # seconds that nothing here may take: with a stall it was tens of them
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
 
 
 def seconds(act):

@@ -22,11 +22,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.service import monitoring, tokens
 from seqveil.interfaces.service.config import ServeConfig, load
 from seqveil.release.stream import Setting
-from served import WORDS, Process, ask, running, words_model, words_setting
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
+from served import WORDS, Process, ask, event, running, words_model, words_setting
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,7 @@ from seqveil.interfaces.service import tokens
 from seqveil.release.store.backup import verify
 from seqveil.release.stream import Setting
 from seqveil.release.streams import StoreError, Streams, key_mark
-from served import KEY, WORDS, running, words_model, words_setting
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
+from served import KEY, WORDS, event, running, words_model, words_setting
 
 
 def filled(path, **how):
