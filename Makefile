@@ -5,18 +5,16 @@ BIN := $(VENV)/bin
 
 HEAVY := java or browser or broker
 QUICK := not slow and not ($(HEAVY))
-# one worker more than there are cores, and never below three: tests of Spark, the browser and the broker go to one
-# worker each (tests/conftest.py) and mostly wait
-WORKERS := $(shell $(PYTHON) -c "import os; print(max(3, (os.cpu_count() or 2) + 1))")
 
 unexport PYTHONDONTWRITEBYTECODE  # else each worker and each command that a test starts compiles everything again
 
-.PHONY: demo compiled check test coverage bench peers docs lint clean help
+.PHONY: demo compiled check test slow heavy coverage bench peers docs lint clean help
 
 help:
 	@echo "make demo      fit a model, release a stream, print its account and draw it"
 	@echo "make check     lint, types, layers and the quick tests, on all cores"
 	@echo "make test      lint, types, layers and every test"
+	@echo "make slow      the slow tests alone; make heavy those of Spark, the browser and the broker"
 	@echo "make coverage  every test again, with the lines that none of them runs"
 	@echo "make docs      the pages as a site with search, in out/site; a broken link fails"
 	@echo "make bench     every figure the docs state, measured here in one run"
@@ -55,7 +53,15 @@ test: lint compiled
 	@scripts/system_packages
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)" --cov=seqveil --cov-report=
 	@echo "the quick tests run $$($(BIN)/python -m coverage report --format=total) % of the package's lines"
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "slow or $(HEAVY)"
+	@echo "the slow tests, and beside them those of Spark, the browser and the broker; each shows what it did at its end"
+	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) slow heavy
+
+slow: $(VENV)/.ready
+	$(BIN)/python -m pytest -n auto -m "slow and not ($(HEAVY))"
+
+# in one process, so that there is one Spark, one browser and one broker at a time; it mostly waits for them
+heavy: $(VENV)/.ready
+	$(BIN)/python -m pytest -m "$(HEAVY)"
 
 coverage: lint
 	$(BIN)/python -m pytest --cov=seqveil --cov-report=term:skip-covered

@@ -10,17 +10,6 @@ import pytest
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
 
-ALONE = ("java", "browser", "broker")  # each needs something that is slow to start and is there once
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """With `--dist loadgroup`, all tests of Spark go to one worker, and so do those of the browser and the broker."""
-    for item in items:
-        for name in ALONE:
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
-
 
 class Run(NamedTuple):
     """How a command ended, and what it said."""

@@ -20,8 +20,6 @@ from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def chain():
@@ -102,6 +100,7 @@ def test_a_race_measures_what_a_slow_reading_finds(chain, mechanism, batch, peri
     assert meter.tally.means()["hindsight_1"] == pytest.approx(1 - slow.means[2])
 
 
+@pytest.mark.slow
 def test_who_passes_the_claim_is_marked_and_who_keeps_it_is_not(chain):
     arena = Arena.of(chain, ragged(chain, [6] * 20), fitted=ragged(chain, [6] * 30, seed=2))
     rows = {each.label: race(arena, each, 0.5) for each in line_up(["all"], [1, 2])}
@@ -173,6 +172,7 @@ def test_rate_distortion_of_known_sources():
         rate_distortion(np.full((1, 400), 1 / 400), 1.0, distortion.absolute(range(400)))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10**6), st.sampled_from([0.2, 0.7, 1.2]))
 def test_closed_form_and_iteration_agree(n, seed, rate):
@@ -183,6 +183,7 @@ def test_closed_form_and_iteration_agree(n, seed, rate):
     assert (below >= exact - 0.03).all()  # few slopes, few iterations
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10**6), st.sampled_from([0.2, 0.7, 1.5, 3.0]), st.booleans())
 def test_the_converse_is_below_the_exact_optimum(n, seed, epsilon, numbers):
@@ -216,6 +217,7 @@ def test_limits_bound_the_race(chain):
         assert guess.lift_most == guess.ldp == 0
 
 
+@pytest.mark.slow
 def test_the_picture_tells_the_unsound_from_the_limits(chain):
     arena = Arena.of(chain, ragged(chain, [6] * 6))
     made = [job.make(lambda events: None) for job in jobs(arena, [0.5, 1.0], line_up(["optimal", "crr"], [1]))]

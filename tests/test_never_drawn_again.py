@@ -21,8 +21,6 @@ from seqveil.interfaces.service.writer import Writer
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.release.streams import REFUSED, Releases, Streams
 
-pytestmark = pytest.mark.slow
-
 WAYS = list(itertools.product(POLICIES, BUDGETS))
 
 
@@ -143,13 +141,14 @@ def sound(found):
 
 
 @pytest.mark.parametrize(("policy", "budget"), WAYS)
-@pytest.mark.parametrize("length", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [1, 2, *(pytest.param(more, marks=pytest.mark.slow) for more in (3, 4))])
 def test_calls_to_streams_in_memory_leak_what_the_ledger_says(policy, budget, length):
     setting = setting_of(budget, policy)
     with scripted() as script:
         sound(worst_of_all(InMemory(setting), script, setting, length))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "budget"), WAYS)
 @pytest.mark.parametrize("place", [InStore, InBridge, InWriter])
 def test_calls_to_a_store_a_bridge_and_a_service_leak_what_the_ledger_says(tmp_path, place, policy, budget):
@@ -161,6 +160,7 @@ def test_calls_to_a_store_a_bridge_and_a_service_leak_what_the_ledger_says(tmp_p
         world.store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "budget"), [way for way in WAYS if way[0] != "error"])
 def test_micro_batches_leak_what_the_ledger_says(policy, budget):
     setting = setting_of(budget, policy)
@@ -168,6 +168,7 @@ def test_micro_batches_leak_what_the_ledger_says(policy, budget):
         sound(worst_of_all(InBucket(setting), script, setting, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("chunk", [1, 2, 3])
 def test_files_leak_what_the_ledger_says(tmp_path, policy, chunk):
@@ -178,6 +179,7 @@ def test_files_leak_what_the_ledger_says(tmp_path, policy, chunk):
     assert excess <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "group"), [("error", 1), ("error", 2), ("error", 3), ("stop", 2)])
 def test_files_with_a_state_leak_what_the_ledger_says(tmp_path, policy, group):
     setting = setting_of("total", policy)

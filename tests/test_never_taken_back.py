@@ -20,8 +20,6 @@ from seqveil.release.accounting import Budget
 from seqveil.release.stream import Setting
 from seqveil.release.streams import REFUSED, StoreError, Streams
 
-pytestmark = pytest.mark.slow
-
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 
@@ -61,6 +59,7 @@ def test_a_refused_call_made_again_throws_no_coin_and_says_the_same(tmp_path, ba
         assert store.next_seqs(["ann", "bob"]).tolist() == events
 
 
+@pytest.mark.slow
 def test_an_event_given_up_for_one_that_is_refused_stays_open(tmp_path):
     with Streams.open(tmp_path / "s.db", Setting.of(STICKY, epsilon=1.0, budget=SPENT), gaps="skip") as store:
         with pytest.raises(BudgetSpent):
@@ -217,6 +216,7 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--batch", 3)])
 def test_a_file_is_released_but_for_the_rows_of_spent_users(files, capfd, more):
     out = files / "out.csv"
@@ -229,6 +229,7 @@ def test_a_file_is_released_but_for_the_rows_of_spent_users(files, capfd, more):
     assert main(["audit", str(out), "-m", str(files / "m")]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--batch", 3)])
 def test_a_file_with_a_state_ends_before_the_first_row_refused(files, capfd, more):
     out, state = files / "out.csv", files / "state.db"
