@@ -166,7 +166,7 @@ def test_a_service_that_is_gone_is_told_after_all_attempts(service):
 def test_a_rate_limit_is_waited_for(tmp_path):
     with running(tmp_path, words_setting()) as service:
         slow = service.token("release", rate=4.0)
-        service.app.state.service.guard._ring._looked = -1e9
+        service.look_again()
         with Client(service.url, slow, backoff=0.01) as client:
             made = [client.release("slow", k, "home") for k in range(10)]
         assert [each.seq for each in made] == list(range(10))

@@ -136,7 +136,7 @@ class InState:
             return 0.0 if account is None else account.leakage
 
 
-def sound(found):
+def assert_sound(found):
     assert found.excess <= 1e-9
 
 
@@ -145,7 +145,7 @@ def sound(found):
 def test_calls_to_streams_in_memory_leak_what_the_ledger_says(policy, budget, length):
     setting = setting_of(budget, policy)
     with scripted() as script:
-        sound(worst_of_all(InMemory(setting), script, setting, length))
+        assert_sound(worst_of_all(InMemory(setting), script, setting, length))
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_calls_to_a_store_a_bridge_and_a_service_leak_what_the_ledger_says(tmp_p
     with scripted() as script:
         world = place(tmp_path / "s.db", setting)
         for length in (2, 3, 4) if place is InStore and budget == "total" else (3,):
-            sound(worst_of_all(world, script, setting, length))
+            assert_sound(worst_of_all(world, script, setting, length))
         world.store.close()
 
 
@@ -165,7 +165,7 @@ def test_calls_to_a_store_a_bridge_and_a_service_leak_what_the_ledger_says(tmp_p
 def test_micro_batches_leak_what_the_ledger_says(policy, budget):
     setting = setting_of(budget, policy)
     with scripted() as script:
-        sound(worst_of_all(InBucket(setting), script, setting, 4))
+        assert_sound(worst_of_all(InBucket(setting), script, setting, 4))
 
 
 @pytest.mark.slow

@@ -215,7 +215,7 @@ def test_a_full_disk_is_503_and_passes(tmp_path):
         assert service.release(event("ann", 1)).status == 200
         service.store.close()
         assert service.release(event("ann", 2)).reason == "store"
-        service.app.state.service._probed = -1e9
+        service.look_again()
         assert service.ask("GET", "/healthz").status == 503
 
 
