@@ -68,7 +68,7 @@ class Place:
             )
         assert self._producer.flush(30) == 0
 
-    def received(self, count, kind="released", seconds=40.0):
+    def received(self, count, kind="released", seconds=90.0):
         """What a topic holds as (user, payload): at least so many, or it fails, and what comes right after them."""
         with self.reader(kind) as read:
             end = time.monotonic() + seconds

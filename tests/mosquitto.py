@@ -22,7 +22,7 @@ def needed(test):
     return pytest.mark.broker(pytest.mark.skipif(PROGRAM is None, reason=MISSING)(test))
 
 
-def until(condition, seconds=30.0):
+def until(condition, seconds=90.0):
     """Wait until the condition holds; what it gives is returned."""
     end = time.monotonic() + seconds
     while not (found := condition()):

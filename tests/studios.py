@@ -71,7 +71,7 @@ class Process:
 
     def end(self, how=signal.SIGINT):
         self.process.send_signal(how)
-        said = self.process.communicate(timeout=30)
+        said = self.process.communicate(timeout=60)
         return self.process.returncode, said[1]
 
 

@@ -17,8 +17,6 @@ from seqveil.evaluate import adversary
 from seqveil.receive.decode import decode_codes, decode_paths
 from seqveil.release import stream
 
-pytestmark = pytest.mark.slow
-
 LENGTH = 3
 
 
@@ -44,6 +42,7 @@ def named(law, top):
 CASES = [("optimal", 1, 1), ("randomized_response", 1, 1), ("balanced", 2, 1), ("optimal", 1, 2), ("crr", 1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "order", "period"), CASES)
 def test_guess_rates_are_those_of_every_sequence_and_every_release(mechanism, order, period):
     prior, transitions = ref.random_chain(np.random.default_rng(11), 3, order)

@@ -15,8 +15,6 @@ from seqveil.core.mechanisms import Batch, batch_lp, batch_programs
 from seqveil.core.mechanisms import batch_descent as MECHANISM
 from seqveil.core.model import MarkovModel
 
-pytestmark = pytest.mark.slow
-
 # the modules; the package may give these names to the mechanisms in them
 
 
@@ -73,6 +71,7 @@ def table_of(batch):
     return book.table[[book.rows.row(o, SeededCoins(0)) for o in batches]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_within_the_bound_and_never_better_than_the_optimum(epsilon):
     for seed, (n, length) in enumerate([(2, 2), (2, 3), (3, 2), (2, 4)]):
@@ -89,6 +88,7 @@ def test_within_the_bound_and_never_better_than_the_optimum(epsilon):
             check_release(batch, sent, table[:, sent.path[0]] / marginal[sent.path[0]])
 
 
+@pytest.mark.slow
 def test_sequences_leak_what_they_may():
     for seed in range(4):
         model = random_model(np.random.default_rng(seed), 2, zeros=False)

@@ -17,8 +17,6 @@ from seqveil.core.errors import BudgetSpent, InputError, ModelError
 from seqveil.core.leakage import extremes
 from seqveil.receive.learn import Evidence, learn, region, slack_along
 
-pytestmark = pytest.mark.slow
-
 SEEDS = st.integers(0, 2**32 - 1)
 STICKY = MarkovModel([0.6, 0.3, 0.1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 
@@ -36,6 +34,7 @@ def run(seed=1, users=200, length=30, first=2_000, **options):
     return start, *(np.stack(part, axis=1) for part in (released, epsilons, numbers))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, order=st.integers(1, 2))
 def test_the_account_after_a_switch_is_that_of_all_sequences(seed, order):
@@ -66,6 +65,7 @@ def test_the_account_after_a_switch_is_that_of_all_sequences(seed, order):
             np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_receiver_with_versions_and_releases_agrees_to_the_last_bit(tmp_path):
     start, released, epsilons, numbers = run(schedule=2)
     assert len(start.versions) >= 2
@@ -97,6 +97,7 @@ def test_versions_earn_their_place_and_lower_the_error():
     assert not start.private
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_where_there_is_nothing_to_learn():
     flat = np.random.default_rng(3).integers(0, 3, (30, 200))
     start = ColdStart(3, 1.0, points=Points(2_000, 2, 6_000), seed=8)
@@ -107,6 +108,7 @@ def test_nothing_is_learned_where_there_is_nothing_to_learn():
     assert start.accounts().leakage.max() <= 30.0
 
 
+@pytest.mark.slow
 def test_one_stream_alone_can_start_cold():
     truth = STICKY.sample(4_000, users=1, seed=1)[0]
     start = ColdStart(["a", "b", "c"], 1.0, points=Points(3_000, 2, 3_000), schedule=4, seed=99)
@@ -117,6 +119,7 @@ def test_one_stream_alone_can_start_cold():
     assert start.accounts().events.tolist() == [4_000]
 
 
+@pytest.mark.slow
 def test_a_budget_holds_under_the_chain_in_force():
     start, _, epsilons, numbers = run(budget=16.0)
     assert len(start.versions) == 2
@@ -156,6 +159,7 @@ def test_what_cannot_start_cold_is_refused(tmp_path):
         Versions.load(tmp_path / "junk")
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS)
 def test_slack_bounds_every_chain_of_the_region(seed):
@@ -194,6 +198,7 @@ def _moved(rng, law, radius):
     return moved / moved.sum()
 
 
+@pytest.mark.slow
 def test_the_region_holds_the_truth_about_as_often_as_it_says():
     """24 fits at 90%: were each to miss with probability 0.1, more than 9 misses have probability below 1e-4."""
     none = MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3))

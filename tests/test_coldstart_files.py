@@ -12,8 +12,6 @@ from seqveil.core.errors import DataError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.audit import audit_file
 
-pytestmark = pytest.mark.slow
-
 TRUTH = MarkovModel(
     [0.5, 0.3, 0.2], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], alphabet=["home", "shop", "work"]
 )
@@ -45,6 +43,7 @@ def test_rows_carry_their_version_and_the_versions_stand_beside(folder):
     assert [v["setting"]["model"] for v in told["versions"]] == [v.setting.model.fingerprint for v in versions]
 
 
+@pytest.mark.slow
 def test_audit_recomputes_everything_and_sees_changes(folder, capsys):
     versions, out = str(folder / "out.csv.versions"), folder / "out.csv"
     assert main(["audit", str(out), "--model", versions, "--json"]) == 1
@@ -80,6 +79,7 @@ def test_a_row_that_cannot_have_been_released_is_refused(folder):
         audit_file(folder / "forged.csv", versions)
 
 
+@pytest.mark.slow
 def test_decoding_helps_and_learning_finds_the_chain(folder, capsys):
     versions, out = str(folder / "out.csv.versions"), str(folder / "out.csv")
     wrong = {}
@@ -103,6 +103,7 @@ def test_decoding_helps_and_learning_finds_the_chain(folder, capsys):
     assert "held out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -121,6 +122,7 @@ def test_options_that_do_not_go_together_are_refused(folder, capsys, options, wo
     assert not (folder / "none.csv").exists()
 
 
+@pytest.mark.slow
 def test_an_alphabet_by_name_keeps_unseen_values_out(folder, capsys):
     (folder / "values.txt").write_text("home\nshop\nwork\nelsewhere\n")
     options = [

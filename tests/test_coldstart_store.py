@@ -11,8 +11,6 @@ from seqveil.receive.reweigh import Reweighed
 from seqveil.receive.upgrade import evidence_of, upgrade
 from seqveil.release.streams import Streams
 
-pytestmark = pytest.mark.slow
-
 TRUTH = MarkovModel([0.5, 0.3, 0.2], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 NONE = MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3))
 START = Setting.of(NONE, "randomized_response", 1.0)
@@ -33,6 +31,7 @@ def worst(path, setting):
         return np.array([store.standing(user).leakage for user in USERS])
 
 
+@pytest.mark.slow
 def test_accounts_follow_the_chain_in_force_through_two_moves(tmp_path):
     path, truth = tmp_path / "state.db", TRUTH.sample(30, users=60, seed=1)
     first = released(path, START, truth[:, :12])
@@ -109,6 +108,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path):
         Streams.open(path, START, coins=KeyedCoins.seeded(5, b"test"))
 
 
+@pytest.mark.slow
 def test_the_command_begins_learns_and_goes_on(tmp_path, capsys):
     """release --state, upgrade, release --state again: the same output file, and a second upgrade after a kill."""
     from seqveil.coldstart import Versions

@@ -17,8 +17,6 @@ from seqveil.interfaces.files.release import release_file
 from seqveil.receive.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
 from seqveil.release import stream
 
-pytestmark = pytest.mark.slow
-
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]])  # τ = .2, .2, 0
@@ -37,6 +35,7 @@ def run(setting, truth, users, length, seed, alpha=0.05):
     return drift
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["optimal", "randomized_response"])
 def test_the_expected_e_value_is_one_over_all_streams_of_releases(mechanism):
     """Brute force: Σ Pr(releases) · E(releases) = 1 under the model, which is all that Ville's inequality needs."""
@@ -60,6 +59,7 @@ def test_the_expected_e_value_is_one_over_all_streams_of_releases(mechanism):
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "period"), [("optimal", 1), ("randomized_response", 1), ("optimal", 4)])
 def test_false_alarms_keep_to_their_rate(mechanism, period):
     """100 fleets that follow the model: more alarms than the 1 - 10⁻⁶ quantile at α = .1 would be a fault."""
@@ -68,6 +68,7 @@ def test_false_alarms_keep_to_their_rate(mechanism, period):
     assert alarms <= binom.isf(RARE, 100, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "epsilon", "users"), [("optimal", 1.0, 400), ("randomized_response", 2.0, 400)])
 def test_a_departure_is_seen(mechanism, epsilon, users):
     """A chain at total variation .13 on average is found in 16,000 releases, in 5 fleets of 5."""
@@ -75,6 +76,7 @@ def test_a_departure_is_seen(mechanism, epsilon, users):
     assert sum(run(setting, MOVED, users, 40, seed).alarm for seed in range(5)) == 5
 
 
+@pytest.mark.slow
 def test_a_change_after_a_long_quiet_time_is_seen():
     setting = Setting.of(MODEL, "optimal", 1.0)
     drift = Drift(setting, 0.01)
@@ -110,6 +112,7 @@ def test_releases_that_tell_nothing_move_nothing():
     assert drift.user_log_e_values() == pytest.approx(before, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_single_users_who_depart_are_named():
     setting = Setting.of(MODEL, "optimal", 2.0)
     codes = np.concatenate([released(setting, MODEL, 30, 150, 1), released(setting, MOVED, 1, 150, 2)], axis=1)
@@ -148,6 +151,7 @@ def test_what_cannot_be_told_is_refused():
         Drift(Setting.of(MODEL, epsilon=0.5), alpha=1.5)
 
 
+@pytest.mark.slow
 def test_the_command_alarms(tmp_path, capsys):
     MODEL.save(tmp_path / "m.model")
     for name, truth in (("same", MODEL), ("moved", MOVED)):

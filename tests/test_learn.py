@@ -15,8 +15,6 @@ from seqveil.core.errors import InputError
 from seqveil.receive.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
 from seqveil.receive.learn.expected import each_user
 
-pytestmark = pytest.mark.slow
-
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -49,6 +47,7 @@ def brute_force(evidence, chain, user):
     return first / total, moves / total, np.log(total)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS, order=st.integers(1, 3))
 def test_expected_counts_are_those_of_all_sequences(seed, order):
@@ -120,6 +119,7 @@ def test_the_quick_table_says_what_an_observer_computes():
             np.testing.assert_allclose(one / one.sum(1, keepdims=True), two / two.sum(1, keepdims=True), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_any_mixture_of_mechanisms_and_epsilons_is_learned_from_together():
     truth = STICKY.sample(30, users=900, seed=2)
     cases = [
@@ -138,6 +138,7 @@ def test_any_mixture_of_mechanisms_and_epsilons_is_learned_from_together():
         assert expect(everything, alone).log_likelihood < expect(everything, learned.chain).log_likelihood
 
 
+@pytest.mark.slow
 def test_streams_of_unequal_length_and_events_without_release():
     setting = Setting.of(NONE, "randomized_response", 2.0, budget=Setting.of(NONE, "optimal", 1.0, budget=20.0).budget)
     truth = [row[: 5 + k % 30] for k, row in enumerate(STICKY.sample(40, users=200, seed=4))]
@@ -149,6 +150,7 @@ def test_streams_of_unequal_length_and_events_without_release():
     np.testing.assert_allclose(expect(silent, Chain.uniform(3)).moves, np.full((3, 3), 4 / 9))
 
 
+@pytest.mark.slow
 def test_order_two_is_told_from_order_one():
     rng = np.random.default_rng(1)
     rows = np.zeros((2, 2, 2))
@@ -164,6 +166,7 @@ def test_order_two_is_told_from_order_one():
     assert learned.held_out.gain > one.held_out.gain
 
 
+@pytest.mark.slow
 def test_a_rival_that_is_true_is_not_beaten():
     earned = []
     for seed in range(20):
@@ -184,6 +187,7 @@ def test_held_out_gain_is_the_log_likelihood_ratio():
     np.testing.assert_allclose(both.log_evidence, np.log((np.exp(ratio) + 1) / 2))
 
 
+@pytest.mark.slow
 def test_little_by_little_comes_close_to_all_at_once():
     setting = Setting.of(NONE, "randomized_response", 1.0)
     released = released_by(setting, STICKY.sample(20, users=3000, seed=9), 9)
@@ -203,6 +207,7 @@ def test_little_by_little_comes_close_to_all_at_once():
         learner.merge(expect(Evidence.of(setting, released[:9]), Chain.uniform(3, 2)))
 
 
+@pytest.mark.slow
 def test_a_single_user_is_learned_around_the_population():
     setting = Setting.of(NONE, "randomized_response", 2.0)
     odd = MarkovModel([1 / 3] * 3, [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
@@ -236,6 +241,7 @@ def test_sparse_and_dense_climb_the_same_hill(seed, order):
         )
 
 
+@pytest.mark.slow
 def test_a_sparse_start_keeps_its_support():
     side = 30
     ring = (np.eye(side) + np.roll(np.eye(side), 1, 1)) / 2

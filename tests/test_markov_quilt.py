@@ -17,8 +17,6 @@ from seqveil.core.errors import InputError, ModelError
 from seqveil.evaluate.rivals.markov_quilt import discrete_laplace, noisy_count, noisy_histogram, scale
 from seqveil.evaluate.rivals.topl import central_sums, central_threshold, consistent, depth
 
-pytestmark = pytest.mark.slow
-
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -65,6 +63,7 @@ def test_the_exact_scale_equals_enumeration(seed, n, length, epsilon):
     assert found.sigma == pytest.approx(quilt_scale_twin(prior, transitions, length, epsilon), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(seed=seeds, n=st.integers(2, 5), length=st.integers(1, 60), epsilon=st.floats(0.3, 4))
 def test_the_approximate_scale_is_never_below_the_exact_one(seed, n, length, epsilon):
@@ -104,6 +103,7 @@ def test_the_noisy_count_protects_every_event(epsilon):
     assert 0.2 * epsilon < worst <= epsilon
 
 
+@pytest.mark.slow
 def test_counts_come_out_with_noise_of_their_scale():
     model = sv.MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]])
     codes = model.sample(100, seed=1)[0]

@@ -13,8 +13,6 @@ from seqveil.interfaces.cli import main
 from seqveil.receive.drift import Kinds, staying
 from seqveil.release.stream import Setting
 
-pytestmark = pytest.mark.slow
-
 N, LENGTH = 4, 30
 NAMES = list("abcd")
 ENOUGH = 0.85  # of intervals of 95 %
@@ -89,6 +87,7 @@ HOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("people", PEOPLE)
 def test_printed_intervals_cover_or_are_not_printed(place, capsys, people, how):
@@ -106,6 +105,7 @@ def test_printed_intervals_cover_or_are_not_printed(place, capsys, people, how):
     assert bool(shown.size) is (people == "the chain" or how == "randomized response")
 
 
+@pytest.mark.slow
 def test_the_text_says_so_and_prints_no_interval(place, capsys):
     release("two kinds", 0, "--epsilon", "1")
     capsys.readouterr()
@@ -124,6 +124,7 @@ def test_the_text_says_so_and_prints_no_interval(place, capsys):
     assert INTERVAL.search(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("people", PEOPLE)
 def test_decode_says_under_the_model_and_whether_it_fits(place, capsys, people):
     codes = release(people, 0, "--epsilon", "1")
@@ -141,6 +142,7 @@ def test_decode_says_under_the_model_and_whether_it_fits(place, capsys, people):
         assert abs(right - found["confidence"]) < 0.03
 
 
+@pytest.mark.slow
 def test_decode_of_what_cannot_be_asked_says_that(place, capsys):
     (place / "raw.csv").write_text("user,value\nann,a\nann,b\nbob,a\n")
     batches = ["--epsilon", "1", "--batch", "2", "--mechanism", "tree"]

@@ -31,8 +31,6 @@ from seqveil.evaluate.rivals.topl import (
 )
 from seqveil.release import stream
 
-pytestmark = pytest.mark.slow
-
 seeds = st.integers(0, 2**32 - 1)
 EPSILONS = [0.05, 0.3, 1.0, 2.0, 4.0]
 
@@ -61,6 +59,7 @@ def ldp_twin(belief, epsilon, costs):
     return answer.fun
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(2, 6), epsilon=st.sampled_from(EPSILONS))
 def test_the_best_ldp_kernel_for_hamming_is_the_linear_program(seed, n, epsilon):
@@ -70,6 +69,7 @@ def test_the_best_ldp_kernel_for_hamming_is_the_linear_program(seed, n, epsilon)
     assert ref.exact_ldp(kernel.weights) <= epsilon
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(seed=seeds, n=st.integers(2, 5), epsilon=st.sampled_from(EPSILONS), kind=st.integers(0, 2))
 def test_the_best_ldp_kernel_for_any_costs_is_the_linear_program(seed, n, epsilon, kind):
@@ -120,6 +120,7 @@ def test_the_best_ldp_kernel_takes_a_large_alphabet_and_says_where_it_cannot():
         optimal_ldp_mechanism.kernels(np.full((1, 400), 1 / 400), 1.0, absolute(range(400)))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(seed=seeds, n=st.integers(2, 9), epsilon=st.sampled_from([1e-6, 0.01, 0.1, 0.5, 1.5]))
 def test_the_information_kernel_spends_its_rate_and_no_more(seed, n, epsilon):
@@ -151,6 +152,7 @@ def test_the_information_kernel_of_two_symbols_is_the_textbooks():
         assert mutual_information_mechanism.kernels(belief, rate).error(belief, hamming())[0] == pytest.approx(wrong)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(seed=seeds, epsilon=st.sampled_from([0.1, 0.4, 1.0]))
 def test_blahut_arimoto_comes_near_the_closed_form_and_never_over_its_rate(seed, epsilon):

@@ -94,7 +94,7 @@ def test_health_answers_while_headers_never_end(tmp_path):
 def test_a_head_that_is_too_large_or_too_slow_is_refused(tmp_path):
     with running(tmp_path, words_setting(), timeout=0.5) as service:
         for sent, status in ((b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, b"431"), (b"GET / HT", b"408"), (b"", b"408")):
-            with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+            with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
                 connection.sendall(sent)
                 assert connection.recv(100).split(b" ")[1] == status
         with closing(http.client.HTTPConnection("127.0.0.1", service.port)) as slow:  # a second request too

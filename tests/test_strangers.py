@@ -30,8 +30,6 @@ from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
 from served import running, words_setting
 
-pytestmark = pytest.mark.slow
-
 LARGE = 2**53
 ALPHABETS = [
     Alphabet.codes(4),
@@ -147,6 +145,7 @@ def run(*arguments):
     return main([str(argument) for argument in arguments])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [(), ("--state", "s.db"), ("--batch", 2), ("--batch", 2, "--state", "s.db"), ("--sort",)]
 )
@@ -168,6 +167,7 @@ def test_a_budget_per_seconds_counts_by_the_time_column(dense, how, capsys, monk
         assert run("stats", "out.csv", "-m", "m.model") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--state", "s.db")])
 def test_sequence_numbers_are_no_times_unless_named(dense, how, capsys, monkeypatch):
     monkeypatch.chdir(dense)
@@ -251,6 +251,7 @@ def test_a_refused_request_counts_the_unknown_values_that_it_drew(tmp_path, capl
     assert [facts.get("unknown") for facts in logged if facts.get("reason") == "budget-spent"][-1:] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [(), ("--batch", 2)])
 def test_a_spent_budget_leaves_a_side_file_with_a_state_too(dense, batch, capsys, monkeypatch):
     monkeypatch.chdir(dense)
@@ -306,6 +307,7 @@ def test_a_date_that_no_clock_shows_is_refused_by_its_row(date):
         seconds(np.array(["2262-01-01T00", "586500-06-01T00"], "datetime64[h]"))
 
 
+@pytest.mark.slow
 def test_a_cold_start_that_learned_nothing_says_so_and_is_refused_where_it_cannot_go(dense, capsys, monkeypatch):
     monkeypatch.chdir(dense)
     assert run("release", "both.csv", "--cold-start", "-e", 1, "--out", "out.csv") == 0

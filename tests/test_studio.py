@@ -26,8 +26,6 @@ from seqveil.receive.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
 
-pytestmark = pytest.mark.slow
-
 POWER = {"source": "power", "distortion": "absolute"}
 SETTINGS = {
     "plain": {"source": "clicks", "events": 120},
@@ -68,6 +66,7 @@ def told(value):
     return float(value) if value in ("inf", "-inf") else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_exported_commands_reprint_what_the_page_says(asked, tmp_path, monkeypatch, capfd):
     shown = finish(Sandbox().show, **asked)
@@ -108,6 +107,7 @@ def seeded(script, seed):
     return script.replace(line, f"{line[:-1]}, seed={seed})")
 
 
+@pytest.mark.slow
 def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, capfd):
     shown = finish(Sandbox().show, **SETTINGS["pulsed"])
     (tmp_path / "seqveil-page.json").write_text(json.dumps(shown["configuration"]))
@@ -117,6 +117,7 @@ def test_the_exported_commands_are_private_as_they_stand(tmp_path, monkeypatch, 
     assert shown["figures"]["composition"] == pytest.approx(report["composition"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_exported_script_reprints_what_the_page_says(asked, capfd):
     shown = picture(builtin(asked["source"]), Ask.of(asked))
@@ -125,6 +126,7 @@ def test_the_exported_script_reprints_what_the_page_says(asked, capfd):
     assert capfd.readouterr().out == f"leakage {leakage:.6g}, Σε {spent:.6g}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", SETTINGS.values(), ids=SETTINGS.keys())
 def test_what_is_made_little_by_little_is_what_is_made_at_once(asked):
     ask = Ask.of(asked)
@@ -161,6 +163,7 @@ def test_a_picture_is_of_the_setting_that_is_asked_for():
     assert any("budget is spent at event" in note for note in spent["notes"])
 
 
+@pytest.mark.slow
 def test_the_sentence_is_true_and_names_what_is_not_sound():
     for name in mechanisms.instantaneous():
         ask = Ask("clicks", events=40, mechanism=name)
@@ -178,6 +181,7 @@ def test_the_sentence_is_true_and_names_what_is_not_sound():
     assert "does not keep" in picture(builtin("clicks"), Ask("clicks", events=40, mechanism="crr"))["sentence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILTIN)
 def test_what_is_offered_runs_and_what_is_not_says_why(name):
     source = builtin(name)
@@ -192,6 +196,7 @@ def test_what_is_offered_runs_and_what_is_not_says_why(name):
         assert all(not each.sound for each in offers(source, ask) if "no budget can hold" in each.why_not)
 
 
+@pytest.mark.slow
 def test_a_curve_falls_and_shows_who_breaks_its_bound():
     for name in ("balanced", "crr"):
         curve = Curve(builtin("clicks"), Ask("clicks", mechanism=name))
@@ -216,6 +221,7 @@ JSON = st.recursive(
 FIELDS = st.dictionaries(st.sampled_from([*sorted(Ask.__dataclass_fields__), "more"]), JSON, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(JSON | FIELDS | FIELDS.map(lambda given: {"source": "clicks", "events": 2, **given}))
 def test_no_request_gets_anything_but_an_answer_or_one_line(given):
@@ -237,6 +243,7 @@ def test_no_request_gets_anything_but_an_answer_or_one_line(given):
         assert "\n" not in refusal
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.fixed_dictionaries(
@@ -333,6 +340,7 @@ def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
     assert "ann" not in repr(sandbox._loaded)
 
 
+@pytest.mark.slow
 def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capfd):
     rng = np.random.default_rng(2)
     rows = "".join(f"u{k % 3},{rng.normal(70, 9):.2f}\n" for k in range(240))
@@ -356,6 +364,7 @@ def test_data_of_ones_own_is_reprinted_from_its_file(tmp_path, monkeypatch, capf
         assert capfd.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_model_can_be_looked_at_without_data(tmp_path, monkeypatch, capfd):
     words_model().save(tmp_path / "MODEL")
     source = sampled(words_model())

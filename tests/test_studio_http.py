@@ -13,11 +13,10 @@ from seqveil.release.accounting import Budget
 from served import WORDS, ask, running, words_setting
 from studios import KEY, Process, parsed, studio
 
-pytestmark = pytest.mark.slow
-
 TEXT = "user,value,other\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
 
 
+@pytest.mark.slow
 def test_the_page_answers_to_its_key_and_this_machine_alone():
     with studio() as page:
         front = page.ask("GET", "/", token=None)
@@ -87,6 +86,7 @@ def test_what_nobody_foresaw_tells_nothing(monkeypatch, capfd):
     assert "secret-77" not in said.out + said.err
 
 
+@pytest.mark.slow
 def test_many_at_once_take_turns_and_get_the_same():
     with studio() as page:
         found, barrier = [], threading.Barrier(8)
@@ -108,6 +108,7 @@ def test_many_at_once_take_turns_and_get_the_same():
         assert len(set(found)) == 2
 
 
+@pytest.mark.slow
 def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
     (tmp_path / "d.csv").write_text(TEXT)
     for how in (signal.SIGINT, signal.SIGTERM):
@@ -126,6 +127,7 @@ def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
 # in the service
 
 
+@pytest.mark.slow
 def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(tmp_path):
     said = io.StringIO()
     monitoring.begin_log("debug", said)
@@ -173,6 +175,7 @@ def test_the_page_of_a_service_can_be_switched_off(tmp_path):
             assert service.ask("GET", path).reason == "not-found"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [None, 4.0])
 def test_the_operator_sees_counts_and_no_names(tmp_path, budget):
     with running(tmp_path, words_setting(budget=Budget(total=budget)), metrics_refresh=0.0) as service:

@@ -16,8 +16,6 @@ from seqveil.core.errors import InputError
 from seqveil.evaluate.rivals.temporal import Quantifier, allocate, leakage, middle, quantifiers, stationary
 from seqveil.release.stream import Setting
 
-pytestmark = pytest.mark.slow
-
 seeds = st.integers(0, 2**32 - 1)
 STICKY = sv.MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]])
 
@@ -49,6 +47,7 @@ def algorithm_of_the_paper(transitions, alpha):
     return best
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(2, 6), zeros=st.booleans(), alpha=st.floats(1e-6, 8))
 def test_the_hull_gives_what_the_papers_algorithm_and_brute_force_give(seed, n, zeros, alpha):
@@ -70,6 +69,7 @@ def test_the_published_allocation():
     assert before[-1] == shares[-1]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     seed=seeds, n=st.integers(2, 5), order=st.sampled_from([1, 2]), alpha=st.floats(0.05, 4), length=st.integers(1, 9)
@@ -166,6 +166,7 @@ def test_states_that_die_out_are_left_out():
         assert mine(1.0) == pytest.approx(wanted(1.0))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(seed=seeds, n=st.integers(2, 8), epsilon=st.sampled_from([1e-6, 0.2, 1.0, 5.0, 16.0]))
 def test_the_restricted_kernel_is_randomised_response_on_the_support(seed, n, epsilon):

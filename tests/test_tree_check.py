@@ -15,8 +15,6 @@ from seqveil import MarkovModel, distortion, mechanisms
 from seqveil.core.errors import SeqveilError
 from seqveil.core.mechanisms import Batch, tree, tree_ldp, trees
 
-pytestmark = pytest.mark.slow
-
 EPSILONS = (0.5, 8.0, 14.0, 16.0, 18.0, 20.0, 30.0, 32.0)
 WHOLE = 1 << 62
 
@@ -99,6 +97,7 @@ def assert_released_within_epsilon(batch: Batch, found: list[tuple[str, object]]
         assert total == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree", "tree_ldp"])
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_no_tree_refuses_whatever_the_raw_batch_and_the_coins(name, epsilon):
@@ -110,6 +109,7 @@ def test_no_tree_refuses_whatever_the_raw_batch_and_the_coins(name, epsilon):
             assert_released_within_epsilon(batch, walks(mechanism, batch, codes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "tree_refined", "batch_lp", "batch_descent"])
 def test_tables_refuse_before_the_draw_or_never(name):
     mechanism = mechanisms.get_batched(name)
@@ -160,6 +160,7 @@ def leaves_in_fractions(grown, raw: list[tuple[int, ...]]) -> dict[tuple[int, ..
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), epsilon=st.floats(12.0, 32.0), ldp=st.booleans())
 def test_every_leaf_keeps_its_promise_in_exact_arithmetic(seed, epsilon, ldp):
