@@ -137,7 +137,6 @@ def test_a_blank_is_evidence(seqveil, files):
     assert law == pytest.approx(MODEL.prior * column / (MODEL.prior * column).sum())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 7])
 def test_a_blank_that_was_changed_is_noticed(seqveil, files, place):
     out = files / "r.csv"

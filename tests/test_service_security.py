@@ -47,7 +47,6 @@ PATHS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scope", PATHS)
 def test_each_address_needs_its_own_scope(service, scope):
     secret = fresh(service, scope)
@@ -92,7 +91,6 @@ def test_a_device_writes_and_reads_its_own_stream_alone(service):
     assert service.release(event("ward-3/door", 0), token=ward).status == 403
 
 
-@pytest.mark.slow
 def test_a_revoked_token_is_no_good_and_a_damaged_file_lets_nobody_in(tmp_path):
     with running(tmp_path, words_setting()) as service:
         file = tmp_path / "tokens.json"
@@ -148,7 +146,6 @@ def test_a_body_is_not_read_before_the_token(service):
         assert line.recv(100).startswith(b"HTTP/1.1 401")
 
 
-@pytest.mark.slow
 def test_without_tokens_only_this_machine_is_answered(tmp_path):
     with running(tmp_path, words_setting(), auth=False) as service:
         assert service.release(event("ann", 0)).status == 200
@@ -275,7 +272,6 @@ def test_planted_values_are_in_no_log_answer_metric_or_file(tmp_path):
     assert not any(f'"{user}"' in metrics for user in ("ann", "bob"))
 
 
-@pytest.mark.slow
 def test_users_are_logged_as_hashes_where_asked_for(tmp_path):
     said = io.StringIO()
     monitoring.begin_log("info", said)

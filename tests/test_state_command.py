@@ -96,7 +96,6 @@ def test_a_failed_copy_leaves_the_earlier_one(tmp_path):
     assert (tmp_path / "copy.db").read_text() == "earlier"
 
 
-@pytest.mark.slow
 def test_a_key_is_rotated(tmp_path, capsys):
     filled(tmp_path / "s.db").close()
     code, out, _ = run(capsys, "rotate-key", tmp_path / "s.db", "--key", tmp_path / "key")
@@ -128,7 +127,6 @@ def test_an_export_is_whole_or_not_there(tmp_path, capsys):
     assert not list(tmp_path.glob("o.jsonl*"))
 
 
-@pytest.mark.slow
 def test_the_service_makes_copies_for_its_admin(tmp_path):
     folder = tmp_path / "copies"
     folder.mkdir()
@@ -150,7 +148,6 @@ def test_the_service_makes_copies_for_its_admin(tmp_path):
         assert service.release(event("ann", 1)).status == 200
 
 
-@pytest.mark.slow
 def test_without_a_folder_no_copies_are_made(tmp_path):
     with running(tmp_path, words_setting()) as service:
         assert service.ask("POST", "/v1/backup", {}).reason == "not-found"
@@ -181,7 +178,6 @@ def test_no_change_of_the_tokens_is_lost(tmp_path):
     assert len(left) == 12
 
 
-@pytest.mark.slow
 def test_an_unreadable_file_of_tokens_is_loud(tmp_path, caplog):
     with running(tmp_path, words_setting()) as service:
         saved = (tmp_path / "tokens.json").read_text()

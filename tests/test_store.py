@@ -48,7 +48,6 @@ def test_a_user_is_released_as_in_a_fleet_of_its_own_whatever_the_groups(tmp_pat
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.slow
 def test_a_repeated_event_is_given_back_whatever_comes_with_it(tmp_path):
     with Streams.open(tmp_path / "s.db", plain()) as store:
         first = store.release(["ann"] * 200, np.arange(200) % 4, range(200))
@@ -293,7 +292,6 @@ def test_an_older_version_is_brought_forward(tmp_path, monkeypatch):
     sql.close()
 
 
-@pytest.mark.slow
 def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):
     with Streams.open(tmp_path / "s.db", plain()) as store:
         store.release(["ann"], [0], [0])
@@ -347,7 +345,6 @@ def test_large_states_are_not_written(tmp_path):
     assert (units(twin.standings().most) == units(kept.most)).all()
 
 
-@pytest.mark.slow
 def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
     monkeypatch.setattr("seqveil.release.streams.time.time", lambda: 1e9)  # when it began is written

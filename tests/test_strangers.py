@@ -237,7 +237,6 @@ def test_the_client_sends_times_and_users_as_the_service_takes_them():
             _body([Event("u", 0, "a", time)], "value")
 
 
-@pytest.mark.slow
 def test_a_refused_request_counts_the_unknown_values_that_it_drew(tmp_path, caplog):
     setting = words_setting(budget=Budget(total=1.4, when_spent="error"))
     with running(tmp_path, setting, key=None) as service, caplog.at_level(logging.INFO, "seqveil"):

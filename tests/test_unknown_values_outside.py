@@ -80,7 +80,6 @@ def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form)
     assert main(["audit", str(tmp_path / "private.csv"), "-m", str(made / "m")]) == 0
 
 
-@pytest.mark.slow
 def test_standard_output_is_watched_so_it_never_stops(made, capfd):
     command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out", "-"]
     assert main(command) == 0
@@ -140,7 +139,6 @@ def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):
             release_file(tmp_path / name, setting, tmp_path / "out.csv", on_unknown="hide")
 
 
-@pytest.mark.slow
 def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
     setting = words_setting("optimal", 0.9)
     codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
@@ -200,7 +198,6 @@ def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
     assert made == rows
 
 
-@pytest.mark.slow
 def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, caplog):
     from served import running
 
@@ -288,7 +285,6 @@ class Wire:
         return True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 @pytest.mark.parametrize("on_refused", ["report", "stop"])
 def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
