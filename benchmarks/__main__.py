@@ -37,6 +37,7 @@ NAMES = (
     "private_fit",
     "wrong_model",
     "intervals",
+    "coverage",
     "secrets",
     "secrets_saving",
     "contexts",

@@ -1,0 +1,106 @@
+"""How often intervals under the model (`stats`, method "model") hold the truth behind releases that keep a secret.
+
+Simulated people follow the model of the release, a chain of order 1 or eight types of people, so that 90 and 95 % are
+what the intervals promise. Of MSNBC nothing is simulated but the coins: one half of the people fits the model, and
+groups of the others, no person twice, are released and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from benchmarks.intervals import TARGETS, chain, summary, truths
+from benchmarks.timing import find
+from seqveil import MarkovModel, Setting, secrets
+from seqveil.core.kernel import Floats, Ints
+from seqveil.receive.statistics import TOLD, Estimate, Summary
+
+LEVELS = (0.90, 0.95)
+TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 12, 200, 200
+CLICKS, GROUP, GROUPS, FITTED = 20, 200, 50, 20_000  # of MSNBC: events of a stream, people of a group, groups
+TOTALS = (0.5, 2.0)  # ε of the secret
+KINDS = (*TARGETS, "told", "hardly told")  # the last two: counts of single symbols, by how much is told of them
+
+
+def inside(found: Estimate, truth: Floats, level: float) -> Floats:
+    """Which intervals of this level hold the truth; NaN where there is none."""
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    near = np.abs(truth - found.value) <= z * found.error + 1e-9
+    return np.where(np.isnan(truth) | np.isnan(found.value), np.nan, near)
+
+
+def held(found: Summary, raw: Ints, level: float) -> list[float]:
+    """Share of the intervals of each kind that hold the true figure."""
+    known = zip(TARGETS, truths(raw, found.histogram.value.size), strict=True)
+    parts = [inside(getattr(found, name), truth, level) for name, truth in known]
+    assert found.told is not None
+    return [_mean(part) for part in (*parts, parts[0][found.told >= TOLD], parts[0][found.told < TOLD])]
+
+
+def _mean(part: Floats) -> float:
+    return float(np.nanmean(part)) if np.isfinite(part).any() else np.nan
+
+
+def measured(title: str, setting: Setting, people: Iterator[Ints]) -> dict[str, object]:
+    """Release one group of people after another, and print how often the intervals held."""
+    shares = []
+    for seed, raw in enumerate(people):
+        found = summary(setting, raw, seed, "model")
+        shares.append([held(found, raw, level) for level in LEVELS])
+    means = np.nanmean(np.array(shares), axis=0)
+    for level, mean in zip(LEVELS, means, strict=True):
+        print(
+            f"  {title:<26}{level:>5.0%}" + "".join(f"{share:>13.3f}" for share in mean) + f"{len(shares):>8}",
+            flush=True,
+        )
+    rates = {
+        f"{level:.2f}": dict(zip(KINDS, mean.tolist(), strict=True)) for level, mean in zip(LEVELS, means, strict=True)
+    }
+    return {"title": title, "groups": len(shares), **rates}
+
+
+def simulated() -> list[dict[str, object]]:
+    """People who follow the model of the release."""
+    several = MarkovModel.mixture([chain(SYMBOLS, k, 0.1 + 0.1 * k) for k in range(TYPES)], np.full(TYPES, 1 / TYPES))
+    rows = []
+    for name, model in (("order 1", chain(SYMBOLS, 1, 0.6)), (f"{TYPES} types", several)):
+        for total in TOTALS:
+            setting = Setting.of(
+                model, "guarded", secrets=secrets.ever(SYMBOLS - 1, epsilon=total, window=f"first {LENGTH}")
+            )
+            people = (model.sample(LENGTH, USERS, seed) for seed in range(AGAIN))
+            rows.append(measured(f"{name}, ε = {total:g}", setting, people))
+    return rows
+
+
+def on_msnbc(data: Path | None) -> list[dict[str, object]]:
+    """People of MSNBC whom the model was not fitted to, with 20 clicks and more."""
+    import polars as pl
+
+    path = find(data, "msnbc/msnbc_sequences.parquet")
+    if path is None:
+        return []
+    clicks = pl.read_parquet(path).filter(pl.col("seq").list.len() >= CLICKS)["seq"].list.head(CLICKS)
+    codes = clicks.explode().to_numpy().astype(np.int64).reshape(-1, CLICKS) - 1
+    codes = codes[np.random.default_rng(0).permutation(len(codes))]
+    fitted, others = codes[:FITTED], codes[FITTED : FITTED + GROUP * GROUPS]
+    health, rows = 9, []
+    fits: dict[str, Callable[[], MarkovModel]] = {
+        "order 1": lambda: MarkovModel.fit(list(fitted), alphabet=range(17), smoothing=1.0),
+        f"{TYPES} types": lambda: MarkovModel.fit(list(fitted), alphabet=range(17), smoothing=1.0, types=TYPES),
+    }
+    for name, fit in fits.items():
+        setting = Setting.of(fit(), "guarded", secrets=secrets.ever(health, epsilon=0.5, window=f"first {CLICKS}"))
+        people = iter(np.split(others, len(others) // GROUP))
+        rows.append(measured(f"MSNBC, {name}, ε = 0.5", setting, people))
+    return rows
+
+
+def run(data: Path | None) -> list[dict[str, object]]:
+    print("share of the intervals under the model that hold the truth; releases keep a secret about one symbol")
+    print(f"  {'people':<26}{'level':>5}" + "".join(f"{kind:>13}" for kind in KINDS) + f"{'groups':>8}")
+    return simulated() + on_msnbc(data)
