@@ -20,8 +20,8 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.receive.statistics import TOLD, Estimate, Summary
 
 LEVELS = (0.90, 0.95)
-TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 12, 200, 200
-CLICKS, GROUP, GROUPS, FITTED = 20, 200, 50, 20_000  # of MSNBC: events of a stream, people of a group, groups
+TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 100
+CLICKS, GROUP, GROUPS, FITTED = 20, 100, 40, 20_000  # of MSNBC: events of a stream, people of a group, groups
 TOTALS = (0.5, 2.0)  # ε of the secret
 KINDS = (*TARGETS, "told", "hardly told")  # the last two: counts of single symbols, by how much is told of them
 

@@ -23,7 +23,8 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.evaluate.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
 from seqveil.evaluate.comparison.files import Division, Job, RowBook, jobs, read_arena, set_arena
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
-from seqveil.evaluate.comparison.rows import clustered, winners
+from seqveil.evaluate.comparison.rows import clustered
+from seqveil.evaluate.comparison.tables import winners
 from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
 from seqveil.interfaces.cli import app, main
 from seqveil.receive.decode import decode_codes

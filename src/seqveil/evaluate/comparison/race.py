@@ -22,9 +22,8 @@ from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.secrets import Watches
 from seqveil.evaluate import adversary
-from seqveil.evaluate.comparison import told
-from seqveil.evaluate.comparison.arena import Arena, Contestant, together
-from seqveil.evaluate.comparison.keepers import Keeper, promised
+from seqveil.evaluate.comparison import rows as told
+from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promised, together
 from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
 from seqveil.evaluate.rivals.declared import Halving
 from seqveil.evaluate.rivals.mutual_information import single_release
