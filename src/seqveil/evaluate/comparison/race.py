@@ -27,6 +27,7 @@ from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promise
 from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
 from seqveil.evaluate.rivals.declared import Halving
 from seqveil.evaluate.rivals.mutual_information import single_release
+from seqveil.receive import trial
 from seqveil.release import batches, stream
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
@@ -364,14 +365,11 @@ def _realised(arena: Arena, contestant: Contestant, epsilon: float) -> tuple[Flo
     share = min(1.0, _sample(model.n, arena.distortion) / sum(len(codes) for codes in streams))
     beliefs, users = [], []
     for part in together(streams, max(model.size, model.n)):
-        state, names = stream.State.start(setting, len(part)), np.array(part)
-        for t in range(len(streams[part[0]])):
-            rows = np.array([k for k, user in enumerate(part) if len(streams[user]) > t])
-            codes = np.array([streams[part[k]][t] for k in rows])
-            made, state = state.move(rows, partial(stream.step, setting, codes=codes, coins=coins))
-            kept = draw.random(rows.size) < share
-            beliefs.append(made.beliefs[kept])
-            users.append(names[rows[kept]])
+        names = np.array(part)
+        for step in trial.one_by_one(setting, [streams[k] for k in part], coins):
+            kept = draw.random(step.truth.size) < share
+            beliefs.append(step.made.beliefs[kept])
+            users.append(names[: kept.size][kept])
     found = np.concatenate(beliefs)
     # by chance none was taken: then the first event's stands for them
     return (found, np.concatenate(users)) if len(found) else (model.prior[None, :], np.zeros(1, np.int64))

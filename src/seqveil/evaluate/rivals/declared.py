@@ -27,8 +27,9 @@ from seqveil.core.mechanisms import Mechanism, randomized_response
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
+from seqveil.receive.trial import one_by_one
 from seqveil.release.setting import Setting, symbols_named
-from seqveil.release.stream import Released, State, charge, observed, step
+from seqveil.release.stream import Released, State, charge, observed
 
 BEGINS = 4.0  # the ε that a release begins with where it is halved
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
@@ -49,13 +50,10 @@ class Outcome:
 
 def release(setting: Setting, truth: Ints, seed: int = 0) -> Outcome:
     """Streams (B, T) as a mechanism releases them; the setting's secrets are accounted for."""
-    state, coins, made = State.start(setting, len(truth)), SeededCoins(seed), []
-    for codes in truth.T:
-        released, state = step(setting, state, codes, coins)
-        made.append(released.codes)
-    if state.watches is None:
+    steps = list(one_by_one(setting, truth, SeededCoins(seed)))
+    if steps[-1].after.watches is None:
         raise InputError("this comparison is about declared secrets; pass secrets to the setting")
-    return Outcome(np.stack(made, axis=1), list(state.watches))
+    return Outcome(np.stack([step.made.codes for step in steps], axis=1), list(steps[-1].after.watches))
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:

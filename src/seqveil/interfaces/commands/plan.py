@@ -356,7 +356,7 @@ def _realised(
     """
     from seqveil.core.model import Counts
     from seqveil.receive.contexts import FEWEST_PEOPLE, SMOOTHING, held_out
-    from seqveil.receive.realised import realised
+    from seqveil.receive.planning import realised
 
     users, codes = people
     whom = "whom --data names; they are held out only if the model was not fitted to them"
