@@ -12,7 +12,8 @@ from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio.sources import loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_text
-from seqveil.receive.contexts import choose, said_of_check
+from seqveil.receive.choosing import choose
+from seqveil.receive.contexts import said_of_check
 from seqveil.receive.planning import plan, realised
 
 NAMES = ["a", "b", "c"]

@@ -103,7 +103,8 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.receive.contexts import Context, choose
+        from seqveil.receive.choosing import choose
+        from seqveil.receive.contexts import Context
 
         if self.context == "auto":
             return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model
