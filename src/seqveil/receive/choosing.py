@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError
 from seqveil.core.fitting import MOST_STATES
 from seqveil.core.kernel import Floats, Ints
@@ -166,10 +167,7 @@ class Events:
     def _kept(self, chosen: Ints) -> Ints:
         kept = np.flatnonzero(self._of_people(chosen))
         kept = kept[np.argsort(self.rows[kept], kind="stable")]
-        rows = self.rows[kept]
-        begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-        place = np.arange(rows.size) - np.repeat(begins, np.diff(np.append(begins, rows.size)))
-        return np.asarray(kept[place < LONGEST], np.int64)
+        return np.asarray(kept[places_within(np.bincount(self.rows[kept])) < LONGEST], np.int64)
 
 
 def choose_among(people: People, alphabet: Symbols, text: str, progress: Progress | None, **law: Any) -> Choice:

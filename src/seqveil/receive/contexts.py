@@ -19,7 +19,7 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import Layout
+from seqveil.core.bulk import Layout, places_within
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
@@ -148,9 +148,9 @@ class Context:
             return model
         even = model.scheduled(self.per_day, self.starts)
         assert even.hours is not None
-        layout = Layout.of(np.unique(users, return_inverse=True)[1])
+        _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
         seqs = np.empty(users.size, np.int64)
-        seqs[layout.order] = np.arange(users.size) - np.repeat(layout.begins, layout.lengths)
+        seqs[np.argsort(rows, kind="stable")] = places_within(lengths)
         if ((even.hours.begins.index(self.starts) + seqs) % self.per_day != even.hours.of(times)).any():
             raise DataError(
                 f"expected {self.per_day} events a day, evenly spread, in streams that begin at {self.starts:g} "

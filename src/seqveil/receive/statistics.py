@@ -33,12 +33,12 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
 from seqveil.core.model import MarkovModel
 from seqveil.receive.follow import Followed, apart, numbered, turns
 from seqveil.receive.learn import Chain, Evidence, learn, region
-from seqveil.receive.learn.evidence import places
 from seqveil.receive.learn.expected import Walk
 from seqveil.release import stream
 from seqveil.release.state import Rows
@@ -163,7 +163,7 @@ def summarise(
     who = numbered(index, users)
     own, begins = (who, None) if streams is None else apart({}, streams)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    slots = places(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
+    slots = places_within(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
     size = np.bincount(slots)
     found = indicators(setting, who, codes, times, own, begins) if method in ("auto", "design") else None
     if method == "auto" and found is not None and found.heavy:
@@ -437,7 +437,7 @@ def indicators(
         values[turn] = found
     own = users if streams is None else streams
     order = np.argsort(own, kind="stable")
-    return Indicators(values[order], own[order], places(np.bincount(own)))
+    return Indicators(values[order], own[order], places_within(np.bincount(own)))
 
 
 def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.bulk import Layout
+from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.receive.follow import Followed, turns
@@ -89,7 +89,7 @@ class Evidence:
         lengths = np.array([codes.size for codes in streams])
         codes, users = np.concatenate(streams), np.repeat(np.arange(len(streams)), lengths)
         if _one_table(setting):
-            return cls(*_by_table(setting, codes, places(lengths), users))
+            return cls(*_by_table(setting, codes, places_within(lengths), users))
         moments = None if stamps is None else np.concatenate(stamps)
         followed, log = Followed(setting, len(streams)), Log(setting.model.n)
         for _, rows, told, when in turns(users, codes, moments):
@@ -148,7 +148,7 @@ class Evidence:
             return self
         order = np.argsort(self.users, kind="stable")
         place = np.empty(self.events, np.int64)
-        place[order] = places(lengths)
+        place[order] = places_within(lengths)
         pieces = -(-lengths // length)
         return Evidence(self.table, (np.cumsum(pieces) - pieces)[self.users] + place // length, self.index)
 
@@ -187,11 +187,6 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
     table = np.ones((n + 1, n))
     table[kernel.codes] = kernel.probabilities.T
     return table, users, np.where(paid, codes, n)
-
-
-def places(lengths: Ints) -> Ints:
-    """0, 1, … within each stream, one stream after another."""
-    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 class Log:
