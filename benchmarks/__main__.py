@@ -38,6 +38,7 @@ NAMES = (
     "wrong_model",
     "intervals",
     "coverage",
+    "jobs",
     "secrets",
     "secrets_saving",
     "contexts",

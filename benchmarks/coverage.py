@@ -51,15 +51,13 @@ def measured(title: str, setting: Setting, people: Iterator[Ints]) -> dict[str, 
     for seed, raw in enumerate(people):
         found = summary(setting, raw, seed, "model")
         shares.append([held(found, raw, level) for level in LEVELS])
-    means = np.nanmean(np.array(shares), axis=0)
+    means = np.ma.masked_invalid(shares).mean(0).filled(np.nan)
+    rates: dict[str, dict[str, float]] = {}
     for level, mean in zip(LEVELS, means, strict=True):
-        print(
-            f"  {title:<26}{level:>5.0%}" + "".join(f"{share:>13.3f}" for share in mean) + f"{len(shares):>8}",
-            flush=True,
-        )
-    rates = {
-        f"{level:.2f}": dict(zip(KINDS, mean.tolist(), strict=True)) for level, mean in zip(LEVELS, means, strict=True)
-    }
+        told = dict(zip(KINDS, mean.tolist(), strict=True))
+        shown = "".join(f"{'–' if np.isnan(share) else f'{share:.3f}':>13}" for share in told.values())
+        print(f"  {title:<26}{level:>5.0%}{shown}{len(shares):>8}", flush=True)
+        rates[f"{level:.2f}"] = {kind: share for kind, share in told.items() if not np.isnan(share)}
     return {"title": title, "groups": len(shares), **rates}
 
 
