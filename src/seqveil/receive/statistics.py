@@ -162,24 +162,14 @@ def summarise(
         found = None
     if found is None and method == "design":
         raise InputError(NO_DESIGN_GUARDED if setting.guards else NO_DESIGN)
-    drawn = None
-    if found is None:
-        under_model = method == "model" or (
-            method == "auto" and setting.guards and setting.model.size > setting.model.n
-        )
-        said = (who, codes, times, own, begins)
-        drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
-        way = ("model", MODEL) if under_model else ("learned", LEARNED)
-        parts = _counted(drawn, said, slots, z)
+    if found is not None:
+        parts, way, told = _design(found, slots, z), ("design", DESIGN), None
     else:
-        parts, way = _design(found, slots, z), ("design", DESIGN)
+        parts, way, told = _drawn(setting, (who, codes, times, own, begins), slots, z, method)
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
-    told = drawn.told() if drawn is not None and setting.guards else None
-    made = Summary(
-        len(index), codes.size, confidence, *way, histogram, over_time, size, transitions, dwell, leading, others
-    )
-    return replace(made, told=told)
+    about = (len(index), codes.size, confidence, *way)
+    return Summary(*about, histogram, over_time, size, transitions, dwell, leading, others, told)
 
 
 NO_DESIGN = (
@@ -216,7 +206,7 @@ def _check(
         raise InputError('expected method "auto", "design", "learned" or "model"')
 
 
-def _design(found: Indicators, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+def _design(found: Indicators, slots: Ints, z: float) -> Parts:
     counts, spread = histogram(found, slots, int(slots.max()) + 1)
     size = np.bincount(slots).astype(np.float64)
     moves, moved = transitions(found)
@@ -235,10 +225,22 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
     return Estimate(np.clip(value, least, most), error, low, high)
 
 
+Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
 Said = tuple[Rows, Ints, Floats | None, Rows, NDArray[np.bool_] | None]  # users, codes, times, streams, which begin
 
 
-def _counted(drawn: _Draws, said: Said, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+def _drawn(
+    setting: Setting, said: Said, slots: Ints, z: float, method: str
+) -> tuple[Parts, tuple[str, str], Floats | None]:
+    """Estimates from drawn truths, the method with what it assumes, and how much guarded releases tell of symbols."""
+    several = setting.guards and setting.model.size > setting.model.n
+    under_model = method == "model" or (method == "auto" and several)
+    drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
+    way = ("model", MODEL) if under_model else ("learned", LEARNED)
+    return _counted(drawn, said, slots, z), way, drawn.told() if setting.guards else None
+
+
+def _counted(drawn: _Draws, said: Said, slots: Ints, z: float) -> Parts:
     """What the drawn truths have in common, and how far they differ."""
     size, codes = np.bincount(slots).astype(np.float64), said[1]
     runs = drawn.runs()

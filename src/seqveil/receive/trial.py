@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqveil.core.coins import Coins
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.release import batches, stream
@@ -52,6 +53,8 @@ def one_by_one(
     [[0, 1], [1]]
     """
     lengths, state = np.array([len(codes) for codes in streams]), State.start(setting, len(streams))
+    if (np.diff(lengths) > 0).any():
+        raise InputError("expected the longest stream first; sort them by their lengths")
     for t in range(int(lengths[0])):
         now = int((lengths > t).sum())
         truth = np.array([codes[t] for codes in streams[:now]])
