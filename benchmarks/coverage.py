@@ -7,36 +7,27 @@ groups of the others, no person twice, are released and counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 
-from benchmarks.intervals import TARGETS, chain, summary, truths
+from benchmarks.intervals import TARGETS, chain, held, released, summary
 from benchmarks.timing import find
 from seqveil import MarkovModel, Setting, secrets
 from seqveil.core.kernel import Floats, Ints
-from seqveil.receive.statistics import TOLD, Estimate, Summary
+from seqveil.receive.statistics import TOLD, Summary
 
 LEVELS = (0.90, 0.95)
-TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 100
-CLICKS, GROUP, GROUPS, FITTED = 20, 100, 40, 20_000  # of MSNBC: events of a stream, people of a group, groups
-TOTALS = (0.5, 2.0)  # ε of the secret
+TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 60
+CLICKS, GROUP, GROUPS, FITTED = 20, 100, 25, 20_000  # of MSNBC: events of a stream, people of a group, groups
+TOTAL = 0.5  # ε of the secret
 KINDS = (*TARGETS, "told", "hardly told")  # the last two: counts of single symbols, by how much is told of them
 
 
-def inside(found: Estimate, truth: Floats, level: float) -> Floats:
-    """Which intervals of this level hold the truth; NaN where there is none."""
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    near = np.abs(truth - found.value) <= z * found.error + 1e-9
-    return np.where(np.isnan(truth) | np.isnan(found.value), np.nan, near)
-
-
-def held(found: Summary, raw: Ints, level: float) -> list[float]:
+def shares(found: Summary, raw: Ints) -> list[float]:
     """Share of the intervals of each kind that hold the true figure."""
-    known = zip(TARGETS, truths(raw, found.histogram.value.size), strict=True)
-    parts = [inside(getattr(found, name), truth, level) for name, truth in known]
+    parts = held(found, raw)
     assert found.told is not None
     return [_mean(part) for part in (*parts, parts[0][found.told >= TOLD], parts[0][found.told < TOLD])]
 
@@ -47,31 +38,28 @@ def _mean(part: Floats) -> float:
 
 def measured(title: str, setting: Setting, people: Iterator[Ints]) -> dict[str, object]:
     """Release one group of people after another, and print how often the intervals held."""
-    shares = []
+    every = []
     for seed, raw in enumerate(people):
-        found = summary(setting, raw, seed, "model")
-        shares.append([held(found, raw, level) for level in LEVELS])
-    means = np.ma.masked_invalid(shares).mean(0).filled(np.nan)
+        codes = released(setting, raw, seed)
+        every.append([shares(summary(setting, codes, "model", level), raw) for level in LEVELS])
+    means = np.ma.masked_invalid(every).mean(0).filled(np.nan)
     rates: dict[str, dict[str, float]] = {}
     for level, mean in zip(LEVELS, means, strict=True):
         told = dict(zip(KINDS, mean.tolist(), strict=True))
         shown = "".join(f"{'–' if np.isnan(share) else f'{share:.3f}':>13}" for share in told.values())
-        print(f"  {title:<26}{level:>5.0%}{shown}{len(shares):>8}", flush=True)
+        print(f"  {title:<26}{level:>5.0%}{shown}{len(every):>8}", flush=True)
         rates[f"{level:.2f}"] = {kind: share for kind, share in told.items() if not np.isnan(share)}
-    return {"title": title, "groups": len(shares), **rates}
+    return {"title": title, "groups": len(every), **rates}
 
 
 def simulated() -> list[dict[str, object]]:
     """People who follow the model of the release."""
     several = MarkovModel.mixture([chain(SYMBOLS, k, 0.1 + 0.1 * k) for k in range(TYPES)], np.full(TYPES, 1 / TYPES))
+    secret = secrets.ever(SYMBOLS - 1, epsilon=TOTAL, window=f"first {LENGTH}")
     rows = []
     for name, model in (("order 1", chain(SYMBOLS, 1, 0.6)), (f"{TYPES} types", several)):
-        for total in TOTALS:
-            setting = Setting.of(
-                model, "guarded", secrets=secrets.ever(SYMBOLS - 1, epsilon=total, window=f"first {LENGTH}")
-            )
-            people = (model.sample(LENGTH, USERS, seed) for seed in range(AGAIN))
-            rows.append(measured(f"{name}, ε = {total:g}", setting, people))
+        people = (model.sample(LENGTH, USERS, seed) for seed in range(AGAIN))
+        rows.append(measured(name, Setting.of(model, "guarded", secrets=secret), people))
     return rows
 
 
@@ -87,14 +75,11 @@ def on_msnbc(data: Path | None) -> list[dict[str, object]]:
     codes = codes[np.random.default_rng(0).permutation(len(codes))]
     fitted, others = codes[:FITTED], codes[FITTED : FITTED + GROUP * GROUPS]
     health, rows = 9, []
-    fits: dict[str, Callable[[], MarkovModel]] = {
-        "order 1": lambda: MarkovModel.fit(list(fitted), alphabet=range(17), smoothing=1.0),
-        f"{TYPES} types": lambda: MarkovModel.fit(list(fitted), alphabet=range(17), smoothing=1.0, types=TYPES),
-    }
-    for name, fit in fits.items():
-        setting = Setting.of(fit(), "guarded", secrets=secrets.ever(health, epsilon=0.5, window=f"first {CLICKS}"))
+    for types in (None, TYPES):
+        model = MarkovModel.fit(list(fitted), alphabet=range(17), smoothing=1.0, types=types)
+        setting = Setting.of(model, "guarded", secrets=secrets.ever(health, epsilon=TOTAL, window=f"first {CLICKS}"))
         people = iter(np.split(others, len(others) // GROUP))
-        rows.append(measured(f"MSNBC, {name}, ε = 0.5", setting, people))
+        rows.append(measured(f"MSNBC, {'order 1' if types is None else f'{types} types'}", setting, people))
     return rows
 
 

@@ -42,20 +42,29 @@ def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
     return seen, halves.astype(np.float64), moves, np.where(runs > 0, seen / np.maximum(runs, 1), np.nan)
 
 
-def summary(setting: Setting, raw: Ints, seed: int, method: str = "auto") -> Summary:
-    """What a receiver makes of streams (users, length) that were released with the coins of a seed."""
-    users, length = raw.shape
-    many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(users)
-    released = np.stack([many.release(rows, raw[:, t]).codes for t in range(length)], axis=1)
-    names = np.repeat(rows, length).tolist()
-    return summarise(setting, names, released.ravel(), window=length // 2, method=method)
+def released(setting: Setting, raw: Ints, seed: int) -> Ints:
+    """Streams (users, length) as they are released with the coins of a seed."""
+    many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
+    return np.stack([many.release(rows, codes).codes for codes in raw.T], axis=1)
+
+
+def summary(setting: Setting, codes: Ints, method: str = "auto", confidence: float = 0.95) -> Summary:
+    """What a receiver makes of released streams (users, length)."""
+    users, length = codes.shape
+    names = np.repeat(np.arange(users), length).tolist()
+    return summarise(setting, names, codes.ravel(), window=length // 2, method=method, confidence=confidence)
 
 
 def covered(setting: Setting, raw: Ints, seed: int) -> tuple[list[float], str]:
     """Share of the intervals of each kind that hold the true count of streams (users, length)."""
-    found = summary(setting, raw, seed)
-    pairs = zip([getattr(found, name) for name in TARGETS], truths(raw, setting.model.n), strict=True)
-    return [float(((e.low <= t) & (t <= e.high))[~np.isnan(t)].mean()) for e, t in pairs], found.method
+    found = summary(setting, released(setting, raw, seed))
+    return [float(np.nanmean(each)) for each in held(found, raw)], found.method
+
+
+def held(found: Summary, raw: Ints) -> list[Floats]:
+    """Which intervals of each kind hold the true figure; NaN where there is none."""
+    pairs = zip([getattr(found, name) for name in TARGETS], truths(raw, found.histogram.value.size), strict=True)
+    return [np.where(np.isnan(t) | np.isnan(e.value), np.nan, (e.low <= t) & (t <= e.high)) for e, t in pairs]
 
 
 REAL = (

@@ -13,14 +13,15 @@ assumes that users are independent, and that one chain of order 1 describes them
 releases say little about it, the model of the release fills in.
 
 *Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
-that very model. The releases tell so little about the secrets that a single chain learned from them may be far off.
+that very model, and an interval is what all but the outermost of them have in common. The releases tell so little about
+the secrets that a single chain learned from them may be far off.
 What `Summary.told` says of a symbol is how much of its count the releases tell, and how much the model fills in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -226,6 +227,7 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
 
 
 Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
+Spread = Callable[[Floats, float, float, float | Floats], Estimate]
 Said = tuple[Rows, Ints, Floats | None, Rows, NDArray[np.bool_] | None]  # users, codes, times, streams, which begin
 
 
@@ -237,20 +239,21 @@ def _drawn(
     under_model = method == "model" or (method == "auto" and several)
     drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
     way = ("model", MODEL) if under_model else ("learned", LEARNED)
-    return _counted(drawn, said, slots, z), way, drawn.told() if setting.guards else None
+    parts = _counted(drawn, said, slots, z, _ranked if under_model else _spread)
+    return parts, way, drawn.told() if setting.guards else None
 
 
-def _counted(drawn: _Draws, said: Said, slots: Ints, z: float) -> Parts:
+def _counted(drawn: _Draws, said: Said, slots: Ints, z: float, spread: Spread) -> Parts:
     """What the drawn truths have in common, and how far they differ."""
     size, codes = np.bincount(slots).astype(np.float64), said[1]
     runs = drawn.runs()
     mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
     pairs = float(codes.size - len(np.unique(said[3])))
     return (
-        _spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
-        _spread(drawn.histogram, z, 0.0, size[:, None]),
-        _spread(drawn.transitions, z, 0.0, pairs),
-        _spread(mean, z, 1.0, math.inf),
+        spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
+        spread(drawn.histogram, z, 0.0, size[:, None]),
+        spread(drawn.transitions, z, 0.0, pairs),
+        spread(mean, z, 1.0, math.inf),
     )
 
 
@@ -358,6 +361,22 @@ def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Esti
     """Mean and interval of drawn values, (S, …), widened for there being S of them only."""
     count = len(drawn)
     return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + 1 / count), z, least, most)
+
+
+def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+    """Mean of drawn values, (S, …), and as the ends of its interval the k-th value from either side.
+
+    Under the model the truth is one draw more. Of S + 1 values in any order, it is one of the k outermost on either
+    side with a probability of at most 2k / (S + 1), whatever their law: counts of rare symbols are far from normal.
+    """
+    found, ordered = _spread(drawn, z, least, most), np.sort(drawn, axis=0)
+    outer = int(NormalDist().cdf(-z) * (len(drawn) + 1) + 1e-9)
+    if outer:
+        low, high = np.minimum(ordered[outer - 1], found.value), np.maximum(ordered[-outer], found.value)
+    else:  # further out than there are draws
+        low, high = np.minimum(ordered[0], found.low), np.maximum(ordered[-1], found.high)
+    gone = np.isnan(found.value)
+    return replace(found, low=np.where(gone, np.nan, low), high=np.where(gone, np.nan, high))
 
 
 def _top(
