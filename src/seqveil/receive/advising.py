@@ -114,6 +114,7 @@ def advise(model: MarkovModel, wishes: Wishes, *, from_accuracy: bool | None = N
 
 
 def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -> Advice:
+    """The ε of every declared secret, all alike."""
     events = model.sample(min(wishes.length, SIMULATED // 2), FEW, seed).T
 
     def error(epsilon: float) -> float:
@@ -160,6 +161,7 @@ class _Way:
 
 
 def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -> Advice:
+    """The total of a stream, and the way to spend it that errs least."""
     ways = [_Way(period) for period in PERIODS if period <= wishes.length]
     ways += [_Way(batch=size) for size in BATCHES if size <= min(wishes.wait + 1, wishes.length)]
     allowed = _down(leakage_for(wishes.suspicion, wishes.limit))

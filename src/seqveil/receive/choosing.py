@@ -210,10 +210,12 @@ class _Shares:
         self._progress, self._parts, self._done = progress, parts, 0
 
     def part(self, share: float) -> None:
+        """So much of the present work is done."""
         if self._progress is not None:
             self._progress((self._done + share) / self._parts)
 
     def next(self) -> None:
+        """The next work begins."""
         self._done += 1
         self.part(0.0)
 

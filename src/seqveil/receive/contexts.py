@@ -138,6 +138,7 @@ class Context:
     def _fit_hours(
         self, users: Ints, codes: Ints, alphabet: Symbols, smoothing: float, prior: Any, times: Floats | None
     ) -> MarkovModel:
+        """The model by the hour of the day; events that are to come evenly must."""
         assert self.hours is not None
         if times is None:
             raise DataError(NO_TIMES)

@@ -294,6 +294,7 @@ def paid_truth(setting: Setting, seed: int = 0) -> float | None:
 
 
 def _paid_truth(setting: Setting, seed: int) -> float | None:
+    """`paid_truth` where a few simulated streams take a moment at most, else None."""
     n, hamming, period = setting.model.n, setting.distortion.is_hamming, setting.schedule.period
     large = setting.model.chain.nnz > LARGE
     if large or setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:

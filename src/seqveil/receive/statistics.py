@@ -192,6 +192,7 @@ def _check(
     top: int,
     method: str,
 ) -> None:
+    """Refuse what intervals cannot be had for, and options that mean nothing."""
     setting.model.refuse_hours("statistics with intervals")
     if setting.in_batches:
         raise InputError("intervals are for releases one by one; decode a release in batches instead")

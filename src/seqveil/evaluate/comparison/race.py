@@ -104,6 +104,7 @@ def _skipped(contestant: Contestant, epsilon: float | None, reason: str) -> Row:
 
 
 def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
+    """What a run measured, as a line of the table."""
     setting, tally, watch = meter.setting, meter.tally, meter.watch
     claimed = setting.epsilon * setting.schedule.period
     kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
@@ -161,9 +162,11 @@ class _Watched(Mechanism):
 
     @classmethod
     def of(cls, inner: Mechanism, watch: Watch) -> _Watched:
+        """The same mechanism, seen by a watch."""
         return cls(**{f.name: getattr(inner, f.name) for f in fields(Mechanism)}, inner=inner, watch=watch)
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
+        """The kernels of the mechanism, looked at off the clock."""
         built = self.inner.kernels(beliefs, epsilon, distortion)
         began = time.process_time()
         least, most = built.lift_bounds(beliefs)
@@ -214,6 +217,8 @@ class _Meter(ABC):
 
 
 class _OneByOne(_Meter):
+    """For releases symbol by symbol: every kernel is looked at, with all that it might have released."""
+
     def run(self, streams: Sequence[Ints]) -> None:
         self.scope = "kernels"
         mechanism = mechanisms.get(self.setting.mechanism)
@@ -275,6 +280,8 @@ class _Guarding(_OneByOne):
 
 
 class _Halving(_Guarding):
+    """For randomised response whose ε is halved until the secrets are kept, which is no mechanism of a setting."""
+
     def run(self, streams: Sequence[Ints]) -> None:
         self.rival = Halving(self.setting.model, self.setting.secrets, self.setting.epsilon)
         super().run(streams)
@@ -286,6 +293,8 @@ class _Halving(_Guarding):
 
 
 class _Batched(_Meter):
+    """For releases in batches, one stream after another: only what was released is looked at."""
+
     def run(self, streams: Sequence[Ints]) -> None:
         self.scope = "releases"
         for place, codes in enumerate(streams):

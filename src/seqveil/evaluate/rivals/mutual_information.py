@@ -73,6 +73,7 @@ def information(beliefs: Floats, tables: Floats) -> Floats:
 
 
 def _hamming(beliefs: Floats, epsilon: float) -> Kernels:
+    """The closed form of `build`: tell a symbol, or draw from the likeliest ones."""
     users, n = beliefs.shape
     order = np.argsort(-beliefs, axis=1, kind="stable")
     ordered = np.take_along_axis(beliefs, order, axis=1)

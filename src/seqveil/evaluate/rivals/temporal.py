@@ -279,6 +279,7 @@ def build_restricted(
 
 
 def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels:
+    """Randomised response over each belief's support, of so many symbols."""
     users, n = support.shape
     widest = int(count.max())
     outputs = np.argsort(~support, axis=1, kind="stable")[:, :widest]

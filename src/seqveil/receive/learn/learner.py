@@ -407,6 +407,7 @@ def _expect(evidence: Evidence, model: MarkovModel) -> tuple[Floats, Floats, flo
 
 
 def _maximise(model: MarkovModel, start: MarkovModel, first: Floats, moves: Floats, strength: float) -> MarkovModel:
+    """The model that expected counts and the prior around `start` ask for, with the moves of `start` alone."""
     from scipy import sparse
 
     weights = moves + strength * start.chain.data
