@@ -42,7 +42,7 @@ from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.contexts import Choice
+    from seqveil.receive.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 FOR_PLACES = (
@@ -112,7 +112,7 @@ def fit_file(
     `columns` tell streams of a user apart, each begins the chain anew.
     With `slots` the chain is one of slots of time, and the model remembers them, too.
     Standard input, slots and sorted files are held in memory, other files are read twice. A `context` ("auto",
-    "order:2", "types:16", "hours") is checked on held-out people (`receive.contexts.choose`); `working` is told the
+    "order:2", "types:16", "hours") is checked on held-out people (`receive.choosing.choose`); `working` is told the
     share that is done.
     """
     named = columns or Columns()
@@ -220,7 +220,8 @@ def _with_context(
     The codes of all events are held in memory, since some people are held out and foretold one event after another. A
     `smoothing` of 0 stands for 1: others may do what nobody did in the fit.
     """
-    from seqveil.receive.contexts import SMOOTHING, choose
+    from seqveil.receive.choosing import choose
+    from seqveil.receive.contexts import SMOOTHING
     from seqveil.receive.follow import numbered
 
     ids, whose, codes = [], [], []
