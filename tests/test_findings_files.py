@@ -127,3 +127,9 @@ def test_whoever_is_in_a_zone_is_in_its_cells_off_the_map_too(centre, metres, bo
 
 def test_a_zone_that_lies_off_the_map_has_no_cells():
     assert not sv.Cells(500, (52.4, 52.6, 13.2, 13.5)).within((53.0, 13.3), 300).size
+
+
+def test_a_missing_coordinate_is_not_offered_as_a_symbol():
+    rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
+    with pytest.raises(DataError, match="--missing drop or --missing hold$"):
+        sv.fit(rows, value_column="x,y", grid="3x2", smoothing=1)

@@ -539,7 +539,9 @@ class _Reader:
         return pl.DataFrame(columns)
 
     def refuse_empty(self, name: str, value: bool, row: int) -> NoReturn:
-        remedy = "say what to do with --missing drop, --missing hold or --missing symbol"
+        names = len(self.columns.value_columns) == 1 and self.value_type != "number"
+        ways = "--missing drop, --missing hold or --missing symbol" if names else "--missing drop or --missing hold"
+        remedy = f"say what to do with {ways}"
         self.refuse(f"row {row}: column {name!r} is empty; {remedy if value else 'fill it in or remove the row'}")
 
     def look_at_times(self, frame: pl.DataFrame) -> None:
