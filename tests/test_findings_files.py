@@ -131,5 +131,5 @@ def test_a_zone_that_lies_off_the_map_has_no_cells():
 
 def test_a_missing_coordinate_is_not_offered_as_a_symbol():
     rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
-    with pytest.raises(DataError, match="--missing drop or --missing hold$"):
+    with pytest.raises(DataError, match=r"--missing drop or --missing hold$"):
         sv.fit(rows, value_column="x,y", grid="3x2", smoothing=1)
