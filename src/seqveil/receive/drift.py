@@ -250,7 +250,7 @@ class Fixed:
 
 
 class Abreast:
-    """Several chains of order 1 in all of which every step is possible, followed together: a call is for all of them."""
+    """Several chains of order 1 in all of which every step is possible, followed together by one call for all."""
 
     def __init__(self, models: Sequence[MarkovModel]) -> None:
         self._first = np.stack([filtering.start(model, 1) for model in models])
