@@ -91,7 +91,8 @@ class Bins(Symbols):
 
     def within(self, centre: tuple[float, ...], radius: float) -> Codes:
         """The bins of which some part lies within a radius of a number; none where all of that is outside."""
-        return _touched(radius, *(self.away_from(*centre, beyond=beyond) for beyond in (False, True)))
+        (number,) = centre
+        return _touched(radius, self.away_from(number), self.away_from(number, beyond=True))
 
     def _content(self) -> dict[str, Any]:
         return {"kind": "bins", "edges": self.edges.tolist()}

@@ -194,10 +194,10 @@ def _model(
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
-        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **cuts.given}
-        fitted = fit_file(source, **shared)
+        words = o.fit_words(columns, cuts, smoothing=1.0)
+        fitted = fit_file(source, words, progress=advance)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
-            fitted = fit_file(source, context="order:1", **shared)
+            fitted = fit_file(source, words, context="order:1", progress=advance)
     return fitted.model, place, max(1, math.ceil(fitted.events / fitted.users))
 
 
