@@ -26,8 +26,9 @@ from seqveil.interfaces.files.audit import against_file, audit_file
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
 from seqveil.interfaces.files.fit import fit_file
-from seqveil.interfaces.files.in_memory import HeldRelease, goes_back, in_order, release_rows
+from seqveil.interfaces.files.in_memory import HeldRelease, release_rows
 from seqveil.interfaces.files.kinds import as_polars, like
+from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
