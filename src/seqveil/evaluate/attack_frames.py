@@ -12,7 +12,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import Finding
 from seqveil.evaluate.attack_files import attack_file
-from seqveil.interfaces.files.ordering import goes_back, in_order
+from seqveil.interfaces.files.in_memory import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.writing import load_release_meta, stored_columns
 from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words, table_of

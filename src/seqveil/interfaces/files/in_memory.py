@@ -138,3 +138,6 @@ class _InMemory(Whole):
             paths = zip(*more, strict=True)
         found.add(keys, codes[order], spent[order], paths)
         return found
+
+
+__all__ = ["HeldRelease", "goes_back", "in_order", "release_rows"]
