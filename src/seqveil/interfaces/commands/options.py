@@ -514,6 +514,11 @@ class ReleasedOptions(ColumnOptions):
         """The columns and the side file, as the functions take them that read such a file."""
         return {"meta": self.meta, "columns": self.columns if self.named else None}
 
+    def made_with(self, model: MarkovModel, chosen: SettingOptions) -> dict[str, Any]:
+        """The same with the setting, where the options give one, and with the models of further observers."""
+        setting = chosen.setting_if_given(model, self.stream_column is not None)
+        return self.where | {"setting": setting, "observers": chosen.observers()}
+
 
 @dataclass(frozen=True)
 class FileOptions(ColumnOptions):

@@ -17,10 +17,10 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells, Places
-from seqveil.interfaces.files.columns import Taken
+from seqveil.interfaces.files.columns import Taken, ValueType
 from seqveil.interfaces.files.ordering import seconds
 from seqveil.interfaces.files.placing import Spread
-from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType
+from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
 from seqveil.interfaces.files.scanning import Distinct, scanner
 from seqveil.interfaces.files.words import FitWords, in_slots

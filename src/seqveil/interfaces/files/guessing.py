@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqveil.core.errors import DataError
-from seqveil.interfaces.files.columns import TIMES, Columns, coordinates_in, order_in
-from seqveil.interfaces.files.ordering import iso_times
-from seqveil.interfaces.files.reading import DECIMAL
+from seqveil.interfaces.files.columns import DECIMAL, TIMES, Columns, coordinates_in, iso_times, order_in
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,12 @@ from seqveil.core.alphabet import MISSING
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.interfaces.files.columns import Columns, Taken, joined
-from seqveil.interfaces.files.reading import DECIMAL, Chunk, FilePath, Holes, ValueType, file_name, read
+from seqveil.interfaces.files.columns import DECIMAL, Columns, Holes, Taken, ValueType, iso_times, joined
+from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 
 if TYPE_CHECKING:
     import polars as pl
 
-_TIMES = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
 _CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
 _YEARS = (1678, 2261)  # that 64 bits of nanoseconds reach
 
@@ -83,15 +82,6 @@ NO_SYMBOL = (
     "a missing value can be a symbol of its own where values are names, not numbers that are cut; pass --missing drop "
     "or --missing hold"
 )
-
-
-def iso_times(text: pl.Series, unit: Literal["ns", "us"] = "us") -> pl.Series:
-    """Text as times, null where it is none in ISO 8601; without a zone it is UTC."""
-    import polars as pl
-
-    plain = pl.lit(text).str.replace(r"^(\S{10}) ", "${1}T")
-    times = [plain.str.to_datetime(form, time_unit=unit, time_zone="UTC", strict=False) for form in _TIMES]
-    return pl.select(pl.coalesce(times)).to_series()
 
 
 def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
