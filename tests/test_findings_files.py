@@ -30,9 +30,9 @@ def test_lists_in_a_column_that_nobody_needs_do_not_stop_inspect():
     assert any("'tags' holds lists" in question for question in guess.questions)
 
 
-def test_a_list_that_is_named_as_the_value_is_refused():
-    with pytest.raises(DataError, match="column 'tags' holds a list"):
-        sv.inspect(pl.DataFrame({"user": WHO, "value": PAGES, "tags": [["a"], None] * 60}), value_column="tags")
+def test_a_list_that_is_named_as_the_value_holds_the_events():
+    rows = pl.DataFrame({"user": WHO, "value": PAGES, "tags": [["a", "b"], None] * 60})
+    assert sv.inspect(rows, value_column="tags").events == 120
 
 
 def test_inspect_takes_the_words_of_the_command_line():

@@ -23,7 +23,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
 from seqveil.interfaces.files.audit import against_file, audit_file
-from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.columns import Columns, lists_in
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
 from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.in_memory import HeldRelease, release_rows
@@ -340,7 +340,8 @@ def _given_back(data: Any, table: Any, held: HeldRelease) -> Release:
     if held.frame.height and not held.rows.size:
         return Release(like(data, table, held.frame, None, ()), held.account, held.meta, held.rows)
     values = saved["value"].split(",")
-    kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in values]
+    listed = [] if isinstance(table, str | os.PathLike) else lists_in(table)  # of these, each entry is a row
+    kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in (*values, *listed)]
     return Release(like(data, table, held.frame, held.rows, kept), held.account, held.meta, held.rows)
 
 

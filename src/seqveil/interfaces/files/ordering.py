@@ -280,14 +280,15 @@ def sorted_chunks(
     apart = pl.concat(streams) if streams else None
     arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
     values = np.concatenate(arrays) if arrays else _stacked([cast("pl.Series", part.values) for part in parts])
-    keys = order_keys(order, lambda i: i + 1, file_name(path))
+    rows = np.concatenate([part.places for part in parts]) + 1
+    keys = order_keys(order, lambda i: int(rows[i]), file_name(path))
     places = np.lexsort([key.to_numpy() for key in keys[::-1]])
     if apart is not None:
         places = _together(joined([users, apart], "stream"), places)
     for start in range(0, len(places), chunk):
         take = places[start : start + chunk]
         own = None if apart is None else apart[take]
-        yield Chunk(users[take], values[take], order[take], start + 1, take + 1, parts[0].counts, own)
+        yield Chunk(users[take], values[take], order[take], start + 1, rows[take], parts[0].counts, own)
 
 
 def _together(streams: pl.Series, places: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -31,6 +31,7 @@ from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import FILES, DataError, InputError, needs_extra
 from seqveil.interfaces.files.columns import DECIMAL as DECIMAL
 from seqveil.interfaces.files.columns import (
+    ROW,
     SEPARATORS,
     Columns,
     Taken,
@@ -275,7 +276,8 @@ class _Reader:
         if len(given) > 1:
             order = held.select(given).to_struct(",".join(given))
         counts = order is not None and names.time is None and order.name == "seq"
-        return Chunk(users, values, order, first_row, counts=counts, streams=streams)
+        rows = held[ROW].to_numpy() if ROW in held.columns else None
+        return Chunk(users, values, order, first_row, rows, counts, streams)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""
