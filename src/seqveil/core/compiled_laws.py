@@ -209,7 +209,8 @@ def update_wide(
 ):  # fmt: skip
     """`compiled.update` for a sparse chain, which comes by targets (`MarkovModel.inward`).
 
-    Fills in all of `ahead`; says whether a belief ruled its release out, which is left to numpy.
+    Fills in all of `ahead`; says whether a belief ruled its release out, which is left to numpy. `low` and `high` are
+    empty where nobody asks for the extremes.
     """
     users, size = states.shape
     flat, spread = np.zeros((SIDE, size)), np.empty(size if newest.size else 0, columns.dtype)
@@ -227,7 +228,8 @@ def update_wide(
             law, mine = states[user], flat[u]
             for s in range(size):
                 mine[s] = law[s] * float(column[s])
-            low[user], high[user] = _extremes(law, column)
+            if low.size:
+                low[user], high[user] = _extremes(law, column)
             if alone:
                 marginal[user] = total(mine, size)
                 if not marginal[user] > 0.0:
