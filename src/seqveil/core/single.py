@@ -28,7 +28,7 @@ Row = list[int]
 class Plan(NamedTuple):
     """A timetable (`optimum.Timetable`) of one user: K labels, the likeliest first."""
 
-    count: int  # symbols with a label of their own
+    labelled: int  # symbols with a label of their own
     opened: bool  # whether one more label follows them
     time: float  # how long its slot lasts
     tail: float
@@ -70,7 +70,7 @@ def timetable(top: list[float], rest: float, numbers: Numbers) -> Plan:
 
     >>> import math
     >>> a = math.exp(-1.0)
-    >>> timetable([0.8, 0.2], 0.0, (a, 1 - a, a / (1 + a))).count
+    >>> timetable([0.8, 0.2], 0.0, (a, 1 - a, a / (1 + a))).labelled
     1
     """
     a, gain, kappa = numbers
@@ -106,7 +106,7 @@ def _rows(law: list[float], labels: list[int], plan: Plan, numbers: Numbers) -> 
     """`optimum.tables` in integers: the weights of each symbol; None where a row does not add up to one."""
     a, _, kappa = numbers
     again, told = [a * each for each in plan.marginal], 1.0 - a
-    place = {labels[k]: k for k in range(plan.count)}
+    place = {labels[k]: k for k in range(plan.labelled)}
     holds = _last_slot(law, labels, place, plan, kappa) if plan.opened else None
     borders = list(accumulate(plan.filling))
     final = bisect_left(borders, borders[-1])
@@ -138,7 +138,7 @@ def _own(place: int, plan: Plan) -> list[float]:
     presence = [0.0] * len(plan.kept)
     presence[place] = plan.kept[place]
     if plan.opened:
-        presence[plan.count] += plan.time * plan.share[place]
+        presence[plan.labelled] += plan.time * plan.share[place]
     return presence
 
 
@@ -160,7 +160,7 @@ def _filling(
             return None
         presence = [each * ((1.0 - in_last) / across) for each in presence]
     if plan.opened:
-        presence[plan.count] += in_last
+        presence[plan.labelled] += in_last
     return presence
 
 
@@ -168,7 +168,7 @@ def _last_slot(law: list[float], labels: list[int], place: dict[int, int], plan:
     """`optimum._last_slot`: the share of its time in the last slot for which each unlabelled symbol is there."""
     if plan.tail < kappa:
         return [1.0] * len(law)
-    head = labels[plan.count]
+    head = labels[plan.labelled]
     room, end = kappa - law[head], 0.0
     holds = []
     for x, here in enumerate(law):
