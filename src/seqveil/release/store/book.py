@@ -96,6 +96,10 @@ class Book:
         users, first, last, positions, facts, switches, commits = sums
         return cls(users, first, last, positions, facts, switches, commits)
 
+    def copy(self) -> Book:
+        """The same figures, to go back to; the log is the same one, which is undone row by row."""
+        return Book(*self.sums, self.events, self.size, self.log)
+
     @property
     def rows(self) -> int:
         """How many rows the log has."""

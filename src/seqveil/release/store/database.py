@@ -198,7 +198,7 @@ class Database(NamedValues):
         self._check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
-            before, self._appended, self._added, self._written = replace(self._book), [], [], 0
+            before, self._appended, self._added, self._written = self._book.copy(), [], [], 0
             try:
                 if self._data_version() != self._seen:
                     raise StoreError(
@@ -316,7 +316,8 @@ class Database(NamedValues):
 
     def _write(self, entry: Entry) -> None:
         book, names = self._book, packed_names([str(name) for name in self._added[self._written :]])
-        touched = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).astype("<i8", copy=False)
+        touched = np.empty((len(entry.ids), len(schema.LEDGER)), "<i8")
+        touched[:, 0], touched[:, 1:3], touched[:, 3:] = entry.ids, entry.counts, packing.ledger(entry.figures)
         parts = (names, touched.tobytes(), entry.pieces.tobytes(), entry.states, entry.records)
         row = book.last + 1
         marks = schema.log_marks(row, *parts)
@@ -343,7 +344,9 @@ class Database(NamedValues):
         book = self._book
         if not book.rows:
             return
-        rows = [self._records.log_row(row) for row in range(book.first, book.last + 1)]
+        rows = self._records.log_rows(book.first, book.last)
+        if len(rows) != book.rows:
+            raise damaged_file(self.name)
         waiting = self._added[self._written :]  # who came a moment ago and is not in the log yet
         new = list(book.log.new)[: len(book.log.new) - len(waiting)]
         settle(self.sql, self._records.codec, self.chunk, rows, new, book.log.first, self.name)

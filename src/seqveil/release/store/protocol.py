@@ -14,6 +14,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -94,6 +95,7 @@ def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
     return codec_from(Layout.of(setting))
 
 
+@lru_cache(maxsize=64)
 def codec_from(layout: Layout) -> SymbolCodec | BatchCodec:
     """How releases are written in a file that says so."""
     return BatchCodec(layout) if layout.batch else SymbolCodec(layout)

@@ -193,15 +193,18 @@ class Records:
 
     def log_row(self, row: int) -> LogRow | None:
         """A row of the log, and whether what it says is whole; who is in it is, or the file cannot be used."""
-        ask = "SELECT who, what, names, touched, events, states, releases FROM log WHERE id = ?"
-        found = self._sql.execute(ask, (row,)).fetchone()
-        if found is None:
-            return None
-        who, what, names, touched, events, states, releases = found
-        marks = log_marks(row, names, touched, events, states, releases)
-        if marks[0] != who:
-            raise damaged_file(self._name)
-        return LogRow(names, touched, events, states, releases, marks[1] == what)
+        return next(iter(self.log_rows(row, row)), None)
+
+    def log_rows(self, first: int, last: int) -> list[LogRow]:
+        """Rows of the log in their order, as far as they are there; each as `log_row` has it."""
+        found = []
+        ask = "SELECT id, who, what, names, touched, events, states, releases FROM log WHERE id BETWEEN ? AND ?"
+        for row, who, what, *parts in self._sql.execute(f"{ask} ORDER BY id", (first, last)):
+            marks = log_marks(row, *parts)
+            if marks[0] != who:
+                raise damaged_file(self._name)
+            found.append(LogRow(*parts, marks[1] == what))
+        return found
 
     def ledgers(self, after: int, most: int = USERS) -> list[tuple[int, User | bytes, list[int], bool]]:
         """Users in the order they came, from behind this number on: number, name, ledger, whether all is whole.
