@@ -222,8 +222,9 @@ class Streams:
 
         Parameters:
             users: text or whole numbers.
-            symbols: the code of each event; where the setting releases batches, the codes of each batch, fewer than the
-                setting's batch only at the end of a stream. Symbols that wait for their batch are the caller's.
+            symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
+                many as the setting's batch. A shorter one costs as much, and its length is public: let it be the last
+                of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where none was refused; a function
