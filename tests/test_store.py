@@ -22,7 +22,7 @@ from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget
-from seqveil.release.store import database, packing
+from seqveil.release.store import database, packing, schema
 from seqveil.release.store.packing import nats, units
 from seqveil.release.streams import GAP, NOTHING, OutOfOrder, StoreBusy, StoreError, Streams
 
@@ -117,8 +117,8 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.crashes, self.clock, self.kept, self.store = 0, 0.0, [], None
-        self.limits = database.SETTLE_EVENTS, packing.SMALL, database.CHUNK
-        database.CHUNK = 4
+        self.limits = database.SETTLE_EVENTS, packing.SMALL, schema.CHUNK
+        schema.CHUNK = 4
         if self.large:
             packing.SMALL = 0
 
@@ -236,7 +236,7 @@ class Machine(RuleBasedStateMachine):
                 assert made == told[2:]
                 assert [s.seq for s in kept] == list(range(2, len(told)))
             self.store.close()
-        database.SETTLE_EVENTS, packing.SMALL, database.CHUNK = self.limits
+        database.SETTLE_EVENTS, packing.SMALL, schema.CHUNK = self.limits
         shutil.rmtree(self.folder)
 
 

@@ -13,10 +13,9 @@ import numpy as np
 from seqveil.core.coins import User
 from seqveil.core.kernel import Ints
 from seqveil.release.store.connections import damaged_file
-from seqveil.release.store.marks import BROKEN, blob_mark, name_mark, place_mark
 from seqveil.release.store.protocol import Codec
 from seqveil.release.store.records import LogRow, table_of
-from seqveil.release.store.schema import FILED, LEDGER
+from seqveil.release.store.schema import BROKEN, FILED, LEDGER, blob_mark, name_mark, place_mark
 
 INSERT = f"INSERT INTO users VALUES ({', '.join('?' * 15)})"
 UPDATE = (
