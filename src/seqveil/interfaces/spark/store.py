@@ -23,8 +23,8 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.calls import Gaps, OutOfOrder
 from seqveil.release.store import Position, Stored, packing
-from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Entry, Row, codec_of
+from seqveil.release.store.schema import CHUNK
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 

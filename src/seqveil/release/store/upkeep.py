@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError
 from seqveil.release.store.backup import FilePath
 from seqveil.release.store.database import Database
-from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import carried
-from seqveil.release.store.protocol import LATEST, LAYOUT, Layout, StoreBusy, StoreError, codec_from
-from seqveil.release.store.pseudonyms import FACT, Pseudonyms
-from seqveil.release.store.records import OWN, is_ledger
-from seqveil.release.store.schema import LEDGER
+from seqveil.release.store.protocol import KEY_MARK, LATEST, LAYOUT, Layout, StoreBusy, StoreError, codec_from
+from seqveil.release.store.records import OWN, SEALED_KEY, Pseudonyms
+from seqveil.release.store.schema import LEDGER, blob_mark, is_ledger, name_mark, place_mark, user_mark
 
 
 @dataclass(frozen=True)
@@ -147,9 +146,7 @@ def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
 
 def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
     """The pseudonyms of a file, made with its first one."""
-    from seqveil.release.streams import KEY_MARK, key_mark
-
-    marked, sealed = database.fact(KEY_MARK), database.fact(FACT)
+    marked, sealed = database.fact(KEY_MARK), database.fact(SEALED_KEY)
     if marked is None:
         raise InputError(
             f"{database.name}: has no key, so that nobody could tell who comes back; give it one with `seqveil state "
@@ -162,7 +159,7 @@ def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
         )
     known = Pseudonyms() if sealed is None else Pseudonyms.opened(sealed, key)
     if sealed is None:
-        database.set_fact(FACT, known.sealed(key))
+        database.set_fact(SEALED_KEY, known.sealed(key))
     return known
 
 
@@ -188,15 +185,13 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
 
 def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:
     """Have a state file go on with another key; `old` is needed where someone was erased."""
-    from seqveil.release.streams import KEY_MARK, key_mark
-
     with _alone(path) as (database, _), database.transaction():
-        sealed = database.fact(FACT)
+        sealed = database.fact(SEALED_KEY)
         if sealed is not None:
             if old is None or key_mark(old) != database.fact(KEY_MARK):
                 raise InputError(
                     f"{database.name}: users were erased from it, and only its present key tells who comes back; name "
                     "that key with --old-key"
                 )
-            database.set_fact(FACT, Pseudonyms.opened(sealed, old).sealed(key))
+            database.set_fact(SEALED_KEY, Pseudonyms.opened(sealed, old).sealed(key))
         database.set_fact(KEY_MARK, key_mark(key))
