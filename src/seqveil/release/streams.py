@@ -395,7 +395,9 @@ class Streams:
         users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
         with self._lock:
             upcoming = self._live.known_seqs(users)
-            unknown = [user for user in users if user not in upcoming]
+            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
+            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
+            unknown = [user for user in users if user not in upcoming and user in later]
             if unknown:
                 with self._store.transaction():
                     rows = self._store.find(unknown)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from seqveil import __version__
@@ -52,6 +53,7 @@ def routers(service: Service) -> list[APIRouter]:
             "release",
             "/v1/release",
             release_batches if batches else release_symbols,
+            form=TypeAdapter(messages.Batches if batches else messages.Symbols),
             methods=["POST"],
             response_model=messages.BatchReleases if batches else messages.SymbolReleases,
             responses=refusals(
@@ -103,10 +105,15 @@ def routers(service: Service) -> list[APIRouter]:
 
 
 def _endpoint(
-    scope: str | None, path: str, answer: Callable[..., Any], openapi_extra: dict[str, Any] | None = None, **how: Any
+    scope: str | None,
+    path: str,
+    answer: Callable[..., Any],
+    openapi_extra: dict[str, Any] | None = None,
+    form: TypeAdapter[Any] | None = None,
+    **how: Any,
 ) -> APIRouter:
-    """An endpoint that needs a token with this scope, or any token."""
-    router = APIRouter(route_class=guarded(scope))
+    """An endpoint that needs a token with this scope, or any token; `form` is as for `guarded`."""
+    router = APIRouter(route_class=guarded(scope, form))
     security = {"security": [{"token": [] if scope is None else [scope]}]}
     router.add_api_route(path, answer, openapi_extra=security | (openapi_extra or {}), **how)
     return router

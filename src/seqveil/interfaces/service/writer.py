@@ -18,7 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -39,9 +38,8 @@ from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
-READERS = 1  # who look something up at the same time
-RECENT = 0.05  # seconds since something was committed, for which a reader rests
-REST, LONGEST_REST = 3.0, 0.1  # so many times as long as it read, and at most so many seconds
+RECENT = 0.05  # seconds since something was committed, for which readers are held back
+REST, SHORTEST_REST, LONGEST_REST = 3.0, 0.01, 0.1  # times as long as the last one read, and in seconds
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -115,11 +113,12 @@ class Writer:
         first = self._queue.get()
         if first is None:
             return [], False
-        group, count, end = [first], first[0].size, time.monotonic() + self._linger
+        group, count = [first], first[0].size
+        if count < self._most and self._linger:
+            time.sleep(self._linger)  # once: whoever wakes for each of them takes the interpreter from who brings them
         while count < self._most:
-            wait = end - time.monotonic()
             try:
-                found = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+                found = self._queue.get_nowait()
             except queue.Empty:
                 break
             if found is None:
@@ -192,7 +191,7 @@ class Service:
         self.metrics = Metrics(store, config.metrics_refresh, config.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
         self._probed, self._copying = float("-inf"), threading.Lock()
-        self._readers: CapacityLimiter | None = None  # made on the event loop
+        self._reading, self._rested = asyncio.Lock(), 0.0  # one reader at a time, and when the next one may begin
 
     @cached_property
     def model_file(self) -> bytes:
@@ -268,20 +267,23 @@ class Service:
         """Have something looked up off the event loop, one after another.
 
         Whoever reads takes the interpreter, and the writer asks for it back a dozen times in a transaction: many
-        readers wait for each other, so that no event waits for many readers. While events come, a reader also rests, so
-        that a quarter of the time is theirs.
+        readers wait for each other, so that no event waits for many readers. While events come, there is also a rest
+        between one and the next: at most a hundred a second are looked after, in at most a quarter of the time.
         """
-        self._readers = self._readers or CapacityLimiter(READERS)
-
-        def watched() -> Response:
-            begin = time.perf_counter()
-            with damage_told():
-                found = look()
+        async with self._reading:
             if self.writer.waiting or time.time() - (self.store.committed or 0.0) < RECENT:
-                time.sleep(min(REST * (time.perf_counter() - begin), LONGEST_REST))
-            return found
+                await asyncio.sleep(max(0.0, self._rested - time.monotonic()))
+            begin = time.monotonic()
+            try:
+                return await run_in_threadpool(self._looked, look)
+            finally:
+                end = time.monotonic()
+                self._rested = end + min(max(REST * (end - begin), SHORTEST_REST), LONGEST_REST)
 
-        return await to_thread.run_sync(watched, limiter=self._readers)
+    @staticmethod
+    def _looked(look: Callable[[], Response]) -> Response:
+        with damage_told():
+            return look()
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
