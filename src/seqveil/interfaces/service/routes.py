@@ -29,10 +29,10 @@ from seqveil.release.streams import Releases
 UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PRINTABLE)]
 Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
+Forget = Annotated[bool, Query(description="Drop the ledger too; refused where events are drawn with a key.")]
 JSON = "application/json"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
 ENTRY = ("unauthorised", "forbidden", "too-many", "tokens", "audit")
-COPIES = ("malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
 
@@ -74,6 +74,14 @@ def routers(service: Service) -> list[APIRouter]:
             releases,
             response_model=messages.Page,
             responses=reading,
+        ),
+        _endpoint(
+            "admin",
+            "/v1/users/{user:path}",
+            erase,
+            methods=["DELETE"],
+            response_model=messages.ErasedUser,
+            responses=reading | refusals("no-key"),
         ),
         _endpoint(
             None,
@@ -248,6 +256,15 @@ def _page(service: Service, user: str, since: int, limit: int) -> Response:
         raise Problem("not-found", "nothing was released of this user")
     content = answers.page_of(user, stored, since, limit, service.wording, service.setting.in_batches)
     return Response(content, media_type=JSON)
+
+
+def erase(request: Request, user: UserPath, forget_ledger: Forget = False) -> Any:
+    """Take a user out of the state file: the releases, the state and the name. Events wait while it is written anew.
+
+    The total of the ledger stays under a pseudonym, so that coming back does not begin the budget anew.
+    """
+    service: Service = request.app.state.service
+    return service.erase(user, forget_ledger)
 
 
 def _of(request: Request, user: str) -> Service:

@@ -177,7 +177,7 @@ def _tokens_told(trouble: str | None) -> None:
 class Service:
     """Everything behind the endpoints."""
 
-    def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
+    def __init__(self, store: Streams, setting: Setting, config: ServeConfig, audit: AuditLog | None = None) -> None:
         refuse_restarts(setting, "the service")
         refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
@@ -187,8 +187,11 @@ class Service:
         self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
-        self.audit = None if config.audit_log is None else AuditLog(config.audit_log, config.audit_users)
-        self.metrics = Metrics(store, config.metrics_refresh, config.state)
+        if audit is None and config.audit_log is not None:
+            audit = AuditLog(config.audit_log, config.audit_users)
+        self.audit = audit
+        self.state = Path(store.file) if config.state is None and store.file is not None else config.state
+        self.metrics = Metrics(store, config.metrics_refresh, self.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
         self._probed, self._copying = float("-inf"), threading.Lock()
         self._reading, self._rested = asyncio.Lock(), 0.0  # one reader at a time, and when the next one may begin
@@ -254,11 +257,14 @@ class Service:
             return damaged_problem(error)
         if isinstance(error, StoreError):
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
+            self._probed = float("-inf")  # whoever asks for its health sees it tried again
             return Problem("store", f"the state file cannot be written now; {stands}, try again", wait=5)
         if isinstance(error, BeyondSecrets):
             return Problem("malformed", f"{error}; {stands}")
-        if self.setting.budget.seconds is not None:
-            return Problem("time-went-back", f"the times of a user's events may not go back; {stands}")
+        if self.setting.budget.seconds is not None and isinstance(error, InputError) and error.position is not None:
+            place = parts.place(error.position)
+            detail = f"event {place} is of an earlier time than one of its user before; times may not go back; {stands}"
+            return Problem("time-went-back", detail, position=place)
         # of what is told here, only that an event came at another hour than is its turn can be news to a sender
         by_hour = self.setting.model.hours is not None
         return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
@@ -287,7 +293,7 @@ class Service:
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
-        folder, state = self.config.backups, self.config.state
+        folder, state = self.config.backups, self.state
         if folder is None:
             raise Problem("not-found", "the service was started without --backups FOLDER, so it makes no copies")
         if not self._copying.acquire(blocking=False):
@@ -303,6 +309,21 @@ class Service:
             self._copying.release()
         log.info("copied", extra={"facts": {"file": name}})
         return {"file": name, "users": found.users, "releases": found.releases}
+
+    def erase(self, user: str, forget_ledger: bool) -> dict[str, Any]:
+        """Take a user out of the state file; events wait while it is written anew."""
+        with damage_told():
+            if self.store.standing(user) is None:
+                raise Problem("not-found", "nothing was released of this user")
+        try:
+            releases, sources = self.store.erase([user], forget_ledger)
+        except InputError as error:
+            raise Problem("no-key", str(error).replace("--forget-ledger", "forget_ledger=true")) from None
+        except StoreError as error:
+            log.error("a user was not erased", extra={"facts": {"detail": str(error)}})
+            raise Problem("store", f"{error}", wait=5) from None
+        log.info("erased", extra={"facts": {"releases": releases}})
+        return {"releases": releases, "ledger": "forgotten" if forget_ledger else "kept", "sources": sources}
 
     def left_out(self, users: list[str], seqs: list[int]) -> int:
         """How many numbers these events leave out, as far as is known: each counts as an event for the rate.
@@ -343,7 +364,7 @@ class Service:
             found.append(("busy", detail))
         if self.audit is not None and (trouble := self._unaudited(self.audit)) is not None:
             found.append(("audit", f"{trouble}, so requests are refused; make room, or check its folder"))
-        if self.config.state is not None and (trouble := disk_trouble(self.config.state, self.config.min_free)):
+        if self.state is not None and (trouble := disk_trouble(self.state, self.config.min_free)):
             found.append(("store", trouble))
         try:
             await self.probe()
