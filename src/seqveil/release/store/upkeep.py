@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError
 from seqveil.release.store.backup import FilePath
@@ -108,24 +110,40 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
         key: that of the file, without which nobody could tell who comes back.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was told stays told.
     """
-    with _alone(path) as (database, layout):
-        with database.transaction():
-            database.settle()
-            known = None if forget else _pseudonyms(database, key)
-            count = 0
-            for name in dict.fromkeys(names):
-                row = database.find([name])[0]
-                if row is None:
-                    raise StoreError(
-                        f"{database.name}: nothing was released of such a user, so nobody was erased; "
-                        "`seqveil state account` lists all"
-                    )
-                count += _erase(database, row.id, None if known is None else known.of(name), layout)
-            _drop_latest(database, names)
-            left = [
-                source for source, value, _ in database.sql.execute("SELECT * FROM positions") if _names(value, names)
-            ]
-        database.shrink()
+    with _alone(path) as (database, _):
+        return erase_from(database, names, key, forget)
+
+
+def erase_from(
+    database: Database, names: Sequence[str], key: bytes | None, forget: bool = False
+) -> tuple[int, list[str]]:
+    """Take users out of a state file that this process has open, as `erase` does; nothing else may use it meanwhile.
+
+    Parameters:
+        database: the open file.
+        names: as for `erase`.
+        key: as for `erase`.
+        forget: as for `erase`.
+    """
+    with database.transaction():
+        database.settle()
+        known = None if forget else _pseudonyms(database, key)
+        layout = Layout(**json.loads(database.fact(LAYOUT) or "{}"))
+        count = 0
+        for name in dict.fromkeys(names):
+            row = database.find([name])[0]
+            if row is None:
+                raise StoreError(
+                    f"{database.name}: nothing was released of such a user, so nobody was erased; "
+                    "`seqveil state account` lists all"
+                )
+            count += _erase(database, row.id, None if known is None else known.of(name), layout)
+        _drop_latest(database, names)
+        positions = database.sql.execute("SELECT * FROM positions")
+        left = [source for source, value, _ in positions if _names(value, names)]
+    if known is not None:
+        database.know_erased(known)
+    database.shrink()
     return count, left
 
 
@@ -166,7 +184,10 @@ def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
 def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layout) -> int:
     """Erase one user, whose ledger is forgotten where there is no pseudonym; how many releases were there."""
     sql = database.sql
-    *ledger, state, _, kept = sql.execute(f"{OWN}, kept FROM users WHERE id = ?", (user,)).fetchone()
+    ask = f"{OWN}, kept, typeof(name) FROM users WHERE id = ?"
+    *ledger, state, _, kept, kind = sql.execute(ask, (user,)).fetchone()
+    if kind == "blob" and pseudonym is not None:
+        return 0  # erased before, and not come back
     events, filed = ledger[1], ledger[-1]
     if pseudonym is None:
         figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
@@ -180,6 +201,7 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
     )
     sql.execute("DELETE FROM chunks WHERE user = ?", (user,))
     database.drop_switches(user)
+    database.leakages.restore(np.array([user]))  # to be read again
     return int(events - kept)
 
 
