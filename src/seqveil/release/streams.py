@@ -451,6 +451,11 @@ class Streams:
         with self._lock:
             return self._store.position(source)
 
+    def pseudonym(self, user: User) -> str | None:
+        """Under what a user was erased, or would be; None where nobody was, or the key is not known."""
+        known = getattr(self._store, "pseudonyms", None)
+        return None if known is None else str(known.text(str(user)))
+
     def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
         made = call.made
         if positions is not None and not callable(positions):

@@ -69,6 +69,10 @@ class Pseudonyms:
         """The pseudonym of a user."""
         return blake2b(name.encode(), key=self._secret, digest_size=PSEUDONYM, person=b"seqveil-erased").digest()
 
+    def text(self, name: str) -> str:
+        """The pseudonym as text, for a bridge: none takes it for a name, as those of a topic begin with no $."""
+        return f"${self.of(name).hex()}"
+
 
 def _mixed(secret: bytes, key: bytes) -> bytes:
     mask = blake2b(b"key of the pseudonyms", key=key, digest_size=32, person=b"seqveil-sealed").digest()
