@@ -15,7 +15,8 @@ from seqveil.core.errors import InputError
 from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, race, rate_distortion
 from seqveil.evaluate.comparison.files import jobs
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
-from seqveil.evaluate.comparison.rows import clustered, winners
+from seqveil.evaluate.comparison.rows import clustered
+from seqveil.evaluate.comparison.tables import winners
 from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream

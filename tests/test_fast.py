@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def assert_same(one: object, two: object) -> None:
 )
 def test_same_as_numpy_to_the_last_bit(seed, name, epsilon, users):
     model = random_model(seed)
-    setting = Setting.of(model, name, epsilon)
+    setting = replace(Setting.of(model, name, 1.0), epsilon=epsilon)  # also one that a person may not ask for
     codes = np.random.default_rng(seed).integers(0, model.n, (4, users))
     compiled()
     quick, quick_made = run(setting, codes, seed + 1)  # another seed than the symbols': equal ones go together

@@ -18,7 +18,7 @@ from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget
-from seqveil.release.store import database, packing
+from seqveil.release.store import database, packing, schema
 from seqveil.release.store.packing import units
 from seqveil.release.streams import GAP, NOTHING, StoreError, Streams
 
@@ -107,8 +107,8 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.crashes, self.clock, self.kept, self.store = 0, 0.0, [], None
-        self.limits = database.SETTLE_EVENTS, packing.SMALL, database.CHUNK
-        database.CHUNK = 4
+        self.limits = database.SETTLE_EVENTS, packing.SMALL, schema.CHUNK
+        schema.CHUNK = 4
         if self.large:
             packing.SMALL = 0
 
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
                 assert made == told[2:]
                 assert [s.seq for s in kept] == list(range(2, len(told)))
             self.store.close()
-        database.SETTLE_EVENTS, packing.SMALL, database.CHUNK = self.limits
+        database.SETTLE_EVENTS, packing.SMALL, schema.CHUNK = self.limits
         shutil.rmtree(self.folder)
 
 
