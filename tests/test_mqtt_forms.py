@@ -261,7 +261,7 @@ def test_retained_state_is_no_event_and_live_messages_are(bridged, version):
     assert SECRET not in repr(errors.got) + repr(receiver.got) + repr(bridged.log)
     late = bridged.client("late", "ha/#")  # the announcement is kept by the broker
     until(lambda: late.got)
-    assert json.loads(late.got[0][1])["state_topic"] == "thome/released/hall"
+    assert json.loads(late.got[0][1])["state_topic"] == f"{bridged.name}/released/hall"
     kept = bridged.client("kept", f"{bridged.name}/raw/+")
     until(lambda: kept.got)  # the state stays where it was
 
