@@ -27,6 +27,7 @@ from os import PathLike
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
+from seqveil import _hangup as _hangup
 from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError

@@ -137,14 +137,13 @@ def _arena(
 
     if is_set(data):
         refuse_cuts(
-            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
+            **vars(cuts), user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
         )
         return set_arena(data, sets, divided, distortion=distortion, streams=streams)
     refuse_unknown_set(data)
-    read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
-    read["missing"] = files.missing
-    with progress(data, "reading") as advance:
-        return read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
+    with progress(data, "reading", passes=1 if files.sort or data == "-" else 2) as advance:
+        return read_arena(data, divided, words=o.fit_words(cuts, files), distortion=distortion or "hamming",
+                          progress=advance)  # fmt: skip
 
 
 def _about(arena: Arena, divided: Division, resumed: int) -> dict[str, Any]:
