@@ -23,7 +23,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.places import LEAST, count_cells
 from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
 from seqveil.interfaces.files.guessing import Guess, Role, guessed
-from seqveil.interfaces.files.kinds import as_polars
+from seqveil.interfaces.files.in_memory import as_polars
 from seqveil.interfaces.files.ordering import order_key, seconds
 from seqveil.interfaces.files.placing import round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of

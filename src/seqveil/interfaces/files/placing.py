@@ -15,7 +15,6 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.places import LEAST, MOST_CELLS, Cells, Places, count_cells
 from seqveil.interfaces.files.columns import Columns, coordinates_in
-from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.reading import FilePath, file_name, first_rows
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def places_in(points: Any, names: str | None = None) -> Places:
         points: the file, the frame (polars, pandas, Arrow), or `Places`.
         names: the three columns, as in "venue,y,x", where they are not called as usual.
     """
+    from seqveil.interfaces.files.in_memory import as_polars  # which imports what reads places
+
     if isinstance(points, Places):
         return points
     data = as_polars(points)
