@@ -50,6 +50,16 @@ def round_up(size: float) -> float:
     return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
 
 
+def round_near(size: float) -> float:
+    """The nearest of 1, 2, 5, 10, 20, 50 …
+
+    >>> round_near(130.0), round_near(0.04)
+    (100.0, 0.05)
+    """
+    unit = 10.0 ** math.floor(math.log10(size))
+    return min((step * unit for step in (1.0, 2.0, 5.0, 10.0)), key=lambda near: abs(near - size))
+
+
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
     """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
     if isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST:
@@ -172,4 +182,4 @@ class Spread:
         return f"each event is at the nearest place: {middle} away in the middle, {most} at most"
 
 
-__all__ = ["Spread", "cells_over", "located", "places_in", "round_up"]
+__all__ = ["Spread", "cells_over", "located", "places_in", "round_near", "round_up"]
