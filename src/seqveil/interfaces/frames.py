@@ -1,7 +1,7 @@
 """The commands as functions: frames of polars, pandas and Arrow (or paths) in, the same kind out.
 
 `fit`, `release`, `audit`, `decode` and `stats` take the words of the command line, with underscores, and call the
-functions behind its commands (`sv.attack` does the same in `seqveil.evaluate.attack_frames`). Rows stay in memory:
+functions behind its commands (`sv.attack` does the same in `seqveil.evaluate.attack_files`). Rows stay in memory:
 nothing is written to a disk.
 """
 

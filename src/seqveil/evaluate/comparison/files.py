@@ -23,8 +23,7 @@ from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
-from seqveil.evaluate.comparison.rows import Row
-from seqveil.evaluate.comparison.told import check_attack
+from seqveil.evaluate.comparison.rows import Row, check_attack
 from seqveil.interfaces.files import Chunk
 from seqveil.interfaces.files.fit import read_values
 from seqveil.interfaces.files.reading import FilePath
@@ -103,7 +102,8 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.receive.contexts import Context, choose
+        from seqveil.receive.choosing import choose
+        from seqveil.receive.contexts import Context
 
         if self.context == "auto":
             return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model

@@ -213,7 +213,7 @@ def _model(
     from seqveil.interfaces.files.fit import fit_file
     from seqveil.interfaces.files.reading import is_data
     from seqveil.interfaces.files.writing import taken
-    from seqveil.receive.contexts import FEWEST_PEOPLE
+    from seqveil.receive.choosing import FEWEST_PEOPLE
 
     if not is_data(source):
         return o.model_in(Path(source)), Path(source), STREAM

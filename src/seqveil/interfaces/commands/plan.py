@@ -353,8 +353,9 @@ def _realised(
     Where the model was fitted to these very people, a fifth of them is held out of another fit and released with that.
     """
     from seqveil.core.model import Counts
-    from seqveil.receive.contexts import FEWEST_PEOPLE, SMOOTHING, held_out
-    from seqveil.receive.realised import realised
+    from seqveil.receive.choosing import FEWEST_PEOPLE, held_out
+    from seqveil.receive.contexts import SMOOTHING
+    from seqveil.receive.planning import realised
 
     users, codes = people
     whom = "whom --data names; they are held out only if the model was not fitted to them"

@@ -29,7 +29,7 @@ from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.contexts import Choice
+    from seqveil.receive.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 FOR_PLACES = (
@@ -72,7 +72,7 @@ def fit_file(
         data: the file, ``-`` for standard input, or a polars frame.
         words: how to read it, how values become symbols, and what the next one depends on.
         progress: called with the number of rows done.
-        working: told the share that is done where contexts are compared (`receive.contexts.choose`).
+        working: told the share that is done where contexts are compared (`receive.choosing.choose`).
         more: fields of `FitWords`, in place of those of `words`.
     """
     told = replace(words or FitWords(), **more).settled(data)
@@ -158,7 +158,8 @@ def _with_context(
     The codes of all events are held in memory, since some people are held out and foretold one event after another. A
     `smoothing` of 0 stands for 1: others may do what nobody did in the fit.
     """
-    from seqveil.receive.contexts import SMOOTHING, choose
+    from seqveil.receive.choosing import choose
+    from seqveil.receive.contexts import SMOOTHING
     from seqveil.receive.follow import numbered
 
     ids, whose, codes = [], [], []

@@ -29,7 +29,7 @@ from seqveil.interfaces.files.placing import round_near, round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
-from seqveil.receive.contexts import held_out
+from seqveil.receive.choosing import held_out
 from seqveil.receive.follow import numbered
 
 if TYPE_CHECKING:
