@@ -26,8 +26,7 @@ from seqveil.interfaces.files.audit import against_file, audit_file
 from seqveil.interfaces.files.columns import Columns, lists_in
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
 from seqveil.interfaces.files.fit import fit_file
-from seqveil.interfaces.files.in_memory import HeldRelease, release_rows
-from seqveil.interfaces.files.kinds import as_polars, like
+from seqveil.interfaces.files.in_memory import HeldRelease, as_polars, kind_of, like, release_rows
 from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
@@ -499,8 +498,6 @@ def stats(
 
 def _as_kind(data: Any, table: pl.DataFrame) -> Any:
     """A table of its own in the kind of another frame."""
-    from seqveil.interfaces.files.kinds import kind_of
-
     kind = kind_of(data)
     if kind == "pandas":
         import pandas as pd

@@ -15,6 +15,7 @@ about the nearest symbol would be another secret.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import numpy as np
 
 from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _plain
 from seqveil.core.errors import InputError, UnknownSymbol
+from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells, Places
 from seqveil.core.secrets import automaton
@@ -460,12 +462,34 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     if points.shape[1] != len(centre):
         raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
     if isinstance(alphabet, Bins | Grid):
-        codes = alphabet.within(tuple(centre), radius)
+        codes = _touched(centre, radius, [alphabet] if isinstance(alphabet, Bins) else [alphabet.x, alphabet.y])
     else:
         codes = np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius * (1 + 1e-12))
     if not codes.size:
         raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; move its centre or widen it")
     return codes.astype(np.int64)
+
+
+def _touched(centre: list[float], radius: float, axes: list[Bins]) -> Codes:
+    """Cells of which some part lies within a radius of a point; none where all of that is outside.
+
+    What lies outside counts to the cells at the edge under "nearest", so that a cell is as near as all that counts to
+    it; `Cells.within` does the same on the map.
+    """
+    inside, counted = (
+        functools.reduce(np.hypot.outer, [_away(*each, beyond) for each in zip(axes, centre, strict=True)]).ravel()
+        for beyond in (False, True)
+    )
+    most = radius * (1 + 1e-12)
+    return np.flatnonzero(counted <= (most if (inside <= most).any() else -1.0)).astype(np.int64)
+
+
+def _away(axis: Bins, number: float, beyond: bool) -> Floats:
+    """How far the nearest number of each bin is, 0 inside; `beyond`: the end bins have no end."""
+    low, high = axis.edges[:-1].copy(), axis.edges[1:].copy()
+    if beyond:
+        low[0], high[-1] = -np.inf, np.inf
+    return np.maximum(np.maximum(low - number, number - high), 0.0)
 
 
 def _on_map(circle: tuple[float, ...], alphabet: Cells | Places) -> Codes:

@@ -58,9 +58,9 @@ def fit(
     prior: o.Prior = "data",
     context: Annotated[
         str | None,
-        typer.Option(
-            metavar="auto|order:2|types:16|hours",
-            help="What the next symbol depends on, checked on held-out people; auto compares several.",
+        o.option(
+            "auto|order:2|types:16|hours",
+            "What the next symbol depends on, checked on held-out people; auto compares several.",
         ),
     ] = None,
     cuts: o.CutOptions,

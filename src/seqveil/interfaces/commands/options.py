@@ -154,9 +154,9 @@ OnUnknownLive = Annotated[
 ]
 SecretOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KIND:VALUES",
-        help="What must stay secret, such as ever:health, count:health:3 or visit:home>clinic; may be repeated.",
+    option(
+        "KIND:VALUES",
+        "What must stay secret, such as ever:health, count:health:3 or visit:home>clinic; may be repeated.",
     ),
 ]
 ConfigFile = Annotated[
@@ -198,24 +198,16 @@ class SecretOptions:
 
     secret: SecretOption = None
     secret_epsilon: Annotated[
-        float | None,
-        typer.Option(metavar="E", help="Most that the log odds of each --secret may move, in total for its window."),
+        float | None, option("E", "Most that the log odds of each --secret may move, in total for its window.")
     ] = None
     secret_window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|first N|day|event|stream", help="Events that a --secret is about  [default: the whole stream]"
-        ),
+        str | None, option("N|first N|day|event|stream", "Events that a --secret is about  [default: the whole stream]")
     ] = None
-    secret_sides: Annotated[
-        str | None, typer.Option(metavar="both|up", help="up: only growing suspicion is bounded  [default: both]")
-    ] = None
-    secret_per_day: Annotated[
-        int | None, typer.Option(metavar="N", help="Events a day, for --secret-window day and for hours.")
-    ] = None
-    secrets: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML with a table [[secret]] for each declared secret.")
-    ] = None
+    secret_sides: Annotated[str | None, option("both|up", "up: only growing suspicion is bounded  [default: both]")] = (
+        None
+    )
+    secret_per_day: Annotated[int | None, option("N", "Events a day, for --secret-window day and for hours.")] = None
+    secrets: Annotated[Path | None, option("FILE", "TOML with a table [[secret]] for each declared secret.")] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
@@ -254,20 +246,14 @@ class KeptOptions:
     """For whom and how long declared secrets are kept."""
 
     secret_longest: Annotated[
-        int | None, typer.Option(metavar="N", help="Most events of a stream that a secret is about  [default: 1000]")
+        int | None, option("N", "Most events of a stream that a secret is about  [default: 1000]")
     ] = None
     secret_floor: Annotated[
         float | None,
-        typer.Option(
-            metavar="E",
-            help="Tell a symbol that a --secret names from any other by at most e^E a release, model or not.",
-        ),
+        option("E", "Tell a symbol that a --secret names from any other by at most e^E a release, model or not."),
     ] = None
     observer: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="MODEL2", help="Another model under which each --secret is kept as well; may be repeated."
-        ),
+        list[Path] | None, option("MODEL2", "Another model under which each --secret is kept as well; may be repeated.")
     ] = None
 
     def observers(self) -> tuple[MarkovModel, ...]:
@@ -299,18 +285,13 @@ class KeepingOptions(KeptOptions):
     """How declared secrets are kept, beside their totals."""
 
     secret_withhold: Annotated[
-        bool | None,
-        typer.Option("--secret-withhold", help="The truth or nothing: a row that would be wrong has an empty value."),
+        bool | None, flag("--secret-withhold", "The truth or nothing: a row that would be wrong has an empty value.")
     ] = None
     secret_blank: Annotated[
-        float | None,
-        typer.Option(metavar="PRICE", help="Let a value be empty where that is better than wrong, at this price."),
+        float | None, option("PRICE", "Let a value be empty where that is better than wrong, at this price.")
     ] = None
     secret_opening: Annotated[
-        str | None,
-        typer.Option(
-            metavar="saving|linear|constant", help="How the bound of a window opens with time  [default: saving]"
-        ),
+        str | None, option("saving|linear|constant", "How the bound of a window opens with time  [default: saving]")
     ] = None
 
     def keeping(self) -> dict[str, Any]:
@@ -340,33 +321,22 @@ class SettingOptions(KeepingOptions, SecretOptions):
     epsilon: Epsilon = None
     mechanism: Mechanism = None
     batch: Annotated[
-        int | None,
-        typer.Option(metavar="W", help="Release W events of a user at a time: less error, more delay  [default: 1]"),
+        int | None, option("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
     ] = None
     distortion: DistortionName = None
     every: Every = None
     spend_above: Annotated[
         float | None,
-        typer.Option(
-            metavar="THRESHOLD",
-            help="Save ε, at most M·ε, and spend it when the best guess's expected cost passes this.",
-        ),
+        option("THRESHOLD", "Save ε, at most M·ε, and spend it when the best guess's expected cost passes this."),
     ] = None
     budget: TotalBudget = None
-    horizon: Annotated[int | None, typer.Option(metavar="N", help="Spread the total evenly over N releases.")] = None
-    window: Annotated[
-        float | None, typer.Option(metavar="EPS", help="Most that may leak in any window of the length given next.")
-    ] = None
-    window_releases: Annotated[
-        int | None, typer.Option(metavar="N", help="Length of the window in events, released or not.")
-    ] = None
-    window_seconds: Annotated[float | None, typer.Option(metavar="S", help="Length of the window in seconds.")] = None
+    horizon: Annotated[int | None, option("N", "Spread the total evenly over N releases.")] = None
+    window: Annotated[float | None, option("EPS", "Most that may leak in any window of the length given next.")] = None
+    window_releases: Annotated[int | None, option("N", "Length of the window in events, released or not.")] = None
+    window_seconds: Annotated[float | None, option("S", "Length of the window in seconds.")] = None
     ldp_budget: LdpBudget = None
     when_spent: Annotated[
-        str | None,
-        typer.Option(
-            metavar="hold|stop|error", help="What to do when the budget is gone  [default: hold, the best guess]"
-        ),
+        str | None, option("hold|stop|error", "What to do when the budget is gone  [default: hold, the best guess]")
     ] = None
 
     def __post_init__(self) -> None:
@@ -565,8 +535,7 @@ class SlotOptions:
         bool, flag("--pad", "Let all streams begin and end together, at the file's first and last slot.")
     ] = False
     empty: Annotated[
-        str | None,
-        option("nothing|hold", "What an empty slot is  [default: nothing for names; numbers hold]"),
+        str | None, option("nothing|hold", "What an empty slot is  [default: nothing for names; numbers hold]")
     ] = None
 
     @property

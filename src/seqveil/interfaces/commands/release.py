@@ -120,26 +120,32 @@ def release(
     }
     at_once = {"out_format": files.format if out == "-" else None, "force": force}
     if cold.cold_start:
-        given: dict[str, object] = {"--model": model, "--batch": chosen.batch, "--on-unknown": on_unknown}
-        given |= {"--state": kept.state, "--key": kept.key, "--every-seconds": timing.every_seconds}
-        about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
-        given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
-        _refuse_with_cold_start(data, cold, given)
+        idle: dict[str, object] = {
+            "--model": model,
+            "--on-unknown": on_unknown,
+            "--every-seconds": timing.every_seconds,
+        }
+        _refuse_with_cold_start(data, cold, chosen, kept, idle)
         _release_cold(data, out, chosen, cold, shared | at_once, json, yes)
         return
+    _refuse_without_state(kept, force)
     if model is None or cold != ColdStartOptions():
         raise InputError(
             "expected --model MODEL, or --cold-start to begin without one (--alphabet, --learn-after, --types and "
             "--versions go with it)"
         )
+    shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
+    _release_with_model(data, out, model, chosen, kept, shared, json, yes)
+
+
+def _refuse_without_state(kept: StateOptions, force: bool) -> None:
+    """Refuse what is about a state file where there is none, and what does not go with one."""
     if kept.state is not None and force:
         raise InputError("--force does not go with --state, which goes on with its own output; name another one")
     if kept.state is None and kept.key is not None:
         raise InputError("--key is for a release that can be gone on with; name its state file by --state")
     if kept.state is None and kept.must_exist:
         raise InputError("--must-exist is about a state file; name it by --state")
-    shared |= {"on_unknown": on_unknown} | (at_once if kept.state is None else {})
-    _release_with_model(data, out, model, chosen, kept, shared, json, yes)
 
 
 def _release_with_model(
@@ -197,8 +203,13 @@ def _release_with_state(
     return account
 
 
-def _refuse_with_cold_start(data: str, cold: ColdStartOptions, given: dict[str, object]) -> None:
+def _refuse_with_cold_start(
+    data: str, cold: ColdStartOptions, chosen: o.SettingOptions, kept: StateOptions, idle: dict[str, object]
+) -> None:
     """Refuse what a cold start cannot do."""
+    given: dict[str, object] = {**idle, "--batch": chosen.batch, "--state": kept.state, "--key": kept.key}
+    about_secrets = (name for name in vars(chosen) if name.startswith("secret") or name == "observer")
+    given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in about_secrets}
     for name in (name for name, value in given.items() if value is not None):
         raise InputError(f"{name} does not go with --cold-start; leave one of them out")
     if cold.alphabet is None and data == "-":

@@ -23,9 +23,9 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.places import LEAST, count_cells
 from seqveil.interfaces.files.columns import TIMES, Columns, Taken, coordinates_in
 from seqveil.interfaces.files.guessing import Guess, Role, guessed
-from seqveil.interfaces.files.kinds import as_polars
+from seqveil.interfaces.files.in_memory import as_polars
 from seqveil.interfaces.files.ordering import order_key, seconds
-from seqveil.interfaces.files.placing import round_up
+from seqveil.interfaces.files.placing import round_near, round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
@@ -414,10 +414,7 @@ def _width(series: Any) -> float:
     """A round width that cuts the bulk of the numbers into about `LEVELS` bins; 0 where there is none."""
     low, high = np.quantile(np.asarray(series.to_numpy(), np.float64), [0.01, 0.99])
     raw = (high - low) / LEVELS
-    if not (raw > 0 and math.isfinite(raw)):
-        return 0.0
-    unit = 10.0 ** math.floor(math.log10(raw))
-    return float(min((step * unit for step in (1, 2, 5, 10)), key=lambda width: abs(width - raw)))
+    return round_near(float(raw)) if raw > 0 and math.isfinite(raw) else 0.0
 
 
 def _span(time: float) -> str:

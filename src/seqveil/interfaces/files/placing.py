@@ -15,7 +15,6 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.places import LEAST, MOST_CELLS, Cells, Places, count_cells
 from seqveil.interfaces.files.columns import Columns, coordinates_in
-from seqveil.interfaces.files.kinds import as_polars
 from seqveil.interfaces.files.reading import FilePath, file_name, first_rows
 
 if TYPE_CHECKING:
@@ -51,6 +50,16 @@ def round_up(size: float) -> float:
     return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
 
 
+def round_near(size: float) -> float:
+    """The nearest of 1, 2, 5, 10, 20, 50 …
+
+    >>> round_near(130.0), round_near(0.04)
+    (100.0, 0.05)
+    """
+    unit = 10.0 ** math.floor(math.log10(size))
+    return min((step * unit for step in (1.0, 2.0, 5.0, 10.0)), key=lambda near: abs(near - size))
+
+
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
     """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
     if isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST:
@@ -73,6 +82,8 @@ def places_in(points: Any, names: str | None = None) -> Places:
         points: the file, the frame (polars, pandas, Arrow), or `Places`.
         names: the three columns, as in "venue,y,x", where they are not called as usual.
     """
+    from seqveil.interfaces.files.in_memory import as_polars  # which imports what reads places
+
     if isinstance(points, Places):
         return points
     data = as_polars(points)
@@ -171,4 +182,4 @@ class Spread:
         return f"each event is at the nearest place: {middle} away in the middle, {most} at most"
 
 
-__all__ = ["Spread", "cells_over", "located", "places_in", "round_up"]
+__all__ = ["Spread", "cells_over", "located", "places_in", "round_near", "round_up"]

@@ -130,30 +130,18 @@ def read(
     ...     [(c.first_row, c.users.to_list(), c.values.to_list()) for c in read(path, chunk=2)]
     [(1, ['007', '007'], [3, 4]), (3, ['008'], [3])]
     """
-    with needs_extra(*FILES):
-        import polars  # noqa: F401 -- the reader uses it
     if chunk < 1 or value_type not in ("auto", "text", "number"):
         raise InputError(f'expected chunk >= 1 and value_type "auto", "text" or "number"; got {chunk}, {value_type!r}')
-    frame = None if isinstance(path, str | os.PathLike) else path
-    named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME
-    kind = "frame" if frame is not None else format_of(named, format)
-    record = Taken() if taken is None else taken
-    how = (value_type, live, holes, missing, frame, record)
-    reader = _Reader(named, kind, columns or Columns(), *how)
-    reader.check_there()
+    how: dict[str, Any] = {"value_type": value_type, "live": live, "holes": holes, "missing": missing}
+    reader = _Reader.of(path, format, columns=columns or Columns(), taken=Taken() if taken is None else taken, **how)
     return reader.chunks(chunk)
 
 
 def first_rows(path: FilePath | pl.DataFrame, format: str | None = None, whole: bool = False) -> pl.DataFrame:
     """The first rows of a file, or the `whole`, with all columns, those of a text file as text: for a look at them."""
-    with needs_extra(*FILES):
-        import polars as pl
+    reader = _Reader.of(path, format, everything=True)
+    import polars as pl
 
-    frame = None if isinstance(path, str | os.PathLike) else path
-    named = os.fspath(path) if isinstance(path, str | os.PathLike) else FRAME
-    kind = "frame" if frame is not None else format_of(named, format)
-    reader = _Reader(named, kind, Columns(), "auto", False, frame=frame, everything=True)
-    reader.check_there()
     parts = []
     for part in reader.frames():
         parts.append(part)
@@ -217,9 +205,9 @@ class _Reader:
 
     path: str
     format: str
-    columns: Columns
-    value_type: ValueType
-    live: bool
+    columns: Columns = field(default_factory=Columns)
+    value_type: ValueType = "auto"
+    live: bool = False
     holes: Holes = "none"
     missing: Missing | None = None
     frame: pl.DataFrame | None = None
@@ -236,12 +224,19 @@ class _Reader:
     def refuse(self, problem: str) -> NoReturn:
         raise DataError(f"{file_name(self.path)}: {problem}") from None
 
-    def check_there(self) -> None:
-        """Refuse a path that leads to no file."""
-        if self.frame is None and self.path != "-" and os.path.isdir(self.path):
-            self.refuse("is a folder; name a file in it")
-        if self.frame is None and self.path != "-" and not os.path.exists(self.path):
-            self.refuse("no such file; check the path")
+    @classmethod
+    def of(cls, path: FilePath | pl.DataFrame, format: str | None, **how: Any) -> _Reader:
+        """The reader of a file or a frame; a path that leads to no file is refused."""
+        with needs_extra(*FILES):
+            import polars  # noqa: F401 -- what reads uses it
+        if not isinstance(path, str | os.PathLike):
+            return cls(FRAME, "frame", frame=path, **how)
+        reader = cls(os.fspath(path), format_of(path, format), **how)
+        if reader.path != "-" and os.path.isdir(path):
+            reader.refuse("is a folder; name a file in it")
+        if reader.path != "-" and not os.path.exists(path):
+            reader.refuse("no such file; check the path")
+        return reader
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         import polars as pl

@@ -30,7 +30,7 @@ from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Released, Run, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
-from seqveil.interfaces.files.writing import Digest, Meta, as_text, place, same_file, taken, text_bytes
+from seqveil.interfaces.files.writing import ColumnDigest, Digest, Meta, as_text, place, same_file, taken, text_bytes
 from seqveil.release.releases import Releases
 from seqveil.release.store.protocol import Erased
 from seqveil.release.stream import NOTHING, UNKNOWN, Setting
@@ -98,7 +98,7 @@ class Resumed(Run):
         self._group = self._pace
         self.private = self.private and streams.private  # an earlier run may have been seeded: its rows are there too
         self._read = 0  # rows of the input so far
-        self._seen = _Seen()
+        self._seen = ColumnDigest()  # of the public columns, however the rows were cut into chunks
         self._following: dict[User, int] = {}  # the sequence number that comes next
         saved, text = streams.position(WHERE), streams.position(TEXT)
         if isinstance(saved, str) and isinstance(text, bytes):
@@ -157,7 +157,7 @@ class Resumed(Run):
             )
         before, earlier = self._read, self._seen.copy()
         self._read += part.n
-        self._seen.add(part.chunk)
+        self._seen.add(*_public(part.chunk))
         events = self.collector.take(part)
         seqs = self._numbered(events)
         if passed or not len(events):
@@ -166,7 +166,7 @@ class Resumed(Run):
         def after(count: int) -> Position:
             # an event that is refused is not taken, nor the row that made it whole
             rows = int(events.places[count]) if count < len(events) else part.n
-            seen = self._seen if rows == part.n else earlier.add(part.take(slice(0, rows)).chunk)
+            seen = self._seen if rows == part.n else earlier.add(*_public(part.take(slice(0, rows)).chunk))
             return replace(self._position, rows=before + rows, drawn=self._read, seen=seen.hex())
 
         self._send(events, seqs, after)
@@ -354,25 +354,9 @@ class Appended:
             raise DataError(f"{self._name}: cannot be opened ({error.strerror}); check the path") from None
 
 
-class _Seen:
-    """A digest of the public columns of the rows taken, however they were cut into chunks."""
-
-    def __init__(self) -> None:
-        self._parts = [hashlib.sha256() for _ in range(4)]
-
-    def copy(self) -> _Seen:
-        same = _Seen()
-        same._parts = [part.copy() for part in self._parts]
-        return same
-
-    def add(self, part: Chunk) -> _Seen:
-        content = (*text_bytes(part.keys), *(() if part.order is None else text_bytes(part.order)))
-        for each, data in zip(self._parts, content, strict=False):
-            each.update(data)
-        return self
-
-    def hex(self) -> str:
-        return hashlib.sha256(b"".join(part.digest() for part in self._parts)).hexdigest()
+def _public(part: Chunk) -> list[bytes]:
+    """The public columns of rows: who, and the order where there is one."""
+    return [*text_bytes(part.keys), *(() if part.order is None else text_bytes(part.order))]
 
 
 def names_of(users: pl.Series) -> list[User]:

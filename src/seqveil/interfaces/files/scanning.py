@@ -15,7 +15,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.slots import NOTHING
 from seqveil.interfaces.files.ordering import NO_SYMBOL
-from seqveil.interfaces.files.placing import cells_over
+from seqveil.interfaces.files.placing import cells_over, round_near
 from seqveil.interfaces.files.reading import Chunk
 from seqveil.interfaces.files.rows import Source
 from seqveil.interfaces.files.slots import NO_MEAN
@@ -268,8 +268,7 @@ def _round_edges(numbers: Floats, count: int) -> Floats:
     """
     low, high = bulk(numbers)
     raw = (high / count - low / count) or max(abs(low), 1.0)
-    unit = 10.0 ** math.floor(math.log10(raw))
-    width = min((step * unit for step in (1, 2, 5, 10)), key=lambda near: abs(near - raw))
+    width = round_near(raw)
     first, last = math.floor(low / width), math.ceil(high / width)
     edges = np.arange(first, max(last, first + 1) + 1, dtype=np.float64) * width
     if (np.diff(edges) <= 0).any():

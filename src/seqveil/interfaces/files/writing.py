@@ -247,6 +247,30 @@ def load_release_meta(
     return meta
 
 
+class ColumnDigest:
+    """A digest of columns, each of its own, so that it does not depend on how the rows were cut into parts."""
+
+    def __init__(self, count: int = 4) -> None:
+        self._parts = [hashlib.sha256() for _ in range(count)]
+
+    def copy(self) -> ColumnDigest:
+        """One that goes on from here by itself."""
+        same = ColumnDigest(0)
+        same._parts = [part.copy() for part in self._parts]
+        return same
+
+    def add(self, *columns: bytes) -> ColumnDigest:
+        """Take in what the next rows add to the first of the columns."""
+        for part, data in zip(self._parts, columns, strict=False):
+            part.update(data)
+        return self
+
+    def hex(self, *more: ColumnDigest) -> str:
+        """Of all columns so far, and those of others."""
+        parts = [part for each in (self, *more) for part in each._parts]
+        return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
+
+
 class Digest:
     """A digest of the rows released (who, what, at which ε), so that an audit sees whether they were changed since.
 
@@ -256,24 +280,21 @@ class Digest:
     """
 
     def __init__(self) -> None:
-        self._parts = [hashlib.sha256() for _ in range(4)]
-        self._paths: Any = None
+        self._rows, self._paths = ColumnDigest(), ColumnDigest(1)
+        self._in_batches = False
 
     def add(
         self, users: pl.Series, codes: Ints, epsilons: Floats, batches: Iterable[tuple[int, str]] | None = None
     ) -> None:
         """Take in the next rows: the users, what was released and the ε, and the paths where they were batches."""
-        content = (*text_bytes(users), _bytes(codes, "<i8"), _bytes(epsilons, "<f8"))
-        for part, data in zip(self._parts, content, strict=True):
-            part.update(data)
+        self._rows.add(*text_bytes(users), _bytes(codes, "<i8"), _bytes(epsilons, "<f8"))
         if batches is not None:
-            self._paths = self._paths or hashlib.sha256()
-            self._paths.update("".join(f"{number} {path}\n" for number, path in batches).encode())
+            self._in_batches = True
+            self._paths.add("".join(f"{number} {path}\n" for number, path in batches).encode())
 
     def hex(self) -> str:
         """The digest of all rows so far; it does not depend on how they were cut into parts."""
-        parts = self._parts if self._paths is None else [*self._parts, self._paths]
-        return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
+        return self._rows.hex(*([self._paths] if self._in_batches else []))
 
 
 def text_bytes(column: pl.Series) -> tuple[bytes, bytes]:
