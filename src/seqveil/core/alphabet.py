@@ -28,7 +28,7 @@ from seqveil.core.arrays import (
     pair_array,
     scalar,
 )
-from seqveil.core.errors import InputError
+from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.slots import Slots
 from seqveil.core.symbols import MISSING, OTHER, UNKNOWN, WITHHELD, OnMissing, OnUnknown, Symbols
 
@@ -429,7 +429,19 @@ def _from_json_value(saved: Any) -> Any:
     return saved
 
 
+def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
+    """The symbols that are named, or codes 0..n-1."""
+    if alphabet is None:
+        if n is None or n < 1:
+            raise DataError("an alphabet or its size n >= 1 is needed; got neither")
+        return Alphabet.codes(n)
+    found = alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
+    if n is not None and found.n != n:
+        raise ModelError(f"the alphabet has {found.n} symbols but n={n} were expected; they must agree")
+    return found
+
+
 __all__ = [
     "MISSING", "OTHER", "UNKNOWN", "WITHHELD", "Alphabet", "Bins", "Codes", "Floats", "Grid", "OnMissing", "OnUnknown",
-    "Symbols", "comes_from", "from_json",
+    "Symbols", "comes_from", "from_json", "symbols_of",
 ]  # fmt: skip
