@@ -229,17 +229,6 @@ class Alphabet(Symbols):
     __hash__ = Symbols.__hash__
 
 
-def _touched(radius: float, inside: Floats, counted: Floats) -> Codes:
-    """Codes of cells that come within a radius, where any of them does by its own area (`inside`).
-
-    What lies outside all cells counts to those at the edge under "nearest", so a cell is as near as all that counts to
-    it (`counted`).
-    """
-    most = radius * (1 + 1e-12)
-    near = counted <= most if (inside <= most).any() else np.zeros(counted.size, bool)
-    return np.flatnonzero(near).astype(np.int64)
-
-
 def from_json(saved: dict[str, Any]) -> Symbols:
     """The alphabet that `to_json` described.
 

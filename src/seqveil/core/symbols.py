@@ -336,6 +336,17 @@ class Grid(Symbols):
         return {"kind": "grid", "x_edges": self.x.edges.tolist(), "y_edges": self.y.edges.tolist()}
 
 
+def _touched(radius: float, inside: Floats, counted: Floats) -> Codes:
+    """Codes of cells that come within a radius, where any of them does by its own area (`inside`).
+
+    What lies outside all cells counts to those at the edge under "nearest", so a cell is as near as all that counts to
+    it (`counted`).
+    """
+    most = radius * (1 + 1e-12)
+    near = counted <= most if (inside <= most).any() else np.zeros(counted.size, bool)
+    return np.flatnonzero(near).astype(np.int64)
+
+
 __all__ = [
     "MISSING", "OTHER", "UNKNOWN", "WITHHELD", "Bins", "Grid", "OnMissing", "OnUnknown", "Symbols",
 ]  # fmt: skip
