@@ -12,8 +12,7 @@ import pytest
 import seqveil as sv
 from seqveil.core import fast, filtering
 from seqveil.core.errors import DataError, ModelError
-from seqveil.core.mixture import PSEUDO, StreamCounts, fit_types
-from seqveil.core.model import TypeCounts
+from seqveil.core.mixture import PSEUDO, TypeCounts, fit_types
 from seqveil.core.states import validate
 
 
@@ -108,7 +107,7 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
     streams = [stream[:6] for stream in simulated(types, n, 12, 8)] + [
         list(c) for c in itertools.product(range(n), repeat=6)
     ][::40]
-    counts = StreamCounts(n)
+    counts = TypeCounts(n)
     counts.add(np.repeat(np.arange(len(streams)), 6), np.concatenate(streams))
     table = counts.streams()
     assert table.features.size == n + n * n  # all runs occur, so that the twin's layout is the same
@@ -125,7 +124,7 @@ def test_em_agrees_with_its_twin_and_never_falls() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 1.0])
 def test_likelihood_never_falls(order: int, smoothing: float) -> None:
     streams = simulated(people=80, length=12)
-    counts = StreamCounts(4, order)
+    counts = TypeCounts(4, order)
     counts.add(np.repeat(np.arange(len(streams)), 12), np.concatenate(streams))
     found = fit_types(counts, 4, smoothing=smoothing, starts=1, least_people=50)
     assert (np.diff(found.path) > -1e-7).all()

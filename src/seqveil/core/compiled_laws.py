@@ -4,21 +4,24 @@ Each sum is taken in the order in which scipy's sparse product takes it, user by
 to the last bit, whoever else is in the call. A few users are led on one by one.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import extending, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from seqveil.core.compiled import BLOCK, LARGEST_WEIGHT, compiled, halves, total
 
 SIDE = 8  # users that go side by side, a line of the processor's memory for each state
 TILE = 128  # numbers that are divided at a time
 VECTOR, LANES, INDEX = ir.VectorType(ir.DoubleType(), SIDE), ir.VectorType(ir.IntType(32), SIDE), ir.IntType(64)
+
+intrinsic: Any = extending.intrinsic
 
 
 @compiled
@@ -54,13 +57,15 @@ def _divide(laws, sums, tile):
 
 def _vectors(context, builder, signature, arguments):
     """What generated code takes: the arrays among the arguments as such, and how to point at `SIDE` numbers of one."""
+    if any(isinstance(kind, types.Array) and kind.layout != "C" for kind in signature.args):
+        raise TypeError("expected arrays whose rows follow one another in memory; places would be others")
     made = [
         context.make_array(kind)(context, builder, value) if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, arguments, strict=True)
     ]
 
     def at(array, row, column):
-        width = builder.extract_value(array.shape, array._datamodel.get_type("shape").count - 1)
+        width = builder.extract_value(array.shape, 1)
         place = builder.gep(array.data, [builder.add(builder.mul(row, width), column)])
         return builder.bitcast(place, VECTOR.as_pointer())
 

@@ -229,7 +229,7 @@ def _plan(beliefs, labels, wide, lane, count, numbers, marks):
 
 
 @compiled
-def _sort_users(beliefs, labels, wide, lane, count, kappa, marks, mass, ends, edges, example, runs, begins, rows):
+def _classify(beliefs, labels, wide, lane, count, kappa, marks, mass, ends, edges, example, runs, begins, rows):
     """The classes of each user, and for each class where a filling of it starts and ends, and its last slot's time.
 
     `mass` and `ends` have room for the symbols of the users who go side by side.
@@ -249,9 +249,8 @@ def _sort_users(beliefs, labels, wide, lane, count, kappa, marks, mass, ends, ed
             borders[:], names[:] = wide[6, :, u], labels[:, u]
             _passed(ends[v], mass[v], borders, True, found[0])
             _passed(ends[v], mass[v], borders, False, found[1])
-            runs[u] = _classes(
-                n, names, count[0, u], order, marks, u, share, found, edges, begins[u], rows[u], example
-            )  # fmt: skip
+            filled = (edges, begins[u], rows[u], example)
+            runs[u] = _classes(n, names, count[0, u], order, marks, u, share, found, *filled)
             for row in range(example.shape[0]):
                 x = example[row, u]
                 if x >= 0:
@@ -314,7 +313,7 @@ def _release(beliefs, width, numbers, bounds, truths, coins, given, codes, colum
     edges, example, runs = np.zeros((5, classes, users)), np.full((classes, users), -1), np.zeros(users, np.int64)
     begins, rows = np.empty((users, most), np.int64), np.empty((users, most), np.int64)
     chart = (labels, wide, lane, count, numbers[2], marks)
-    _sort_users(beliefs, *chart, mass, ends, edges, example, runs, begins, rows)
+    _classify(beliefs, *chart, mass, ends, edges, example, runs, begins, rows)
     table, places = np.empty((classes, width, users), np.int64), np.empty(classes, np.int64)
     masses, doubtful = np.zeros((classes, users)), runs < 0
     made = _table(example, edges, wide, lane, count, numbers[0], table, places, doubtful)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from
+from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from, symbols_of
 from seqveil.core.errors import FILES, DataError, ModelError, UnknownSymbol, needs_extra
 from seqveil.core.states import States, by_hour, checked_law, checked_order, from_contexts
 from seqveil.core.times import Hours, Time, seconds
+
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
 
 HOUR_PULL = 20.0  # pseudo-count by which each band of hours is pulled to the chain of the whole day
 MOST_STATES = 5_000  # of bands times symbols: their square is the table
@@ -188,11 +191,38 @@ class RunCounts:
         return checked_law(prior, "prior", self.n)
 
 
-class BandCounts:
-    """Counts of steps by the band of hours that they lead into, fed in chunks: order 1.
+class Counts(RunCounts):
+    """Fit a model chunk by chunk, in memory O(users + distinct contexts).
+
+    >>> counts = Counts(n=2)
+    >>> counts.add(["ann", "bob", "ann"], [0, 1, 1])
+    >>> counts.add(["ann", "bob"], [0, 1])
+    >>> counts.model()
+    MarkovModel(order=1, 2 symbols, 3 transitions)
+    """
+
+    def model(
+        self,
+        alphabet: Symbols | Sequence[Any] | None = None,
+        smoothing: float = 0.0,
+        prior: str | ArrayLike = "data",
+    ) -> MarkovModel:
+        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
+        from seqveil.core.model import MarkovModel
+
+        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
+
+
+class HourCounts:
+    """Fit a chain by the hour of the day chunk by chunk: counts of steps by the band of hours that they lead into.
 
     Bands and symbols together are counted as symbols are, so that one pass tells how often each step led into each
     band, in which band streams begin, and which band follows which.
+
+    >>> counts = HourCounts(2, Hours.equal(2))
+    >>> counts.add(["ann", "ann", "bob"], [0, 1, 1], np.array([0.0, 50_000.0, 3600.0]))
+    >>> counts.model()
+    MarkovModel(2 bands of hours, order=1, 2 symbols, 6 transitions)
     """
 
     def __init__(self, n: int, hours: Hours) -> None:
@@ -235,6 +265,17 @@ class BandCounts:
         symbols = (begun + pull * common.initial) / (begun.sum(1, keepdims=True) + pull)
         initial = first / first.sum() * symbols
         return by_hour(laws, following / following.sum(1, keepdims=True), initial / initial.sum())
+
+    def model(
+        self,
+        alphabet: Symbols | Sequence[Any] | None = None,
+        smoothing: float = 0.0,
+        prior: str | ArrayLike = "data",
+    ) -> MarkovModel:
+        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
+        from seqveil.core.model import MarkovModel
+
+        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n), self.hours)
 
 
 def read_streams(

@@ -18,17 +18,20 @@ web site*, Data Mining and Knowledge Discovery 7, 2003.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from seqveil.core.alphabet import Codes, Floats
+from seqveil.core.alphabet import Codes, Floats, Symbols, symbols_of
 from seqveil.core.errors import DataError, ModelError
 from seqveil.core.fitting import RunCounts
 from seqveil.core.states import States, from_contexts, mixture
+
+if TYPE_CHECKING:
+    from seqveil.core.model import MarkovModel
 
 PSEUDO = 5.0  # pseudo-counts of the common chain in each row of a type
 LEAST_PEOPLE = 50  # people that a type must be the likeliest one of
@@ -37,25 +40,33 @@ SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it i
 STARTS = 6  # beginnings of EM that are tried for a few rounds
 TRIAL_ROUNDS, ROUNDS = 12, 200
 ENOUGH = 5e-6  # nats an event that a round must gain for another to follow
+COMPARED = 300  # people whose streams tell how often types change
 _AT_ONCE = 1 << 22  # responsibilities held at once
 
 Progress = Callable[[float], None]  # told the share of the work that is done
 
 
-class StreamCounts(RunCounts):
-    """Counts of runs for every stream by itself, fed in chunks: what a mixture is fitted to.
+class TypeCounts(RunCounts):
+    """Fit a mixture of chains chunk by chunk: counts of runs for every stream by itself.
 
     Parameters:
       n: symbols of the alphabet.
       order: order of each type's chain.
-      piece: events after which a stream may have another type; 0 for one type a stream.
+      switch: chance a step that a stream goes on as somebody else; above 1/1000, types are those of pieces of
+        1/`switch` events, else of whole streams.
 
     Memory is O(distinct runs of each stream), at most one entry an event.
+
+    >>> counts = TypeCounts(n=2)
+    >>> counts.add(np.repeat(np.arange(60), 3), np.tile([0, 0, 1, 1, 1, 0], 30))
+    >>> counts.model(types=1)
+    MarkovModel(order=1, 2 symbols, 4 transitions)
     """
 
-    def __init__(self, n: int, order: int = 1, piece: int = 0) -> None:
+    def __init__(self, n: int, order: int = 1, switch: float = SWITCH) -> None:
         super().__init__(n, order)
-        self.piece = piece
+        self.switch = switch
+        self.piece = round(1 / switch) if 1e-3 <= switch < 1 else 0
         self._offsets = np.cumsum([0, *(n**length for length in range(1, order + 2))])
         self._seen = np.zeros(0, np.int64)
         self._places = np.zeros(0, np.int64)
@@ -88,6 +99,31 @@ class StreamCounts(RunCounts):
         rows, row = np.unique(person * pieces + piece, return_inverse=True)
         table = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(rows.size, features.size))
         return StreamTable(table, rows // pieces, features)
+
+    def model(
+        self,
+        types: int,
+        alphabet: Symbols | Sequence[Any] | None = None,
+        smoothing: float = 0.0,
+        prior: str | ArrayLike = "data",
+        seed: int = 0,
+        least_people: int = LEAST_PEOPLE,
+        progress: Progress | None = None,
+    ) -> MarkovModel:
+        """The mixture of what was counted so far; `origin` records how many people make it up."""
+        from seqveil.core.model import MarkovModel
+
+        found = fit_types(
+            self,
+            types,
+            smoothing=smoothing,
+            prior=prior,
+            switch=self.switch,
+            least_people=least_people,
+            seed=seed,
+            progress=progress,
+        )
+        return MarkovModel._of(found.states, symbols_of(alphabet, self.n)).with_origin(found.record(least_people))
 
 
 def _merged(parts: list[tuple[Codes, Codes, Codes, Codes]]) -> tuple[Codes, Codes, Codes, Codes]:
@@ -143,7 +179,7 @@ class Mixture:
 
 
 def fit_types(
-    counts: StreamCounts,
+    counts: TypeCounts,
     types: int,
     *,
     smoothing: float = 0.0,
@@ -157,7 +193,7 @@ def fit_types(
     """Fit a mixture of `types` chains to streams that were counted.
 
     Parameters:
-      counts: the streams (`StreamCounts`).
+      counts: the streams (`TypeCounts`).
       types: how many types to begin with; those of too few people are merged.
       smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`.
       prior: as in `MarkovModel.fit`; what is not "data" holds for all types alike.
@@ -184,6 +220,30 @@ def fit_types(
     if progress is not None:
         progress(1.0)
     return Mixture(states, fitted.people, table.people, types, switch, fitted.path)
+
+
+def fit_mixture(
+    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *law: Any
+) -> MarkovModel:
+    """The mixture of `TypeCounts.model` for a whole log; where `switch` is "estimate", the likeliest of some.
+
+    Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
+    pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
+    """
+    from seqveil.core.filtering import log_likelihoods
+
+    if isinstance(switch, str) and switch != "estimate":
+        raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
+    _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
+    tried = SWITCHES if isinstance(switch, str) else (switch,)
+    made = []
+    for each in tried:
+        if each == tried[0] or each * lengths.max() >= 2:
+            counts = TypeCounts(alphabet.n, order, each)
+            counts.add(rows, codes)
+            made.append(counts.model(types, alphabet, *law))
+    some = rows < COMPARED
+    return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
 
 
 def _check(types: int, switch: float, least_people: int) -> None:

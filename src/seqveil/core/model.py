@@ -20,17 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core import html
-from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, from_json
-from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.fitting import BandCounts, RunCounts, read_streams, read_timed_streams
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES, Progress, StreamCounts, fit_types
+from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
+from seqveil.core.errors import InputError, ModelError
+from seqveil.core.fitting import Counts, HourCounts, read_streams, read_timed_streams
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture
 from seqveil.core.replacing import replacing
 from seqveil.core.states import States, by_hour, checked_law, from_arrays, mixture, scheduled, validate
 from seqveil.core.times import HOUR, Hours, Time, seconds
 
 _FORMAT = "seqveil-model"
 _VERSION, _WITH_TYPES, _WITH_HOURS = 1, 2, 3  # what reads earlier versions alone refuses a later one in a line
-_COMPARED = 300  # people whose streams tell how often types change
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _BY_ROWS = 1024  # states from which laws are led on one by one
@@ -622,118 +621,6 @@ class MarkovModel:
         return html.model(self)
 
 
-class Counts(RunCounts):
-    """Fit a model chunk by chunk, in memory O(users + distinct contexts).
-
-    >>> counts = Counts(n=2)
-    >>> counts.add(["ann", "bob", "ann"], [0, 1, 1])
-    >>> counts.add(["ann", "bob"], [0, 1])
-    >>> counts.model()
-    MarkovModel(order=1, 2 symbols, 3 transitions)
-    """
-
-    def model(
-        self,
-        alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = 0.0,
-        prior: str | ArrayLike = "data",
-    ) -> MarkovModel:
-        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
-        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
-
-
-class TypeCounts(StreamCounts):
-    """Fit a mixture of chains chunk by chunk; see `MarkovModel.fit` for what the parameters mean.
-
-    >>> counts = TypeCounts(n=2)
-    >>> counts.add(np.repeat(np.arange(60), 3), np.tile([0, 0, 1, 1, 1, 0], 30))
-    >>> counts.model(types=1)
-    MarkovModel(order=1, 2 symbols, 4 transitions)
-    """
-
-    def __init__(self, n: int, order: int = 1, switch: float = SWITCH) -> None:
-        super().__init__(n, order, piece=round(1 / switch) if 1e-3 <= switch < 1 else 0)
-        self.switch = switch
-
-    def model(
-        self,
-        types: int,
-        alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = 0.0,
-        prior: str | ArrayLike = "data",
-        seed: int = 0,
-        least_people: int = LEAST_PEOPLE,
-        progress: Progress | None = None,
-    ) -> MarkovModel:
-        """The mixture of what was counted so far; `origin` records how many people make it up."""
-        found = fit_types(
-            self,
-            types,
-            smoothing=smoothing,
-            prior=prior,
-            switch=self.switch,
-            least_people=least_people,
-            seed=seed,
-            progress=progress,
-        )
-        return MarkovModel._of(found.states, symbols_of(alphabet, self.n)).with_origin(found.record(least_people))
-
-
-class HourCounts(BandCounts):
-    """Fit a chain by the hour of the day chunk by chunk.
-
-    >>> counts = HourCounts(2, Hours.equal(2))
-    >>> counts.add(["ann", "ann", "bob"], [0, 1, 1], np.array([0.0, 50_000.0, 3600.0]))
-    >>> counts.model()
-    MarkovModel(2 bands of hours, order=1, 2 symbols, 6 transitions)
-    """
-
-    def model(
-        self,
-        alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = 0.0,
-        prior: str | ArrayLike = "data",
-    ) -> MarkovModel:
-        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
-        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n), self.hours)
-
-
-def fit_mixture(
-    users: Any, codes: Codes, order: int, switch: float | str, types: int, alphabet: Symbols, *law: Any
-) -> MarkovModel:
-    """The mixture of `TypeCounts.model` for a whole log; where `switch` is "estimate", the likeliest of some.
-
-    Each candidate has its own types, since they are those of pieces of 1/switch events; streams of fewer than two such
-    pieces cannot tell. Compared are the likelihoods of some people's streams under the model that follows.
-    """
-    from seqveil.core.filtering import log_likelihoods
-
-    if isinstance(switch, str) and switch != "estimate":
-        raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
-    _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
-    tried = SWITCHES if isinstance(switch, str) else (switch,)
-    made = []
-    for each in tried:
-        if each == tried[0] or each * lengths.max() >= 2:
-            counts = TypeCounts(alphabet.n, order, each)
-            counts.add(rows, codes)
-            made.append(counts.model(types, alphabet, *law))
-    some = rows < _COMPARED
-    return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
-
-
-def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
-    """The symbols that are named, or codes 0..n-1."""
-    if alphabet is None:
-        if n is None or n < 1:
-            raise DataError("an alphabet or its size n >= 1 is needed; got neither")
-        return Alphabet.codes(n)
-    found = alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
-    if n is not None and found.n != n:
-        raise ModelError(f"the alphabet has {found.n} symbols but n={n} were expected; they must agree")
-    return found
-
-
 def _check_header(header: Any, name: str) -> None:
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
@@ -751,3 +638,6 @@ def _draw(law: Floats, coins: Floats) -> Codes:
     running = np.cumsum(law)
     place = np.searchsorted(running, coins * running[-1], side="right")
     return np.asarray(np.minimum(place, np.flatnonzero(law)[-1]), dtype=np.int64)
+
+
+__all__ = ["Counts", "HourCounts", "MarkovModel", "TypeCounts", "fit_mixture", "symbols_of"]

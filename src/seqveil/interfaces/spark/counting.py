@@ -13,8 +13,8 @@ from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol
 from seqveil.core.filtering import log_likelihoods
 from seqveil.core.fitting import RunCounts
-from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, SWITCHES
-from seqveil.core.model import _COMPARED, Counts, MarkovModel, TypeCounts
+from seqveil.core.mixture import COMPARED, LEAST_PEOPLE, SWITCH, SWITCHES
+from seqveil.core.model import Counts, MarkovModel, TypeCounts
 from seqveil.core.states import checked_order
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
@@ -252,7 +252,7 @@ class CountedPeople:
                 made.append(counts.model(context.types, alphabet, smoothing, prior, seed, least_people))
         if len(made) == 1:
             return made[0]
-        some = np.setdiff1d(np.arange(self.count), without)[:_COMPARED]
+        some = np.setdiff1d(np.arange(self.count), without)[:COMPARED]
         streams = self._streams(some, None)
         return max(made, key=lambda model: log_likelihoods(model, *streams).sum())
 
