@@ -26,7 +26,7 @@ import numpy as np
 from seqveil.core import filtering, single
 from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
+from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms import crr as CRR
@@ -230,7 +230,7 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
     """`Account.charge` after an `update` that was done here."""
     if low.size == 1 and model.full_support and low[0] > 0:
         before = float(account.ahead_most[0, 0]), float(account.ahead_least[0, 0])
-        after = single.charge((int(low[0]), int(high[0])), float(marginal[0]), before, slack(model.size))
+        after = _charge_one((int(low[0]), int(high[0])), float(marginal[0]), before, slack(model.size))
         sides = np.array(after)
         return Account(sides[:1], sides[1:], sides[:1, None].copy(), sides[1:, None].copy())
     relative, (up, down) = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
@@ -256,6 +256,26 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
 
     in_parts(len(low), some, up.shape[1])
     return Account(most, least, further, nearer)
+
+
+def _charge_one(
+    weights: tuple[int, int], marginal: float, before: tuple[float, float], relative: float
+) -> tuple[float, float]:
+    """`Account.charge` of one user whose chain lets anything follow anything: both sides of the leakage.
+
+    Parameters:
+        weights: the least and the largest weight of the release, both above 0.
+        marginal: their mean under the belief.
+        before: both sides before the release, the upper one first.
+        relative: the error that the mean may have.
+    """
+    low, high = weights
+    if low == high:  # it tells nothing
+        return before
+    least, most = np.log(np.array([low / marginal, high / marginal])).tolist()  # numpy's, as everywhere
+    up = before[0] + (most + (relative + 8 * UNIT * abs(most)))
+    down = before[1] + (least - (relative + 8 * UNIT * abs(least)))
+    return up + 2 * UNIT * abs(up), down - 2 * UNIT * abs(down)
 
 
 @lru_cache(maxsize=256)
