@@ -2,9 +2,9 @@
 
 It comes with `pip install -e '.[fast]'` and loads itself where numba keeps the compiled code of an earlier process, in
 half a second: with the first release of a session, and in a file of many users once there were enough releases to be
-worth that. Else it has to be compiled, which takes about ten seconds, once a process has
-made enough releases to be worth that. A program that minds the pause calls `load()` when it starts, as the service
-does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
+worth that. Else it has to be compiled, which takes about ten seconds, once a process has made enough releases to be
+worth that. A program that minds the pause calls `load()` when it starts, as the service does. `SEQVEIL_COMPILED=0` in
+the environment keeps to numpy, and to plain numbers where a single symbol is released by `optimal` (`single`).
 
 >>> load() in (True, False)
 True
@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -123,7 +124,22 @@ def release(
         closed = users == 1 and n <= NARROW and mechanism is OPTIMAL and distortion.is_hamming
         return _alone(beliefs[0], epsilon, truths, thrown, given) if closed else None
     codes, columns, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
-    law = _whole(beliefs)
+    events = _whole(beliefs), truths, thrown, given, codes, columns, state
+    some = _way(code, mechanism, epsilon, distortion, events)
+    if some is None:
+        return None
+    in_parts(users, some, n)
+    if not np.count_nonzero(state):  # all are done
+        return Made(codes, columns, NOBODY, False)
+    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
+
+
+def _way(
+    code: Any, mechanism: Mechanism | BatchMechanism, epsilon: float, distortion: Distortion, events: tuple[Any, ...]
+) -> Callable[[slice], None] | None:
+    """What compiled code does with a part of the events; None where it has nothing for the mechanism."""
+    law, truths, thrown, given, codes, columns, state = events
+    n = law.shape[1]
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
 
         def some(part: slice) -> None:
@@ -160,16 +176,13 @@ def release(
 
     else:
         return None
-    in_parts(users, some, n)
-    if not np.count_nonzero(state):  # all are done
-        return Made(codes, columns, NOBODY, False)
-    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
+    return some
 
 
 def _alone(belief: Floats, epsilon: float, truths: Ints, thrown: Ints, given: Ints) -> Made | None:
     """`optimal` for one user where no compiled code is there; None where numpy is quicker, or has to look at it."""
     numbers = labels_and_bounds(epsilon, belief.size)
-    if belief.size * numbers[0] > single.LARGEST_TABLE:
+    if belief.size * numbers[0] > single.LARGEST_TABLE or (given.size and given[0] < 0):
         return None
     event = (0, 0, int(given[0])) if given.size else (int(truths[0]), int(thrown[0]))
     found = single.optimal(belief, *numbers, *event)
