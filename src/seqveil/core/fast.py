@@ -190,7 +190,10 @@ def _alone(belief: Floats, epsilon: float, truths: Ints, thrown: Ints, given: In
 
 
 def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
-    """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it."""
+    """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it.
+
+    Of columns that are no integers over many states, nobody is told the least and the largest weight.
+    """
     code = _code(len(states))
     mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
     if code is None and mixes and len(states) == 1:
@@ -201,7 +204,8 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
     # where most states are ruled out, as those of other hours are, it is quicker to pass over them
     sparse = _laws() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
     ahead, marginal = (np.zeros if sparse is None else np.empty)(states.shape), np.empty(users)
-    low, high = np.empty(users, np.int64), np.empty(users, np.int64)
+    weighed = users if sparse is None or columns.dtype.kind == "i" else 0
+    low, high = np.empty(weighed, np.int64), np.empty(weighed, np.int64)
 
     def some(part: slice) -> bool:
         filled = ahead[part], marginal[part], low[part], high[part]

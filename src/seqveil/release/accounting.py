@@ -252,8 +252,9 @@ def check_times(users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
     again = np.zeros(who.size, bool)
     again[1:] = who[1:] == who[:-1]
     before = np.where(again, np.roll(when, 1), latest[order])
-    if not np.isfinite(times).all() or (when < before).any():
-        raise InputError(_BACK)
+    amiss = ~np.isfinite(when) | (when < before)
+    if amiss.any():
+        raise InputError(_BACK, int(order[amiss].min()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -332,6 +332,8 @@ class Call:
             latest = live.state.window.take(who).latest
             stream.check_times(self.setting, who, times, latest)
         except InputError as error:
+            if error.position is not None:
+                error.position = int(at[error.position])
             return error
         return None
 

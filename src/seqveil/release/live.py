@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from seqveil.core.coins import User
 from seqveil.core.errors import InputError
-from seqveil.core.jumps import pass_over
 from seqveil.core.kernel import Ints
+from seqveil.core.leakage import pass_over
 from seqveil.core.secrets import Watches
 from seqveil.release import batches, stream
 from seqveil.release.state import Made, State

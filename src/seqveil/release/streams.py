@@ -133,6 +133,7 @@ class Streams:
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock = threading.RLock()
         self._open = True
+        self._key: bytes | None = None  # of the state file
 
     @classmethod
     def open(
@@ -177,7 +178,9 @@ class Streams:
                 sealed = database.fact(SEALED_KEY)
             if sealed is not None and key is not None:
                 database.know_erased(Pseudonyms.opened(sealed, key))
-            return cls(setting, database, chosen, gaps=gaps, memory=memory)
+            found = cls(setting, database, chosen, gaps=gaps, memory=memory)
+            found._key = key
+            return found
         except BaseException:
             database.close()
             raise
@@ -207,6 +210,35 @@ class Streams:
             raise InputError("only streams with a state file can be copied; begin with Streams.open")
         found: Verified = copy(path)
         return found
+
+    def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
+        """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
+
+        Returns how many releases that were, and the sources whose positions still have one of the names in them.
+        Whoever releases waits meanwhile, for the file is written anew.
+
+        Parameters:
+            users: all are erased, or none.
+            forget_ledger: drop the ledgers too. Else their totals stay under pseudonyms, which needs the file's key.
+        """
+        if self.file is None:
+            raise InputError("only from a state file can a user be erased; begin with Streams.open")
+        from seqveil.release.store.upkeep import erase_from
+
+        if forget_ledger and isinstance(self._coins, KeyedCoins):
+            raise InputError(
+                f"{self._store.name}: who comes back after the ledger was forgotten would get the coins of the first "
+                "time again, as they are drawn with a key; stop, use `seqveil state erase --forget-ledger`, and change "
+                "the key with `seqveil state rotate-key`"
+            )
+        names, database = [self._named(user) for user in users], self._store
+        with self._lock:
+            if not self._open:
+                raise StoreError("the store is closed; open it again")
+            try:
+                return erase_from(database, names, self._key, forget_ledger)  # type: ignore[arg-type]
+            finally:
+                self._live.undo(names)
 
     def release(
         self,
@@ -395,12 +427,19 @@ class Streams:
         users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
         with self._lock:
             upcoming = self._live.known_seqs(users)
-            unknown = [user for user in users if user not in upcoming]
+            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
+            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
+            unknown = [user for user in users if user not in upcoming and user in later]
             if unknown:
                 with self._store.transaction():
                     rows = self._store.find(unknown)
                 upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
         return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
+
+    @property
+    def file(self) -> str | None:
+        """The path of the state file; None for streams that have none."""
+        return getattr(self._store, "path", None)
 
     @property
     def gaps(self) -> Gaps:
@@ -411,6 +450,11 @@ class Streams:
         """What was last kept as the position of this source."""
         with self._lock:
             return self._store.position(source)
+
+    def pseudonym(self, user: User) -> str | None:
+        """Under what a user was erased, or would be; None where nobody was, or the key is not known."""
+        known = getattr(self._store, "pseudonyms", None)
+        return None if known is None else str(known.text(str(user)))
 
     def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
         made = call.made

@@ -74,7 +74,7 @@ class Database(NamedValues):
         return packing.SMALL * (WATCHED if self.watched else 1)
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec | None, must_exist: bool = False) -> None:
-        self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
+        self.name, self._codec, self.path = os.path.basename(path), codec, os.fspath(path)
         refuse_no_path(path)
         self._book = Book()
         self._appended: list[tuple[Log, int, Ints, Floats]] = []  # rows of this transaction, and leakages before them
@@ -89,19 +89,19 @@ class Database(NamedValues):
         self.pseudonyms: Pseudonyms | None = None  # of those who were erased, where anybody was and the key is known
         self._erased: set[int] = set()  # their numbers
         self._returning: dict[int, User] = {}  # those of them who were asked for by name
-        self._beside = HighWater(self._path, self.name)
+        self._beside = HighWater(self.path, self.name)
         self._beside.check_there()
         self._make()
-        self._lock = WriterLock(self._path, self.name)
+        self._lock = WriterLock(self.path, self.name)
         try:
             with told(self.name):
-                self.sql = connect(self._path, PATIENCE)
+                self.sql = connect(self.path, PATIENCE)
         except BaseException:
             self._lock.close()
             raise
         try:
             with told(self.name):
-                self._place = place_of(self._path)
+                self._place = place_of(self.path)
                 self._prepare()
                 self._load()
                 self._beside.check(self._book.commits)
@@ -111,7 +111,7 @@ class Database(NamedValues):
             self.sql.close()
             self._lock.close()
             raise
-        self._readers = Readers(self._path, self.name, self._records_of)
+        self._readers = Readers(self.path, self.name, self._records_of)
         self._records = self._records_of(self.sql)
 
     def _missing(self) -> DataError:
@@ -126,7 +126,7 @@ class Database(NamedValues):
     def _make(self) -> None:
         try:
             # only its owner may read it: what was drawn but never committed may still lie in it
-            make_private(self._path)
+            make_private(self.path)
         except OSError as error:
             raise StoreError(f"{self.name}: cannot be opened ({error.strerror}); check the path") from None
 
@@ -225,7 +225,7 @@ class Database(NamedValues):
 
     def _check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
-        if place_of(self._path) != self._place:
+        if place_of(self.path) != self._place:
             raise StoreError(
                 f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
                 "nothing is released; stop, put the right file there, and open it again"
@@ -273,7 +273,7 @@ class Database(NamedValues):
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
         self._check_place()
-        return backup(self._path, path)
+        return backup(self.path, path)
 
     def snapshot(self) -> AbstractContextManager[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
@@ -299,7 +299,7 @@ class Database(NamedValues):
 
     def know_erased(self, pseudonyms: Pseudonyms) -> None:
         """Find those who were erased again when they come back."""
-        self.pseudonyms = pseudonyms
+        self.pseudonyms, self._returning = pseudonyms, {}
         self._erased = {row[0] for row in self.sql.execute("SELECT id FROM users WHERE typeof(name) = 'blob'")}
 
     # the log

@@ -27,7 +27,7 @@ from seqveil.release.stream import Setting
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 UNIT = 2.0**32  # ledgers count in 2**-32 nats
 BOUNDLESS = 2**62  # what a ledger says of a leakage without bound (an unsound mechanism's)
-_UPWARD = np.array([1, 1, -1, 1])  # of the figures of an entry the third, the least lift, is rounded down
+OUTWARD = np.array([1, 1, -1, 1])  # of the figures of an `Entry`: the lower side of the leakage is rounded down
 _HEAD = 6  # numbers before the account of a secret that say how long its parts are
 
 
@@ -154,7 +154,7 @@ def units(values: Floats) -> Ints:
 
 def ledger(figures: Floats) -> Ints:
     """Figures as an `Entry` has them, in units, each rounded outward: (K, 4)."""
-    return units(figures * _UPWARD) * _UPWARD
+    return units(figures * OUTWARD) * OUTWARD
 
 
 def nats(count: int) -> float:

@@ -32,6 +32,7 @@ Position = str | bytes | int
 KEY_MARK = "key"  # the fact of a state file that tells its key from others
 LAYOUT = "layout"  # the fact of a state file that says how its records are written
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
+NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
 GAP = -2  # the code of an event whose place was given up, because a later one came first
 
 

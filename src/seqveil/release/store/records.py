@@ -69,6 +69,10 @@ class Pseudonyms:
         """The pseudonym of a user."""
         return blake2b(name.encode(), key=self._secret, digest_size=PSEUDONYM, person=b"seqveil-erased").digest()
 
+    def text(self, name: str) -> str:
+        """The pseudonym as text, for a bridge: none takes it for a name, as those of a topic begin with no $."""
+        return f"${self.of(name).hex()}"
+
 
 def _mixed(secret: bytes, key: bytes) -> bytes:
     mask = blake2b(b"key of the pseudonyms", key=key, digest_size=32, person=b"seqveil-sealed").digest()
@@ -360,7 +364,10 @@ class Records:
             raise self.damaged(user)
 
     def pieces(self, user: int, rows: Sequence[int]) -> Iterator[tuple[int, int, bytes]]:
-        """What rows of the log hold of a user: its first number, how many, and the records. Rows settled are passed."""
+        """What each of these rows of the log holds of a user: its first number, how many, and the records in a row.
+
+        Rows that are settled by now are passed over.
+        """
         for row in rows:
             found = self.log_row(row)
             if found is None:
@@ -371,13 +378,12 @@ class Records:
             if not found.whole:
                 raise self.damaged(user)
             after = int(ledgers[(ledgers[:, 0] == user).argmax(), 1])
-            offsets = np.cumsum(table[:, 1]) - table[:, 1]
-            own = np.flatnonzero(table[:, 0] == user).tolist()
-            begin = after - int(table[own, 2].sum())
-            for k in own:
-                size, count = table[k, 1:].tolist()
-                yield begin, count, found.releases[offsets[k] : offsets[k] + size]
-                begin += count
+            own = table[:, 0] == user
+            ends = np.cumsum(table[:, 1])[own].tolist()
+            sizes, count = table[own, 1].tolist(), int(table[own, 2].sum())
+            records = [found.releases[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+            if records:
+                yield after - count, count, b"".join(records)
 
 
 def load_log(sql: sqlite3.Connection, name: str, book: Book) -> Iterator[tuple[Ints, int, int]]:
