@@ -2,9 +2,9 @@
 
 It comes with `pip install -e '.[fast]'` and loads itself where numba keeps the compiled code of an earlier process, in
 half a second: with the first release of a session, and in a file of many users once there were enough releases to be
-worth that. Else it has to be compiled, which takes about ten seconds, once a process has
-made enough releases to be worth that. A program that minds the pause calls `load()` when it starts, as the service
-does. `SEQVEIL_COMPILED=0` in the environment keeps to numpy.
+worth that. Else it has to be compiled, which takes about ten seconds, once a process has made enough releases to be
+worth that. A program that minds the pause calls `load()` when it starts, as the service does. `SEQVEIL_COMPILED=0` in
+the environment keeps to numpy, and to plain numbers where a single symbol is released by `optimal` (`single`).
 
 >>> load() in (True, False)
 True
@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ import numpy as np
 from seqveil.core import filtering, single
 from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
+from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack, usable
 from seqveil.core.leakage import Account
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms import crr as CRR
@@ -123,7 +124,22 @@ def release(
         closed = users == 1 and n <= NARROW and mechanism is OPTIMAL and distortion.is_hamming
         return _alone(beliefs[0], epsilon, truths, thrown, given) if closed else None
     codes, columns, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
-    law = _whole(beliefs)
+    events = _whole(beliefs), truths, thrown, given, codes, columns, state
+    some = _way(code, mechanism, epsilon, distortion, events)
+    if some is None:
+        return None
+    in_parts(users, some, n)
+    if not np.count_nonzero(state):  # all are done
+        return Made(codes, columns, NOBODY, False)
+    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
+
+
+def _way(
+    code: Any, mechanism: Mechanism | BatchMechanism, epsilon: float, distortion: Distortion, events: tuple[Any, ...]
+) -> Callable[[slice], None] | None:
+    """What compiled code does with a part of the events; None where it has nothing for the mechanism."""
+    law, truths, thrown, given, codes, columns, state = events
+    n = law.shape[1]
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
 
         def some(part: slice) -> None:
@@ -160,16 +176,13 @@ def release(
 
     else:
         return None
-    in_parts(users, some, n)
-    if not np.count_nonzero(state):  # all are done
-        return Made(codes, columns, NOBODY, False)
-    return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
+    return some
 
 
 def _alone(belief: Floats, epsilon: float, truths: Ints, thrown: Ints, given: Ints) -> Made | None:
     """`optimal` for one user where no compiled code is there; None where numpy is quicker, or has to look at it."""
     numbers = labels_and_bounds(epsilon, belief.size)
-    if belief.size * numbers[0] > single.LARGEST_TABLE:
+    if belief.size * numbers[0] > single.LARGEST_TABLE or (given.size and given[0] < 0):
         return None
     event = (0, 0, int(given[0])) if given.size else (int(truths[0]), int(thrown[0]))
     found = single.optimal(belief, *numbers, *event)
@@ -234,7 +247,7 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
     """`Account.charge` after an `update` that was done here."""
     if low.size == 1 and model.full_support and low[0] > 0:
         before = float(account.ahead_most[0, 0]), float(account.ahead_least[0, 0])
-        after = single.charge((int(low[0]), int(high[0])), float(marginal[0]), before, slack(model.size))
+        after = _charge_one((int(low[0]), int(high[0])), float(marginal[0]), before, slack(model.size))
         sides = np.array(after)
         return Account(sides[:1], sides[1:], sides[:1, None].copy(), sides[1:, None].copy())
     relative, (up, down) = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
@@ -260,6 +273,26 @@ def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats
 
     in_parts(len(low), some, up.shape[1])
     return Account(most, least, further, nearer)
+
+
+def _charge_one(
+    weights: tuple[int, int], marginal: float, before: tuple[float, float], relative: float
+) -> tuple[float, float]:
+    """`Account.charge` of one user whose chain lets anything follow anything: both sides of the leakage.
+
+    Parameters:
+        weights: the least and the largest weight of the release, both above 0.
+        marginal: their mean under the belief.
+        before: both sides before the release, the upper one first.
+        relative: the error that the mean may have.
+    """
+    low, high = weights
+    if low == high:  # it tells nothing
+        return before
+    least, most = np.log(np.array([low / marginal, high / marginal])).tolist()  # numpy's, as everywhere
+    up = before[0] + (most + (relative + 8 * UNIT * abs(most)))
+    down = before[1] + (least - (relative + 8 * UNIT * abs(least)))
+    return up + 2 * UNIT * abs(up), down - 2 * UNIT * abs(down)
 
 
 @lru_cache(maxsize=256)

@@ -14,9 +14,7 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
-import numpy as np
-
-from seqveil.core.kernel import DENOMINATOR, DROP, EVEN, UNIT, Floats
+from seqveil.core.kernel import DENOMINATOR, DROP, EVEN, Floats
 
 LARGEST_TABLE = 1500  # entries up to which plain numbers are quicker than numpy
 ONE = float(DENOMINATOR)
@@ -203,23 +201,3 @@ def _inside(law: list[float], rows: list[Row], bounds: Numbers) -> bool:
 def _pick(row: Row, coin: int) -> int:
     """The label that a coin picks by the weights of a row."""
     return bisect_right(list(accumulate(row)), coin)
-
-
-def charge(
-    weights: tuple[int, int], marginal: float, before: tuple[float, float], relative: float
-) -> tuple[float, float]:
-    """`Account.charge` of one user whose chain lets anything follow anything: both sides of the leakage.
-
-    Parameters:
-        weights: the least and the largest weight of the release, both above 0.
-        marginal: their mean under the belief.
-        before: both sides before the release, the upper one first.
-        relative: the error that the mean may have.
-    """
-    low, high = weights
-    if low == high:  # it tells nothing
-        return before
-    least, most = np.log(np.array([low / marginal, high / marginal])).tolist()  # numpy's, as everywhere
-    up = before[0] + (most + (relative + 8 * UNIT * abs(most)))
-    down = before[1] + (least - (relative + 8 * UNIT * abs(least)))
-    return up + 2 * UNIT * abs(up), down - 2 * UNIT * abs(down)

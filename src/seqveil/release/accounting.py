@@ -296,6 +296,8 @@ class Window:
 
     def take(self, users: NDArray[np.intp] | slice) -> Window:
         """The windows of some of the users."""
+        if not self.costs.shape[1] and not isinstance(users, slice) and users.dtype.kind in "iu":
+            return Window.start(len(users))
         return Window(self.costs[users], self.stamps[users])
 
     def padded(self, width: int) -> Window:

@@ -70,6 +70,8 @@ def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
     ([0, 2], [1, 3])
     """
     rounds = rounds_of(users)
+    if seqs.size == 1 and seqs[0] == upcoming[0]:
+        return Plan(rounds[0], rounds, None, [], [], [])
     if seqs.size and seqs[0] == NEXT:
         for turn, at in enumerate(rounds):
             seqs[at] = upcoming[at] + turn

@@ -218,17 +218,19 @@ class Live:
 
     def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
         """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
-        np.add.at(self._released, released, 1)
         touched = slots
-        if slots.size > 1:
+        if slots.size == 1:
+            self._released[released] += 1
+        else:
+            np.add.at(self._released, released, 1)
             ordered = np.sort(slots)
             touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
-        part, count = self.state.take(touched), touched.size
+        state, account, count = self.state, self.state.account, touched.size
         counts, figures = np.empty((count, 2), np.int64), np.empty((count, 4))
-        counts[:, 0], counts[:, 1] = part.steps, self._released[touched]
-        account = part.account
-        figures[:, 0], figures[:, 1], figures[:, 2], figures[:, 3] = part.spent, account.most, account.least, part.ldp
-        states = packing.pack(part) if self._kept and self._store.durable else b""
+        counts[:, 0], counts[:, 1] = state.steps[touched], self._released[touched]
+        figures[:, 0], figures[:, 3] = state.spent[touched], state.ldp[touched]
+        figures[:, 1], figures[:, 2] = account.most[touched], account.least[touched]
+        states = packing.pack(state.take(touched)) if self._kept and self._store.durable else b""
         return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
 
 

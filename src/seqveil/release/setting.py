@@ -128,27 +128,10 @@ class Setting:
             rate = _rate(epsilon, purse, plan, chosen)
         _check_hours(model, chosen, purse, others)
         price = None if blank is None else float(blank)
-        if restarts and model.starts is not None:
-            raise InputError(
-                "streams apart do not go with a model that says how many events come a day, which knows one stream; "
-                "fit hours without per_day"
-            )
-        if restarts and purse.limited and purse.when_spent == "stop":
-            raise InputError(
-                'streams apart do not go with the policy "stop": what is left out could hide where a stream begins; '
-                'use "hold" or "error"'
-            )
-        kept = (
-            declared,
-            others,
-            bool(withhold),
-            price,
-            longest,
-            _floor(floor, rate),
-            _opening(opening),
-            bool(restarts),
-        )
-        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept)
+        if restarts:
+            _check_restarts(model, purse)
+        kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
+        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
         made._check_secrets()
         return made
 
@@ -390,6 +373,20 @@ def _check_hours(
         raise InputError(
             'with hours of the day a spent budget cannot say nothing (when_spent="stop"), for the time of an event '
             'left out would not be known; use "hold" or "error"'
+        )
+
+
+def _check_restarts(model: MarkovModel, budget: Budget) -> None:
+    """Refuse what does not go together with several streams of one user."""
+    if model.starts is not None:
+        raise InputError(
+            "streams apart do not go with a model that says how many events come a day, which knows one stream; "
+            "fit hours without per_day"
+        )
+    if budget.limited and budget.when_spent == "stop":
+        raise InputError(
+            'streams apart do not go with the policy "stop": what is left out could hide where a stream begins; '
+            'use "hold" or "error"'
         )
 
 

@@ -69,10 +69,11 @@ class State:
 
     def put(self, rows: Rows, part: State) -> None:
         """Write the rows of some users back in place."""
-        for name in ARRAYS:
-            getattr(self, name)[rows] = getattr(part, name)
-        for f in fields(Account):
-            getattr(self.account, f.name)[rows] = getattr(part.account, f.name)
+        self.states[rows], self.steps[rows], self.spent[rows] = part.states, part.steps, part.spent
+        self.saved[rows], self.ldp[rows] = part.saved, part.ldp
+        ours, theirs = self.account, part.account
+        ours.most[rows], ours.least[rows] = theirs.most, theirs.least
+        ours.ahead_most[rows], ours.ahead_least[rows] = theirs.ahead_most, theirs.ahead_least
         wide, narrow = _same_width(self.window, part.window)
         if wide.costs.shape[1]:
             wide.costs[rows], wide.stamps[rows] = narrow.costs, narrow.stamps
@@ -136,6 +137,8 @@ def check_rows(rows: Rows, users: int) -> None:
 
     >>> check_rows(np.array([2, 0]), 3)
     """
+    if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
+        return
     ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
     if rows.size and (rows.dtype.kind not in "iu" or ordered[0] < 0 or ordered[-1] >= users):
         raise InputError(f"expected rows 0..{users - 1}; make room for more first")

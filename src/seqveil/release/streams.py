@@ -549,7 +549,8 @@ class Streams:
         numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
         if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
             raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
-        if seqs is not None and count and (int(numbers.min()) < 0 or int(numbers.max()) >= 2**62):
+        extremes = numbers if count == 1 else (numbers.min(initial=0), numbers.max(initial=0))
+        if seqs is not None and not all(0 <= int(each) < 2**62 for each in extremes):
             raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
         stamps = None
         if self.setting.timed and count:

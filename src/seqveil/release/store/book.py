@@ -129,8 +129,9 @@ class Leakages:
         """Where these users stand now; what was known of them before."""
         with self._lock:
             self._grow(int(ids.max(initial=0)))
-            before = self._known[ids - 1]
-            self._known[ids - 1] = np.maximum(np.maximum(most, -least), 0.0)
+            places = ids - 1
+            before = self._known[places]
+            self._known[places] = np.maximum(np.maximum(most, -least), 0.0)
         return before
 
     def restore(self, ids: Ints, before: Floats | float = np.nan) -> None:

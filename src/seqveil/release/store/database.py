@@ -5,7 +5,7 @@ pages in a row, where updating each user's own row would rewrite about as many p
 to time `settle` moves the log into the rows of `users` and `chunks`; it computes nothing, so it may happen whenever and
 as often as it likes.
 
-Whatever is read is checked against its mark (`marks`), and what the marks cannot show, that a record is gone, against
+Whatever is read is checked against its mark (`schema`), and what the marks cannot show, that a record is gone, against
 `sums`. Readers have connections of their own and hold up nobody (`records`).
 """
 

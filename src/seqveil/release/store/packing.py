@@ -148,7 +148,8 @@ def units(values: Floats) -> Ints:
     >>> units(np.array([1.0, 1e-20, -0.75, np.inf])).tolist()
     [4294967296, 1, -3221225472, 4611686018427387904]
     """
-    return np.ceil(np.clip(values * UNIT, -BOUNDLESS, BOUNDLESS)).astype(np.int64)
+    within = np.minimum(np.maximum(values * UNIT, float(-BOUNDLESS)), float(BOUNDLESS))  # `clip` takes twice as long
+    return np.ceil(within).astype(np.int64)
 
 
 def ledger(figures: Floats) -> Ints:

@@ -254,10 +254,8 @@ class Records:
     def log_rows(self, first: int, last: int) -> list[LogRow]:
         """Rows of the log in their order, as far as they are there; each as `log_row` has it."""
         found = []
-        ask = "SELECT id, who, what, names, touched, events, states, releases FROM log WHERE id BETWEEN ? AND ?"
-        for row, who, what, names, touched, events, states, releases in self._sql.execute(
-            f"{ask} ORDER BY id", (first, last)
-        ):
+        ask = "SELECT * FROM log WHERE id BETWEEN ? AND ? ORDER BY id"
+        for row, who, what, names, touched, events, states, releases in self._sql.execute(ask, (first, last)):
             marks = log_marks(row, names, touched, events, states, releases)
             if marks[0] != who:
                 raise damaged_file(self._name)

@@ -91,7 +91,7 @@ FILED = (*LEDGER, "filed")  # the same in a user's own row, with when it was las
 SUMS = ("users", "first", "last", "positions", "facts", "switches", "commits")
 SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
 
-# Ledgers are in units of 2**-32, rounded outward. The marks are checksums (`marks`): `mark` is of ledger and state,
+# Ledgers are in units of 2**-32, rounded outward. The marks are checksums: `mark` is of ledger and state,
 # `recent_mark` of the latest releases, `named` of the name. A log row has one of who is in it, and one of what. `kept`
 # is the number of a user's first release that is still there, `filed` when a record was written, in seconds since 1970.
 TABLES = {
