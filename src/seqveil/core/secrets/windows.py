@@ -275,5 +275,6 @@ class Guarded:
 @lru_cache(maxsize=64)
 def pairs(values: int, sides: str) -> tuple[list[int], list[int]]:
     """Pairs (v, v') of values whose ratio Pr(y|v)/Pr(y|v') is bounded, as two lists; on one side that of E alone."""
-    both = [(1, 0)] if sides == "up" else [(one, two) for one in range(values) for two in range(values) if one != two]
+    every = range(values)
+    both = [(1, 0)] if sides == "up" else [(one, two) for one in every[::-1] for two in every if one != two]
     return [one for one, _ in both], [two for _, two in both]
