@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, slack
 from seqveil.core.secrets.watch import Watch, Watches
-from seqveil.core.secrets.windows import Guarded
+from seqveil.core.secrets.windows import Guarded, pairs
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 UNLIKELY = 1e-7  # symbols below this probability that may not be told as they are get a draw from what is released
@@ -231,7 +231,7 @@ class _Promise:
             grown = min(grown, math.exp(aims))
         elif aims is not None:
             grown = np.minimum(grown, np.exp(aims))[:, None, None]
-        first, second = _PAIRS["up" if sides == "up" else values] if values < 3 else _pairs(values)
+        first, second = pairs(values, sides)
         everywhere = bool(prior.all())
         lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[:, :, None]
         plus, minus = lifts[:, first], lifts[:, second]
@@ -253,15 +253,6 @@ class _Promise:
         if np.maximum.reduce(over) > 0.0:  # as loose as it takes for saying nothing to be allowed
             aimed = aimed - np.multiply.outer(np.maximum(over, 0.0), belief / belief.sum())
         return cls(belief, promised, aimed, boxes)
-
-
-# pairs (v, v') whose ratio Pr(y|v)/Pr(y|v') is bounded, as two lists
-_PAIRS: dict[object, tuple[list[int], list[int]]] = {"up": ([1], [0]), 2: ([1, 0], [0, 1])}
-
-
-def _pairs(values: int) -> tuple[list[int], list[int]]:
-    both = [(one, two) for one in range(values) for two in range(values) if one != two]
-    return [one for one, _ in both], [two for _, two in both]
 
 
 def _boxes(masses: Floats, prior: Floats, grown: Any, sides: str, belief: Floats) -> Boxes:

@@ -10,7 +10,7 @@ A solver may leave labels of next to no mass that keep to nothing; once drawn, s
 They are dropped first, and what they held is spread as the rest of its row is.
 
 *Several windows.* A table that is best for one window alone and keeps all others is best for all of them: so the closed
-form is tried for the windows that would be broken most, and the program is for what is left.
+form is tried for the window that would be broken most, and the program is for what is left.
 
 *With an ε for every release as well*, every lift within e^±ε is a row of the same program for small alphabets. For
 larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε
@@ -49,7 +49,6 @@ WIDEST = 96  # the most such symbols, where the belief is so broad that 48 hold 
 MOST_OF_IT = 0.98  # of the belief that they should hold
 NEAR_LABELS = 32  # the likeliest of 48 symbols, where more than one window is to be kept
 SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
-TRIED = 3  # windows whose own best table is tried for all
 TINY = 1e-300
 
 
@@ -110,21 +109,14 @@ class _Work:
     floor: Floor | None
 
     def in_closed_form(self) -> Table | None:
-        """The best table for one window, where it keeps all the others too."""
+        """The best table for the window that would be broken most, where it keeps all the others too."""
         bounds = self.bounds.told_apart()
         if not len(bounds.aimed):
             return self._passing(_pooled(bounds, None))
         if bounds.boxes is None:
             return None
-        windows = np.zeros(1, np.int64)
-        if bounds.boxes.high.size > 1:
-            windows = np.argsort(-bounds.boxes.needs(bounds.belief), kind="stable")[:TRIED]
-        for window in windows.tolist():
-            draft = _pooled(bounds, window)
-            made = None if draft is None else self._passing(draft)
-            if made is not None:
-                return made
-        return None
+        window = 0 if bounds.boxes.high.size == 1 else int(bounds.boxes.needs(bounds.belief).argmax())
+        return self._passing(_pooled(bounds, window))
 
     def _passing(self, draft: Draft | None) -> Table | None:
         if draft is None:

@@ -103,7 +103,7 @@ class Watch:
     def masses(self) -> Floats:
         """Pr(v, X_k = x | y_<k) for every live window: (W, V, n)."""
         plan, index = self.ahead, self.records.index
-        now, states = filtering.clear(self.now), filtering.clear(self.states)
+        now = filtering.clear(self.now)
         if plan.family:
             left = index - self.step - 1
             blocks = plan.inside.blocks(int(left.max()) + 1 if left.size else 0)
@@ -118,7 +118,7 @@ class Watch:
             if current in index:
                 table = plan.inside.at(plan.length - 1 - self.step % plan.length)
                 parts.append((table * now).sum(1)[None])
-            waits = (index[index > current] * plan.length - self.step).tolist()
+            states, waits = filtering.clear(self.states), (index[index > current] * plan.length - self.step).tolist()
             parts.extend((plan.before.at(wait) * states)[None] for wait in waits)
             law = np.concatenate(parts)
         return plan.shown(law)
@@ -201,7 +201,8 @@ class Watch:
         if plan.repeats:
             found = found.and_then(coming(plan, unseen, filtering.clear(states), step, furthest(plan, self.step) + 1))
         now = filtering.shared(now, filtering.clear(now).sum()) if len(now) else now
-        ended = filtering.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
+        if len(ended):
+            ended = filtering.shared(ended, filtering.clear(ended).sum((1, 2), keepdims=True))
         return replace(self, step=step, states=states, unseen=unseen, now=now, ended=ended, records=found, gone=gone)
 
     def _retired(self) -> Watch:
@@ -281,7 +282,7 @@ def _checked(column: ArrayLike, n: int) -> Floats:
         weights = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
-    if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
+    if weights.shape != (n,) or not (weights.min() >= 0.0 and weights.max() < np.inf):  # nor where one is no number
         raise InputError(f"a column must hold {n} numbers Q(y|x), finite and not negative; got shape {weights.shape}")
     return weights / (weights.max() or 1.0)
 

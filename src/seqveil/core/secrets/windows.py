@@ -12,6 +12,7 @@ lo = o e^-ε/(1 + o e^-ε), hi = o e^ε/(1 + o e^ε), o = π/(1-π) (one side: l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -236,10 +237,7 @@ class Guarded:
 
     def pairs(self) -> list[tuple[int, int]]:
         """Pairs (v, v') whose ratio Pr(y|v)/Pr(y|v') is bounded."""
-        if self.sides == "up":
-            return [(1, 0)]
-        values = range(self.prior.shape[1])
-        return [(one, two) for one in values for two in values if one != two]
+        return list(zip(*pairs(self.prior.shape[1], self.sides), strict=True))
 
     def linear(self) -> Floats:
         """Rows c (C, n) with Σ_x β(x) c(x) Q(y|x) ≤ 0 for every label y: the promise, whatever kind of secret it is.
@@ -251,20 +249,14 @@ class Guarded:
         >>> bool((box.linear() @ [0.5, 0.5] <= 0).all())  # both told alike
         True
         """
-        plus, minus = self.two_sides()
-        return plus - minus
-
-    def two_sides(self) -> tuple[Floats, Floats]:
-        """What every row of `linear` is the difference of: two arrays (C, n) of numbers that are not negative."""
         lifts = np.divide(
             self.weights, self.prior[:, :, None], out=np.zeros_like(self.weights), where=self.prior[:, :, None] > 0
         )
-        plus, minus = [np.zeros((0, self.weights.shape[2]))], [np.zeros((0, self.weights.shape[2]))]
+        rows = [np.zeros((0, self.weights.shape[2]))]
         for one, two in self.pairs():
             bounded = (self.prior[:, one] > 0) & (self.prior[:, two] > 0)
-            plus.append(lifts[bounded, one])
-            minus.append(np.exp(self.epsilon) * lifts[bounded, two])
-        return np.concatenate(plus), np.concatenate(minus)
+            rows.append(lifts[bounded, one] - np.exp(self.epsilon) * lifts[bounded, two])
+        return np.concatenate(rows)
 
     def free(self) -> NDArray[np.bool_]:
         """Whether each symbol may be told as it is, as far as it alone is concerned: (n,)."""
@@ -272,10 +264,17 @@ class Guarded:
 
     def binding(self) -> NDArray[np.bool_]:
         """Whether some symbol, told as it is, would break each window's promise: (W,). The others bind no kernel."""
+        found = np.zeros(len(self), bool)
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(self.weights / self.prior[:, :, None])
-        found = np.zeros(len(self), bool)
-        for one, two in self.pairs():
-            with np.errstate(invalid="ignore"):
+            for one, two in self.pairs():
                 found |= (logs[:, one] - logs[:, two] > self.epsilon).any(1)
         return found
+
+
+@lru_cache(maxsize=64)
+def pairs(values: int, sides: str) -> tuple[list[int], list[int]]:
+    """Pairs (v, v') of values whose ratio Pr(y|v)/Pr(y|v') is bounded, as two lists; on one side that of E alone."""
+    every = range(values)
+    both = [(1, 0)] if sides == "up" else [(one, two) for one in every[::-1] for two in every if one != two]
+    return [one for one, _ in both], [two for _, two in both]

@@ -22,6 +22,7 @@ from seqveil.release.stream import Setting
 UNKEPT = "it does not keep a declared secret; choose guarded, or no secret"
 MOST_BATCH = 25
 FORMAT, VERSION = "seqveil-page", 1
+REPEATS = ("batch_lp", "batch_descent")  # for single events the first is `optimal`, the second strives to be
 
 
 @dataclass(frozen=True)
@@ -251,3 +252,20 @@ _LARGEST: dict[str, Callable[[int, Ask], bool]] = {
     "batch_lp": lambda n, ask: n**ask.batch <= 128,
     "batch_descent": lambda n, ask: n**ask.batch <= 32,
 }
+
+
+def compared(source: Source, distortion: str) -> list[str]:
+    """The mechanisms that stand beside the chosen one in a picture of error against ε: all that fit, event by event."""
+    plain = Ask(source.name, distortion=distortion)
+    fit = [each.name for each in offers(source, plain) if not each.why_not and each.name not in REPEATS]
+    return sorted(fit, key=lambda name: slow(name, distortion))  # the quick ones first
+
+
+def slow(mechanism: str, distortion: str) -> bool:
+    """Whether each release takes milliseconds: a program, or a tree.
+
+    >>> slow("optimal", "hamming"), slow("optimal", "absolute"), slow("tree", "hamming")
+    (False, True, True)
+    """
+    program = mechanism in ("optimal", "optimal_ldp") and distortion != "hamming"
+    return program or mechanism == "mutual_information" or mechanism in mechanisms.batched()

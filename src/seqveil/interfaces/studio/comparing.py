@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.errors import InputError
-from seqveil.interfaces.studio.ask import Ask, offers
-from seqveil.interfaces.studio.picture import Run, slow
+from seqveil.interfaces.studio.ask import Ask, offers, slow
+from seqveil.interfaces.studio.picture import Run
 from seqveil.interfaces.studio.sources import Source
 from seqveil.receive.advising import SEEN_BY, Wishes, advise
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering, mechanisms
+from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import resolve
 from seqveil.core.kernel import Floats, Ints
@@ -24,7 +24,7 @@ from seqveil.core.mechanisms import Sent
 from seqveil.core.secrets import Secret, Watch, words
 from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
 from seqveil.interfaces.events import finite_or_text
-from seqveil.interfaces.studio.ask import Ask, offers
+from seqveil.interfaces.studio.ask import Ask, compared, offers
 from seqveil.interfaces.studio.exports import commands, python, steps, toml
 from seqveil.interfaces.studio.sources import Source
 from seqveil.receive.planning import paid_truth
@@ -43,7 +43,6 @@ REMEDY_HERE = (  # with no secret declared, and with one: what the command line 
     "Say in step 3 what must stay secret, and all else can be told truly; or protect the whole stream together.",
     "Move the slider of step 4 to the left.",
 )
-REPEATS = ("batch_lp", "batch_descent")  # for single events the first is `optimal`, the second strives to be
 
 
 class Run:
@@ -234,23 +233,6 @@ def risk_of(risk: Risk) -> dict[str, Any]:
         said = [sentence.replace(f"secret {each.name},", "the secret,", 1) for sentence in said]
     grade = {"colour": risk.grade.colour, "why": risk.grade.why}
     return {**grade, "sentences": said, "truth": risk.truth, "remedy": remedy}
-
-
-def compared(source: Source, distortion: str) -> list[str]:
-    """The mechanisms that stand beside the chosen one in a picture of error against ε: all that fit, event by event."""
-    plain = Ask(source.name, distortion=distortion)
-    fit = [each.name for each in offers(source, plain) if not each.why_not and each.name not in REPEATS]
-    return sorted(fit, key=lambda name: slow(name, distortion))  # the quick ones first
-
-
-def slow(mechanism: str, distortion: str) -> bool:
-    """Whether each release takes milliseconds: a program, or a tree.
-
-    >>> slow("optimal", "hamming"), slow("optimal", "absolute"), slow("tree", "hamming")
-    (False, True, True)
-    """
-    program = mechanism in ("optimal", "optimal_ldp") and distortion != "hamming"
-    return program or mechanism == "mutual_information" or mechanism in mechanisms.batched()
 
 
 def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str, Any]:

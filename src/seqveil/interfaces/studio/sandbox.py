@@ -23,9 +23,9 @@ from seqveil import __version__
 from seqveil.core import mechanisms
 from seqveil.core.distortion import resolve
 from seqveil.core.errors import InputError
-from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers
+from seqveil.interfaces.studio.ask import MOST_BATCH, Ask, offers, slow
 from seqveil.interfaces.studio.comparing import Comparison, from_accuracy
-from seqveil.interfaces.studio.picture import Run, picture_of, slow
+from seqveil.interfaces.studio.picture import Run, picture_of
 from seqveil.interfaces.studio.sources import (
     BUILTIN,
     MOST_EVENTS,
