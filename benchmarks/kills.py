@@ -46,10 +46,10 @@ def run(
 
 
 def live_trials(kills: int) -> dict[str, float]:
-    """Half of the kills for the bridge, three tenths for the service, the rest for Spark, which starts slowly."""
+    """Half of the kills for the bridge, four tenths for the service, the rest for Spark, which starts slowly."""
     from seqveil.interfaces.spark.sessions import has_java
 
-    parts = {"bridge": kills // 2, "service": kills * 3 // 10}
+    parts = {"bridge": kills // 2, "service": kills * 4 // 10}
     parts["spark"] = kills - sum(parts.values())
     trials: dict[str, Callable[[int], dict[str, float]]] = {"service": live_kills.service, "spark": live_kills.spark}
     if bridge.PROGRAM is not None:

@@ -2,10 +2,13 @@
 
 Latency counts from the moment a request was due, whether or not the load could send it then: a stalled server is not
 spared the requests it kept waiting. Beside it stands the service's processor time, which a busy machine changes little.
+
+`python -m benchmarks.service --memory` sends five million events and prints the service's memory along the way.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import re
@@ -54,11 +57,43 @@ def run(data: Path | None) -> dict[str, object]:
     return {"single_ms": latencies, "events_per_second": rates, "processor_us_per_event": busy}
 
 
+def memory(events: int, parts: int = 10) -> dict[str, float]:
+    """Resident memory of the service along so many events, 1000 a request; each user has one event a round."""
+    print(f"{events:,} events of {USERS:,} users, {GROUP} a request, n={SYMBOLS}: resident memory of the service, MB")
+    seen: dict[str, float] = {}
+    with serving("admin") as (port, token):
+        for part in range(parts):
+            rounds = range(part * events // USERS // parts, (part + 1) * events // USERS // parts)
+            begin = time.perf_counter()
+            asyncio.run(in_rounds(port, token, rounds))
+            rate = len(rounds) * USERS / (time.perf_counter() - begin)
+            done, held = rounds.stop * USERS, metric(port, token, "process_resident_memory_bytes") / 1e6
+            seen[f"{done:,}"] = held
+            print(f"  {done:>10,} events: {held:,.0f}  ({rate:,.0f} events/s)", flush=True)
+    return seen
+
+
+async def in_rounds(port: int, token: str, rounds: range) -> None:
+    """One event of every user in each round."""
+    connection, rng = await Connection(port, token).open(), np.random.default_rng(rounds.start)
+    for seq in rounds:
+        for first in range(0, USERS, GROUP):
+            values = rng.integers(0, SYMBOLS, GROUP).tolist()
+            rows = [{"user": f"user-{first + k}", "seq": seq, "value": value} for k, value in enumerate(values)]
+            await connection.post(json.dumps({"events": rows}).encode())
+    connection.close()
+
+
 def processor(port: int, token: str) -> float:
     """Seconds of processor time that the service has used, as it tells itself."""
+    return metric(port, token, "process_cpu_seconds_total")
+
+
+def metric(port: int, token: str, name: str) -> float:
+    """A figure that the service tells of itself."""
     asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {token}"})
     with urlopen(asked, timeout=60) as answer:
-        found = re.search(rb"^process_cpu_seconds_total (.*)$", answer.read(), re.MULTILINE)
+        found = re.search(rf"^{name} (.*)$".encode(), answer.read(), re.MULTILINE)
     assert found is not None
     return float(found[1])
 
@@ -84,14 +119,14 @@ def serving(scope: str = "release", *more: str) -> Iterator[tuple[int, str]]:
 
 
 def _port(server: subprocess.Popen[bytes], log: Path) -> int:
-    for _ in range(600):
+    for _ in range(3000):  # the first start compiles, which takes minutes on a busy machine
         found = re.search(r"http://[^:]*:(\d+).*startup complete", log.read_text(), re.DOTALL)
         if found:
             return int(found[1])
         if server.poll() is not None:
             raise RuntimeError("the server did not start")
         time.sleep(0.1)
-    raise RuntimeError("the server did not start in a minute")
+    raise RuntimeError("the server did not start in five minutes")
 
 
 class Connection:
@@ -181,4 +216,11 @@ async def in_batches(port: int, token: str, stream: list[tuple[list[str], np.nda
 
 
 if __name__ == "__main__":
-    run(None)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
+    parser.add_argument("--memory", action="store_true", help="the memory of the service along many events")
+    parser.add_argument("--events", type=int, default=5_000_000, help="with --memory: how many")
+    chosen = parser.parse_args()
+    if chosen.memory:
+        memory(chosen.events)
+    else:
+        run(None)

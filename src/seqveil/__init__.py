@@ -83,7 +83,7 @@ _ON_DEMAND = {  # modules that bring more than numpy, loaded when they are first
 
 
 _FUNCTIONS = {  # the same for functions
-    "attack": "seqveil.evaluate.attack_frames",
+    "attack": "seqveil.evaluate.attack_files",
     "audit": "seqveil.interfaces.frames",
     "fit": "seqveil.interfaces.frames",
     "inspect": "seqveil.interfaces.files.inspection",

@@ -23,7 +23,7 @@ from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
 from seqveil.release.store import Position
-from seqveil.release.store.protocol import LATEST, Damaged, Erased
+from seqveil.release.store.protocol import LATEST, NUMBERS, Damaged, Erased
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 
@@ -113,9 +113,11 @@ class Core(Generic[Item]):
             raise InputError('expected on_refused to be "report" or "stop"')
         self.counts, self.payloads, self.log = Counts(), payloads, log or (lambda event, details: None)
         self._store, self._name, self._on_refused = store, name, on_refused
-        kept = store.position(f"{name}:numbers")
+        kept = store.position(f"{name}{NUMBERS}")
         self.numbers: dict[str, int] = {} if kept is None else json.loads(str(kept))  # of events not confirmed yet
         self._kept = dict(self.numbers)
+        owners = {ident.partition("/")[2] for ident in self.numbers}
+        self._erased = {owner for owner in owners if owner.startswith("$")}  # pseudonyms of users who were erased
         self._before: dict[str, tuple[int, ...]] = {}  # the raw codes that each user's message before had
         self._latest: dict[str, float] = {}
         self._upcoming: dict[str, int] = {}  # the next number of users, as the store has it
@@ -193,6 +195,17 @@ class Core(Generic[Item]):
         self.counts.states += 1
         self._before.setdefault(event.user, event.codes)
 
+    def welcome(self, user: str) -> set[str]:
+        """Name the events of a user who was erased, and is back, by the user's name again; what they are called now."""
+        pseudonym = self._store.pseudonym(user) if self._erased else None
+        if pseudonym not in self._erased:
+            return set()
+        self._erased.discard(pseudonym)
+        before = [ident for ident in self.numbers if ident.partition("/")[2] == pseudonym]
+        names = {ident: f"{ident.partition('/')[0]}/{user}" for ident in before}
+        self.numbers.update({name: self.numbers.pop(ident) for ident, name in names.items()})
+        return set(names.values())
+
     def confirmed(self, idents: Iterable[str | None]) -> None:
         """The sink has these events for good: they do not come again."""
         for ident in idents:
@@ -224,6 +237,7 @@ class Core(Generic[Item]):
         if len(self._latest) > KNOWN:
             self._latest.clear()  # the store has them
         for k, event in enumerate(events):
+            self.welcome(event.user)
             if event.ident is not None and not event.again:
                 self.numbers.pop(event.ident, None)  # the source has taken an old name for a new event
             if event.ident is None or event.ident not in self.numbers:
@@ -289,7 +303,7 @@ class Core(Generic[Item]):
         if not self.numbers and not self._kept:
             return {}
         self._kept = dict(self.numbers)
-        return {f"{self._name}:numbers": json.dumps(self.numbers, separators=(",", ":"))}
+        return {f"{self._name}{NUMBERS}": json.dumps(self.numbers, separators=(",", ":"))}
 
     def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Outcome:
         if isinstance(made, OutOfOrder):

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from seqveil.core.alphabet import OnUnknown
@@ -84,9 +85,15 @@ class Topics:
         """The topic filter that takes in the raw events of all users."""
         return self.raw.replace(USER, "+")
 
+    @cached_property
+    def _around(self) -> tuple[str, str]:
+        """What stands before and after the user in a raw topic."""
+        before, _, after = self.raw.partition(USER)
+        return before, after
+
     def user_of(self, topic: str) -> str:
         """The user of a raw topic."""
-        before, _, after = self.raw.partition(USER)
+        before, after = self._around
         user = topic[len(before) : len(topic) - len(after)]
         fits = len(topic) > len(before) + len(after) and topic.startswith(before) and topic.endswith(after)
         if not fits or "/" in user or user.startswith("$") or len(user.encode()) > MOST_NAME:
@@ -301,6 +308,8 @@ class Bridge:
         The broker sends what was not acknowledged again before anything new of the same topic. So with a user's first
         new message, whatever of theirs has not come again was acknowledged, and its name is free.
         """
+        if back := self._core.welcome(event.user):
+            self._expected[event.user] = back
         ident = f"{message.mid}/{event.user}"
         if message.again:
             self._expected.get(event.user, set()).discard(ident)

@@ -281,7 +281,7 @@ class Payloads:
             account["slot"], stamp = int(slot) if slot.is_integer() else slot, slot
         value = words[0] if words else None
         if self.form.kind == "value":
-            return b"" if words is None else value.encode() if type(value) is str else _text(value)
+            return b"" if words is None else value.encode() if type(value) is str else as_json(value)
         if self._cells is not None:
             return as_json(self._cells.location(codes[0] if words else None, user, stamp) | {"seqveil": account})
         if self.form.kind == "json":
@@ -360,10 +360,9 @@ def _stamp(seq: int | None, time: Any) -> float:
     return float(stamps[0])
 
 
-def as_json(content: dict[str, Any]) -> bytes:
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # made once: json.dumps makes one for each call
+
+
+def as_json(content: Any) -> bytes:
     """JSON without spaces."""
-    return _text(content)
-
-
-def _text(content: Any) -> bytes:
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(content).encode()

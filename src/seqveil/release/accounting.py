@@ -19,7 +19,7 @@ from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.mechanisms import check_epsilon
 
 WhenSpent = Literal["hold", "stop", "error"]
-GONE = 1e-6  # below this an ε buys nothing
+GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
-from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, user_name
+from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, key_mark, known_as, user_name
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
@@ -29,7 +28,7 @@ from seqveil.release.secrets import SecretTotal, totals
 from seqveil.release.setting import NO_BOUND, refuse_other
 from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.release.store.packing import ldp_before
-from seqveil.release.store.protocol import checked_positions
+from seqveil.release.store.protocol import KEY_MARK, checked_positions
 from seqveil.release.store.schema import SPENDS
 from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
 
@@ -162,7 +161,7 @@ class Streams:
         from seqveil.release.store.database import Database
         from seqveil.release.store.packing import carries
         from seqveil.release.store.protocol import LAYOUT, Layout, codec_of
-        from seqveil.release.store.pseudonyms import FACT, Pseudonyms
+        from seqveil.release.store.records import SEALED_KEY, Pseudonyms
 
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")
@@ -176,7 +175,7 @@ class Streams:
                 layout = json.dumps(Layout.of(setting)._replace(numbers=carries(setting))._asdict(), sort_keys=True)
                 if database.fact(LAYOUT) != layout:
                     database.set_fact(LAYOUT, layout)
-                sealed = database.fact(FACT)
+                sealed = database.fact(SEALED_KEY)
             if sealed is not None and key is not None:
                 database.know_erased(Pseudonyms.opened(sealed, key))
             found = cls(setting, database, chosen, gaps=gaps, memory=memory)
@@ -254,8 +253,9 @@ class Streams:
 
         Parameters:
             users: text or whole numbers.
-            symbols: the code of each event; where the setting releases batches, the codes of each batch, fewer than the
-                setting's batch only at the end of a stream. Symbols that wait for their batch are the caller's.
+            symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
+                many as the setting's batch. A shorter one costs as much, and its length is public: let it be the last
+                of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where none was refused; a function
@@ -451,6 +451,11 @@ class Streams:
         with self._lock:
             return self._store.position(source)
 
+    def pseudonym(self, user: User) -> str | None:
+        """Under what a user was erased, or would be; None where nobody was, or the key is not known."""
+        known = getattr(self._store, "pseudonyms", None)
+        return None if known is None else str(known.text(str(user)))
+
     def _run(self, call: Call, positions: Positions | Callable[[Releases], Positions] | None) -> Releases:
         made = call.made
         if positions is not None and not callable(positions):
@@ -615,15 +620,3 @@ def _agree(database: Any, described: str, private: bool, key: str | None) -> Non
         )
     if marked is None and key is not None:
         database.set_fact(KEY_MARK, key)
-
-
-KEY_MARK = "key"
-
-
-def key_mark(key: bytes) -> str:
-    """What tells one key from another and nothing about either: 16 hexadecimal digits.
-
-    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
-    (True, False)
-    """
-    return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()

@@ -58,7 +58,7 @@ class SymbolEvent(_Strict):
 
 
 class BatchEvent(_Strict):
-    """One batch of a user; shorter than the setting's only at the end of a stream."""
+    """One batch of a user; a shorter one than the setting's, as at the end of a stream, costs as much."""
 
     user: UserName
     seq: Seq

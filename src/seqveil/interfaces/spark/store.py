@@ -23,8 +23,8 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.calls import Gaps, OutOfOrder
 from seqveil.release.store import Position, Stored, packing
-from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Entry, Row, codec_of
+from seqveil.release.store.schema import CHUNK
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 
@@ -113,7 +113,8 @@ class SparkStore:
 
     def __init__(self, setting: Setting, kept_users: KeptUsers, users: Sequence[User]) -> None:
         self._codec, self._kept, self.keeps_releases = codec_of(setting), kept_users, not packing.small(setting)
-        self._shown = {user_name(user): user for user in users}  # a number is kept as one, and is text in a release
+        # a number is kept as one, and is text in a release
+        self._shown = {user_name(user): user for user in dict.fromkeys(users) if type(user) is not str}
         self._names: list[User] = []
         self._before: dict[int, Kept] = {}
 
@@ -130,24 +131,23 @@ class SparkStore:
         """Where these users stand, from Spark's state; None for a new one."""
         found: list[Row | None] = []
         for name in names:
-            kept = self._kept.get(self._shown.get(str(name), name))
+            user = self._shown.get(str(name), name)
+            kept, number = self._kept.get(user), len(self._names)
             if kept is None:
                 found.append(None)
                 continue
-            number = self._add(name)
+            self._names.append(user)
             self._before[number] = kept
             spent, most, least = map(packing.nats, (kept.spent, kept.most, kept.least))
             # the LDP figure is in the state, or follows from the releases: what Spark keeps has its shape for good
             found.append(Row(number, kept.events, kept.releases, spent, most, least, np.nan, kept.state))
         return found
 
-    def _add(self, name: User) -> int:
-        self._names.append(self._shown.get(str(name), name))
-        return len(self._names) - 1
-
     def add(self, names: Sequence[User]) -> list[int]:
         """Numbers for new users, by which they are known in this call alone."""
-        return [self._add(name) for name in names]
+        first = len(self._names)
+        self._names += [self._shown.get(str(name), name) for name in names]
+        return list(range(first, len(self._names)))
 
     def append(self, entry: Entry) -> None:
         """Put what a call left into Spark's state, user by user."""
@@ -156,9 +156,10 @@ class SparkStore:
         if self.keeps_releases:
             self._tell(entry)
         for k, (user, events, releases, spent, most, least) in enumerate(ledgers):
-            kept = Kept(events, releases, spent, most, least, entry.states[k * size : (k + 1) * size])
-            before = self._before.get(user, kept)
-            kept = self._before[user] = kept._replace(symbols=before.symbols, waiting=before.waiting)
+            before = self._before.get(user, NEW)
+            state = entry.states[k * size : (k + 1) * size]
+            kept = Kept(events, releases, spent, most, least, state, before.symbols, before.waiting)
+            self._before[user] = kept
             self._kept.put(self._names[user], kept)
 
     def _tell(self, entry: Entry) -> None:

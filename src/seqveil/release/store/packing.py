@@ -58,9 +58,9 @@ def pack(state: State) -> bytes:
     length differs from user to user.
     """
     account, window = state.account, state.window
-    numbers = np.column_stack([state.spent, state.saved, account.most, account.least])
-    sides = (account.ahead_most, account.ahead_least)
-    wide: tuple[Floats, ...] = (numbers, state.states, *sides, state.ldp[:, None], window.costs, window.stamps)
+    numbers = (each[:, None] for each in (state.spent, state.saved, account.most, account.least))
+    ahead = (account.ahead_most, account.ahead_least)
+    wide: tuple[Floats, ...] = (*numbers, state.states, *ahead, state.ldp[:, None], window.costs, window.stamps)
     if state.watches is not None:
         looks = np.full((len(state), 1), 2.0 * window.costs.shape[1])
         wide = (looks, *wide, packed_accounts(state.watches.tolist()))

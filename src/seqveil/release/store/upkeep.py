@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError
 from seqveil.release.store.backup import FilePath
 from seqveil.release.store.database import Database
-from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import carried
-from seqveil.release.store.protocol import LATEST, LAYOUT, Layout, StoreBusy, StoreError, codec_from
-from seqveil.release.store.pseudonyms import FACT, Pseudonyms
-from seqveil.release.store.records import OWN, is_ledger
-from seqveil.release.store.schema import LEDGER
+from seqveil.release.store.protocol import (
+    KEY_MARK,
+    LATEST,
+    LAYOUT,
+    NUMBERS,
+    Layout,
+    Position,
+    StoreBusy,
+    StoreError,
+    codec_from,
+)
+from seqveil.release.store.records import OWN, SEALED_KEY, Pseudonyms
+from seqveil.release.store.schema import LEDGER, blob_mark, is_ledger, name_mark, place_mark, user_mark
 
 
 @dataclass(frozen=True)
@@ -139,22 +148,47 @@ def erase_from(
                     "`seqveil state account` lists all"
                 )
             count += _erase(database, row.id, None if known is None else known.of(name), layout)
-        _drop_latest(database, names)
-        positions = database.sql.execute("SELECT * FROM positions")
-        left = [source for source, value, _ in positions if _names(value, names)]
+        tidied = _tidy_bridges(database, names, known)
+        kept = database.sql.execute("SELECT * FROM positions").fetchall()
+        left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
     if known is not None:
         database.know_erased(known)
     database.shrink()
     return count, left
 
 
-def _drop_latest(database: Database, names: Sequence[str]) -> None:
-    """Drop the time of each user's latest event, which a bridge keeps under the user's name."""
-    latest = {name for name in names if name}
-    for (source,) in database.sql.execute("SELECT source FROM positions").fetchall():
+def _tidy_bridges(database: Database, names: Sequence[str], known: Pseudonyms | None) -> set[str]:
+    """Take names out of what bridges keep; the sources that have none of them any more.
+
+    The time of a user's latest event is dropped. The numbers of events that may come again stay, under the pseudonym,
+    as such an event must not be drawn a second time; without one they are dropped too.
+    """
+    erased, tidied = {name: None if known is None else known.text(name) for name in names if name}, set()
+    for source, value, _ in database.sql.execute("SELECT * FROM positions").fetchall():
         bridge, _, user = source.partition(LATEST)
-        if user in latest and ":" not in bridge:
+        if user in erased and ":" not in bridge:
             database.drop_position(source)
+        elif source.endswith(NUMBERS) and (kept := _under_pseudonyms(value, erased)) is not None:
+            database.set_positions({source: kept})
+            tidied.add(source)
+    return tidied
+
+
+def _under_pseudonyms(value: Position, erased: Mapping[str, str | None]) -> str | None:
+    """Numbers of events, as a bridge keeps them, without the names of these users; None for what is no bridge's."""
+    try:
+        numbers = json.loads(str(value))
+    except ValueError:
+        return None
+    if not isinstance(numbers, dict):
+        return None
+    owners = {ident: ident.partition("/") for ident in numbers}
+    kept = {
+        what + slash + (erased.get(user, user) or ""): numbers[ident]
+        for ident, (what, slash, user) in owners.items()
+        if erased.get(user, user) is not None
+    }
+    return json.dumps(kept, separators=(",", ":"))
 
 
 def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
@@ -165,9 +199,7 @@ def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
 
 def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
     """The pseudonyms of a file, made with its first one."""
-    from seqveil.release.streams import KEY_MARK, key_mark
-
-    marked, sealed = database.fact(KEY_MARK), database.fact(FACT)
+    marked, sealed = database.fact(KEY_MARK), database.fact(SEALED_KEY)
     if marked is None:
         raise InputError(
             f"{database.name}: has no key, so that nobody could tell who comes back; give it one with `seqveil state "
@@ -180,7 +212,7 @@ def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
         )
     known = Pseudonyms() if sealed is None else Pseudonyms.opened(sealed, key)
     if sealed is None:
-        database.set_fact(FACT, known.sealed(key))
+        database.set_fact(SEALED_KEY, known.sealed(key))
     return known
 
 
@@ -210,15 +242,13 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
 
 def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:
     """Have a state file go on with another key; `old` is needed where someone was erased."""
-    from seqveil.release.streams import KEY_MARK, key_mark
-
     with _alone(path) as (database, _), database.transaction():
-        sealed = database.fact(FACT)
+        sealed = database.fact(SEALED_KEY)
         if sealed is not None:
             if old is None or key_mark(old) != database.fact(KEY_MARK):
                 raise InputError(
                     f"{database.name}: users were erased from it, and only its present key tells who comes back; name "
                     "that key with --old-key"
                 )
-            database.set_fact(FACT, Pseudonyms.opened(sealed, old).sealed(key))
+            database.set_fact(SEALED_KEY, Pseudonyms.opened(sealed, old).sealed(key))
         database.set_fact(KEY_MARK, key_mark(key))
