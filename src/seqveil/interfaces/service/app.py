@@ -28,7 +28,7 @@ from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.messages import invalid, refused
-from seqveil.interfaces.service.monitoring import Observed, Pseudonyms, begin_log, log
+from seqveil.interfaces.service.monitoring import Observed, begin_log, log
 from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
 from seqveil.interfaces.service.routes import describe, routers
 from seqveil.interfaces.service.writer import Service
@@ -81,8 +81,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: Aud
     for router in (*routers(service), *pages(service)):
         app.include_router(router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    pseudonyms = Pseudonyms() if config.log_users else None
-    app.add_middleware(Observed, metrics=service.metrics, pseudonyms=pseudonyms, audit=service.audit)
+    app.add_middleware(Observed, metrics=service.metrics, log_users=config.log_users, audit=service.audit)
     return app
 
 

@@ -16,7 +16,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,15 @@ from seqveil.core.errors import InputError, SeqveilError
 
 UsersAs = Literal["pseudonym", "name"]
 BEGIN = b'{"time": "'  # of every audit log
+
+
+def stamp(moment: float) -> str:
+    """A moment in seconds since 1970 as logs have it, to the millisecond.
+
+    >>> stamp(0.0625)
+    '1970-01-01T00:00:00.062Z'
+    """
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment))}.{int(moment % 1 * 1000):03d}Z"
 
 
 class NotWritten(SeqveilError):
@@ -66,7 +75,7 @@ class AuditLog:
         self._key: bytes | None = None
         self._lock = threading.Lock()
         self.trouble: str | None = None  # why the log cannot be written, while it cannot
-        self.failures = 0
+        self.told: Callable[[str | None], None] = lambda trouble: None  # hears of the first such line, and of its end
         self._file = self._opened()
         self._torn = self._ends_within()  # whether the last line may stand there in part
         try:
@@ -80,20 +89,23 @@ class AuditLog:
     def write(self, action: str, *, token: str | None = None, users: Iterable[str] = (), **facts: Any) -> None:
         """Append a line; `NotWritten` where that cannot be."""
         named = [self._shown(user) for user in dict.fromkeys(users)]
-        moment = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
-        line: dict[str, Any] = {"time": f"{stamp}.{int(moment % 1 * 1000):03d}Z", "token": token, "action": action}
+        line: dict[str, Any] = {"time": stamp(time.time()), "token": token, "action": action}
         line |= {"users": named} if named else {}
         content = json.dumps(line | facts).encode() + b"\n"
         with self._lock:
             try:
                 self._append(content)
             except (OSError, InputError) as error:
-                self._torn, self.failures = True, self.failures + 1
+                self._torn = True
                 unwritten = f"{self._path.name}: the audit log cannot be written"
+                before = self.trouble
                 self.trouble = f"{unwritten} ({error.strerror})" if isinstance(error, OSError) else str(error)
+                if before is None:
+                    self.told(self.trouble)
                 raise NotWritten(self.trouble) from None
-            self._torn, self.trouble = False, None
+            before, self._torn, self.trouble = self.trouble, False, None
+            if before is not None:
+                self.told(None)
 
     def _append(self, content: bytes) -> None:
         """One write for one line: those of two processes never mix."""

@@ -13,9 +13,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
 from seqveil.interfaces.health import StateFigures
-from seqveil.interfaces.service.audit import AuditLog, NotWritten
+from seqveil.interfaces.service.audit import AuditLog, NotWritten, pseudonym, stamp
 from seqveil.interfaces.service.messages import Problem
 from seqveil.release.streams import Streams
 
@@ -37,6 +36,7 @@ log = logging.getLogger("seqveil.service")
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 NATS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 LOOK = 5.0  # seconds between looks at all users for a page that asks every other second
+MOST_LOGGED = 20  # users of a request that its log line names
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
 
 
@@ -171,9 +171,8 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of JSON; of an error it tells the class, never the message, which could hold data."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
-            "time": f"{stamp}.{int(record.created % 1 * 1000):03d}Z",
+            "time": stamp(record.created),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
@@ -204,18 +203,6 @@ def begin_log(level: str = "info", stream: TextIO | None = None) -> Callable[[],
     return put_back
 
 
-class Pseudonyms:
-    """Users as short keyed hashes that mean nothing outside this run."""
-
-    def __init__(self) -> None:
-        self._key = os.urandom(32)
-
-    def of(self, users: Iterable[str], most: int = 20) -> list[str]:
-        """Pseudonyms of the first few of these users, which nobody can turn back without the key."""
-        names = list(dict.fromkeys(users))[:most]
-        return [blake2b(name.encode(), key=self._key, digest_size=8).hexdigest() for name in names]
-
-
 @dataclass
 class Facts:
     """What the log line and the metrics of one request tell."""
@@ -241,10 +228,9 @@ class Observed:
     """Around everything: times a request, logs and counts it, writes the audit log, and turns what nobody foresaw into
     a bare 500."""
 
-    def __init__(
-        self, app: ASGIApp, metrics: Metrics, pseudonyms: Pseudonyms | None, audit: AuditLog | None = None
-    ) -> None:
-        self._app, self._metrics, self._pseudonyms, self._audit = app, metrics, pseudonyms, audit
+    def __init__(self, app: ASGIApp, metrics: Metrics, log_users: bool, audit: AuditLog | None = None) -> None:
+        self._app, self._metrics, self._audit = app, metrics, audit
+        self._key = os.urandom(32) if log_users else None  # of users in the log: they mean nothing outside this run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, then log and count what came of it."""
@@ -265,6 +251,7 @@ class Observed:
             self._check_audit(scope)
             await self._app(scope, receive, sending)
         except NotWritten:
+            self._metrics.unaudited.inc()
             facts.reason, status = "audit", 503
             detail = "nothing is answered that the audit log does not hold; send the same events again"
             await Problem("audit", detail, wait=5).answer()(scope, receive, send)
@@ -280,27 +267,16 @@ class Observed:
 
     def _check_audit(self, scope: Scope) -> None:
         """Refuse what could not be written down, before any of it is done."""
-        if self._audit is not None and self._audit.trouble is not None and scope["path"] not in OPEN:
-            self._audited("the audit log goes on")
-            log.warning("the audit log can be written again")
+        if self._audit is not None and scope["path"] not in OPEN:
+            self._audit.try_again()
 
     def _write_down(self, scope: Scope, facts: Facts, status: int) -> None:
         if self._audit is None or facts.token is None or scope["path"] in OPEN:
             return
         told: dict[str, Any] = {"events": facts.events} if facts.events else {}
         told |= {} if facts.reason is None else {"reason": facts.reason}
-        self._audited(f"{scope['method']} {_route(scope)}", token=facts.token, users=facts.users, status=status, **told)
-
-    def _audited(self, action: str, **facts: Any) -> None:
-        assert self._audit is not None
-        before = self._audit.trouble
-        try:
-            self._audit.write(action, **facts)
-        except NotWritten as error:
-            self._metrics.unaudited.inc()
-            if before is None:
-                log.error("requests are refused", extra={"facts": {"detail": str(error)}})
-            raise
+        action = f"{scope['method']} {_route(scope)}"
+        self._audit.write(action, token=facts.token, users=facts.users, status=status, **told)
 
     def _note(self, scope: Scope, facts: Facts, status: int, seconds: float) -> None:
         route = _route(scope)
@@ -310,8 +286,8 @@ class Observed:
             told |= {"events": facts.events, "replayed": facts.replayed}
         if facts.reason is not None:
             told["reason"] = facts.reason
-        if self._pseudonyms is not None and facts.users:
-            told["users"] = self._pseudonyms.of(facts.users)
+        if self._key is not None and facts.users:
+            told["users"] = [pseudonym(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
         elif facts.unknown:  # never beside users: that a value was outside says something about it
             told["unknown"] = facts.unknown
         log.info("request", extra={"facts": told})

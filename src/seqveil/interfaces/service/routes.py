@@ -31,6 +31,7 @@ Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequ
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
 Forget = Annotated[bool, Query(description="Drop the ledger too; refused where events are drawn with a key.")]
 JSON = "application/json"
+USER = "/v1/users/{user:path}"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
 ENTRY = ("unauthorised", "forbidden", "too-many", "tokens", "audit")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
@@ -40,7 +41,7 @@ def routers(service: Service) -> list[APIRouter]:
     """All endpoints of a service, those to release as its setting has them."""
     batches = service.setting.in_batches
     examples = requests(service.wording, batches, service.setting.batch)
-    unchanged: dict[int | str, Any] = {304: {"description": "The caller has this model (If-None-Match)."}}
+    public = refusals(*ENTRY) | {304: {"description": "The caller has this model (If-None-Match)."}}
     binary = {200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
     reading = refusals(*ENTRY, "malformed", "not-found", "gone", "damaged", "store")
@@ -61,42 +62,18 @@ def routers(service: Service) -> list[APIRouter]:
             ),
             openapi_extra=examples,
         ),
-        _endpoint(
-            "read-account",
-            "/v1/users/{user:path}/account",
-            account,
-            response_model=messages.Account,
-            responses=reading,
-        ),
-        _endpoint(
-            "read",
-            "/v1/users/{user:path}/releases",
-            releases,
-            response_model=messages.Page,
-            responses=reading,
-        ),
+        _endpoint("read-account", f"{USER}/account", account, response_model=messages.Account, responses=reading),
+        _endpoint("read", f"{USER}/releases", releases, response_model=messages.Page, responses=reading),
         _endpoint(
             "admin",
-            "/v1/users/{user:path}",
+            USER,
             erase,
             methods=["DELETE"],
             response_model=messages.ErasedUser,
             responses=reading | refusals("no-key"),
         ),
-        _endpoint(
-            None,
-            "/v1/model",
-            model,
-            response_model=messages.ModelFacts,
-            responses=refusals(*ENTRY) | unchanged,
-        ),
-        _endpoint(
-            None,
-            "/v1/model/file",
-            model_file,
-            response_class=Response,
-            responses=refusals(*ENTRY) | unchanged | binary,
-        ),
+        _endpoint(None, "/v1/model", model, response_model=messages.ModelFacts, responses=public),
+        _endpoint(None, "/v1/model/file", model_file, response_class=Response, responses=public | binary),
         _endpoint(
             "admin",
             "/v1/backup",

@@ -174,6 +174,13 @@ def _tokens_told(trouble: str | None) -> None:
         log.error("no token is good", extra={"facts": {"detail": trouble}})
 
 
+def _audit_told(trouble: str | None) -> None:
+    if trouble is None:
+        log.warning("the audit log can be written again")
+    else:
+        log.error("requests are refused", extra={"facts": {"detail": trouble}})
+
+
 class Service:
     """Everything behind the endpoints."""
 
@@ -190,6 +197,8 @@ class Service:
         if audit is None and config.audit_log is not None:
             audit = AuditLog(config.audit_log, config.audit_users)
         self.audit = audit
+        if audit is not None:
+            audit.told = _audit_told
         self.state = Path(store.file) if config.state is None and store.file is not None else config.state
         self.metrics = Metrics(store, config.metrics_refresh, self.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
@@ -281,15 +290,10 @@ class Service:
                 await asyncio.sleep(max(0.0, self._rested - time.monotonic()))
             begin = time.monotonic()
             try:
-                return await run_in_threadpool(self._looked, look)
+                return await run_in_threadpool(damage_told()(look))
             finally:
                 end = time.monotonic()
                 self._rested = end + min(max(REST * (end - begin), SHORTEST_REST), LONGEST_REST)
-
-    @staticmethod
-    def _looked(look: Callable[[], Response]) -> Response:
-        with damage_told():
-            return look()
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
@@ -362,8 +366,11 @@ class Service:
         if self.writer.waiting >= self.config.max_waiting:
             detail = f"{self.writer.waiting} events wait, of at most {self.config.max_waiting}; send less at a time"
             found.append(("busy", detail))
-        if self.audit is not None and (trouble := self._unaudited(self.audit)) is not None:
-            found.append(("audit", f"{trouble}, so requests are refused; make room, or check its folder"))
+        try:
+            if self.audit is not None:
+                self.audit.try_again()  # who waits for /readyz sends nothing until then
+        except NotWritten as error:
+            found.append(("audit", f"{error}, so requests are refused; make room, or check its folder"))
         if self.state is not None and (trouble := disk_trouble(self.state, self.config.min_free)):
             found.append(("store", trouble))
         try:
@@ -372,18 +379,6 @@ class Service:
             found.insert(0, (problem.reason, problem.detail))
         if found:
             raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
-
-    @staticmethod
-    def _unaudited(audit: AuditLog) -> str | None:
-        """Why the audit log cannot be written, if it still cannot: who waits for /readyz sends nothing until then."""
-        if audit.trouble is None:
-            return None
-        try:
-            audit.try_again()
-        except NotWritten as error:
-            return str(error)
-        log.warning("the audit log can be written again")
-        return None
 
     def reload(self, trouble: str | None = None) -> None:
         """Read the tokens again and go on in a new audit log; what is open and what waits stays.
