@@ -155,9 +155,9 @@ class SparkStore:
         ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)[:, :3]]).tolist()
         if self.keeps_releases:
             self._tell(entry)
-        for k, (user, *ledger) in enumerate(ledgers):
-            before = self._before.get(user, NEW)
-            kept = Kept(*ledger, entry.states[k * size : (k + 1) * size], before.symbols, before.waiting)
+        for k, (user, events, releases, spent, most, least) in enumerate(ledgers):
+            before, state = self._before.get(user, NEW), entry.states[k * size : (k + 1) * size]
+            kept = Kept(events, releases, spent, most, least, state, before.symbols, before.waiting)
             self._before[user] = kept
             self._kept.put(self._names[user], kept)
 
