@@ -6,12 +6,15 @@ BIN := $(VENV)/bin
 HEAVY := java or browser or broker
 QUICK := not slow and not ($(HEAVY))
 
-.PHONY: demo check test coverage bench peers docs lint clean help
+unexport PYTHONDONTWRITEBYTECODE  # else each worker and each command that a test starts compiles everything again
+
+.PHONY: demo compiled check test slow heavy coverage bench peers docs lint clean help
 
 help:
 	@echo "make demo      fit a model, release a stream, print its account and draw it"
 	@echo "make check     lint, types, layers and the quick tests, on all cores"
 	@echo "make test      lint, types, layers and every test"
+	@echo "make slow      the slow tests alone; make heavy those of Spark, the browser and the broker"
 	@echo "make coverage  every test again, with the lines that none of them runs"
 	@echo "make docs      the pages as a site with search, in out/site; a broken link fails"
 	@echo "make bench     every figure the docs state, measured here in one run"
@@ -40,15 +43,24 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint
+compiled: $(VENV)/.ready
+	@$(BIN)/python -c "from seqveil.core import fast; fast.load(batches=True)"  # once, before several workers would do it
+
+check: lint compiled
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)"
 
-test: lint
+test: lint compiled
 	@scripts/system_packages
-	@$(BIN)/python -c "from seqveil.core import fast; fast.load(batches=True)"  # compiles once, before tests wait for a server's start
 	$(BIN)/python -m pytest -n auto -m "$(QUICK)" --cov=seqveil --cov-report=
 	@echo "the quick tests run $$($(BIN)/python -m coverage report --format=total) % of the package's lines"
+	@echo "the slow tests, and beside them those of Spark, the browser and the broker; each shows what it did at its end"
+	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) slow heavy
+
+slow: $(VENV)/.ready
 	$(BIN)/python -m pytest -n auto -m "slow and not ($(HEAVY))"
+
+# in one process, so that there is one Spark, one browser and one broker at a time; it mostly waits for them
+heavy: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "$(HEAVY)"
 
 coverage: lint

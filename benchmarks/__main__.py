@@ -37,6 +37,8 @@ NAMES = (
     "private_fit",
     "wrong_model",
     "intervals",
+    "coverage",
+    "jobs",
     "secrets",
     "secrets_saving",
     "contexts",

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil.core import fast
+from seqveil.core import fast, single
 from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import DENOMINATOR, Kernels
@@ -91,13 +91,14 @@ class Script:
 @contextmanager
 def scripted() -> Iterator[Script]:
     """Every draw of a release goes by the script."""
-    script, pick, loaded = Script(), Kernels.pick, fast._loaded
-    fast._loaded = False  # the compiled path draws by itself
+    script, pick, loaded, largest = Script(), Kernels.pick, fast._loaded, single.LARGEST_TABLE
+    fast._loaded, single.LARGEST_TABLE = False, 0  # both draw by themselves
     Kernels.pick = lambda self, codes, coins: script.pick(self, codes, coins)  # type: ignore[method-assign]
     try:
         yield script
     finally:
         Kernels.pick, fast._loaded = pick, loaded  # type: ignore[method-assign]
+        single.LARGEST_TABLE = largest
 
 
 def cuts(length: int) -> list[list[range]]:

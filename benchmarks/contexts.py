@@ -21,7 +21,8 @@ from seqveil import Alphabet, MarkovModel, Setting
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
 from seqveil.core.model import TypeCounts
-from seqveil.receive.contexts import Check, Choice, Context, check, held_out
+from seqveil.receive.choosing import Choice, held_out
+from seqveil.receive.contexts import Check, Context, check
 from seqveil.release.stream import State, step
 
 Row = dict[str, Any]

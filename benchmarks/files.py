@@ -149,7 +149,7 @@ def _batch(model: MarkovModel, costs: Distortion, length: int) -> float:
 
 
 def _calls() -> Row:
-    """Microseconds of `Session.release`, compiled and by numpy, and releases a second of 32 users at once by `tree`."""
+    """Microseconds of `Session.release`, compiled and not, and releases a second of 32 users at once by `tree`."""
     model = MarkovModel(np.full(17, 1 / 17), np.full((17, 17), 0.02) + 0.66 * np.eye(17))
     found, loaded = {}, fast._loaded
     for name, code in (("compiled", loaded), ("numpy", False)):
@@ -158,7 +158,7 @@ def _calls() -> Row:
         found[name] = 1e6 * min(_spent(lambda: [session.release(k % 17) for k in range(300)]) for _ in range(5)) / 300  # noqa: B023
     fast._loaded = loaded
     quick, plain = found["compiled"], found["numpy"]
-    print(f"`Session.release`, 17 symbols: compiled {quick:.0f} µs (aim: 66), by numpy {plain:.0f} µs (aim: 200)")
+    print(f"`Session.release`, 17 symbols: compiled {quick:.0f} µs (aim: 66), without numba {plain:.0f} µs (aim: 200)")
     walk, distance = _walk(100)
     streams = Streams(Setting.of(walk, "tree", 1.0, distance))
     users = [f"user {k}" for k in range(32)]

@@ -12,8 +12,8 @@ import numpy as np
 
 from seqveil import MarkovModel, Setting, Streams, datasets
 from seqveil.core.coins import SeededCoins
-from seqveil.core.kernel import Ints
-from seqveil.receive.statistics import summarise
+from seqveil.core.kernel import Floats, Ints
+from seqveil.receive.statistics import Summary, summarise
 
 TARGETS = ("histogram", "over_time", "transitions", "dwell")
 CASES = (
@@ -33,20 +33,38 @@ def chain(n: int, seed: int, stay: float) -> MarkovModel:
     )
 
 
-def covered(setting: Setting, raw: Ints, seed: int) -> tuple[list[float], str]:
-    """Share of the intervals of each kind that hold the true count of streams (users, length)."""
-    n, (users, length) = setting.model.n, raw.shape
-    many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(users)
-    released = np.stack([many.release(rows, raw[:, t]).codes for t in range(length)], axis=1)
-    found = summarise(setting, np.repeat(rows, length).tolist(), released.ravel(), window=length // 2)
-    seen, moves = np.bincount(raw.ravel(), minlength=n), np.zeros((n, n))
+def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """The true figures of TARGETS behind streams (users, length); a dwell time is NaN where the symbol has no run."""
+    seen, moves = np.bincount(raw.ravel(), minlength=n).astype(np.float64), np.zeros((n, n))
     np.add.at(moves, (raw[:, :-1].ravel(), raw[:, 1:].ravel()), 1)
     halves = np.stack([np.bincount(half.ravel(), minlength=n) for half in np.split(raw, 2, axis=1)])
-    dwell = np.where(seen > 0, seen / np.maximum(seen - moves.diagonal(), 1), np.nan)  # none without a run
-    truths = (seen, halves, moves, dwell)
-    estimates = [getattr(found, name) for name in TARGETS]
-    pairs = zip(estimates, truths, strict=True)
-    return [float(((e.low <= t) & (t <= e.high))[~np.isnan(t)].mean()) for e, t in pairs], found.method
+    runs = seen - moves.diagonal()
+    return seen, halves.astype(np.float64), moves, np.where(runs > 0, seen / np.maximum(runs, 1), np.nan)
+
+
+def released(setting: Setting, raw: Ints, seed: int) -> Ints:
+    """Streams (users, length) as they are released with the coins of a seed."""
+    many, rows = Streams(setting, coins=SeededCoins(seed + 10**6)), np.arange(len(raw))
+    return np.stack([many.release(rows, codes).codes for codes in raw.T], axis=1)
+
+
+def summary(setting: Setting, codes: Ints, method: str = "auto", confidence: float = 0.95) -> Summary:
+    """What a receiver makes of released streams (users, length)."""
+    users, length = codes.shape
+    names = np.repeat(np.arange(users), length).tolist()
+    return summarise(setting, names, codes.ravel(), window=length // 2, method=method, confidence=confidence)
+
+
+def covered(setting: Setting, raw: Ints, seed: int) -> tuple[list[float], str]:
+    """Share of the intervals of each kind that hold the true count of streams (users, length)."""
+    found = summary(setting, released(setting, raw, seed))
+    return [float(np.nanmean(each)) for each in held(found, raw)], found.method
+
+
+def held(found: Summary, raw: Ints) -> list[Floats]:
+    """Which intervals of each kind hold the true figure; NaN where there is none."""
+    pairs = zip([getattr(found, name) for name in TARGETS], truths(raw, found.histogram.value.size), strict=True)
+    return [np.where(np.isnan(t) | np.isnan(e.value), np.nan, (e.low <= t) & (t <= e.high)) for e, t in pairs]
 
 
 REAL = (

@@ -14,9 +14,9 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.optimum import solve
+from seqveil.receive import trial
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches
-from seqveil.release.stream import State
 
 USERS, CLICKS, EPSILON = 1_000, 20, 1.0
 
@@ -89,10 +89,7 @@ def in_batches(model: MarkovModel, truth: np.ndarray, size: int) -> dict[str, ob
     released, online, smooth = (np.empty_like(truth) for _ in range(3))
     coins, leakage = SeededCoins(7), 0.0
     for user, clicks in enumerate(truth):
-        state, sent = State.start(setting), []
-        for begin in range(0, CLICKS, size):
-            one, state = batches.step(setting, state, clicks[begin : begin + size], coins)
-            sent.append(one)
+        sent, state = trial.in_batches(setting, clicks, coins)
         released[user] = np.concatenate([one.codes for one in sent])
         online[user] = batches.filtered(setting, sent).argmax(1)
         smooth[user] = batches.smooth(setting, sent).argmax(1)

@@ -9,7 +9,8 @@ event in them takes by itself is told by `one more`: the calls that two events a
 files these are in. The other files do their part once a command, request or micro-batch, or once a few thousand rows.
 
 The compiled kernels are left out, so that the figures do not depend on what is installed; `--compiled` loads them
-first, as a long stream and the service do, and calls become about half as many.
+first, as a long stream and the service do, and calls become about half as many. `--files` names the files, each with
+the calls that one event makes into it and those of one event more.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ INTERFACES = {
 }
 
 
-def measured() -> Iterator[tuple[str, int, int, int, int, int]]:
-    """For each interface: its name, files, calls and depth of one event, and files and calls of one event more."""
+def measured() -> Iterator[tuple[str, Counter[str], int, Counter[str]]]:
+    """For each interface: its name, the calls of one event into each file, their depth, and those of one event more."""
     trace = Trace()
     try:
         for name, interface in INTERFACES.items():
@@ -234,7 +235,7 @@ def measured() -> Iterator[tuple[str, int, int, int, int, int]]:
                 take(2)
                 one, depth = trace.of(take, 1)
                 more = trace.of(take, 2)[0] - one
-                yield name, len(one), one.total(), depth, len(more), more.total()
+                yield name, one, depth, more
     finally:
         trace.close()
 
@@ -243,8 +244,10 @@ def main() -> None:
     if COMPILED:
         found(LOAD_COMPILED)()
     print(f"{'one event takes':<32}{'files':>7}{'calls':>7}{'depth':>7}{'one more: files':>18}{'calls':>7}")
-    for name, files, calls, depth, more_files, more_calls in measured():
-        print(f"{name:<32}{files:>7}{calls:>7}{depth:>7}{more_files:>18}{more_calls:>7}", flush=True)
+    for name, one, depth, more in measured():
+        print(f"{name:<32}{len(one):>7}{one.total():>7}{depth:>7}{len(more):>18}{more.total():>7}", flush=True)
+        for file in sorted(one) if "--files" in sys.argv[1:] else ():
+            print(f"    {file.removeprefix(HOME):<52}{one[file]:>5}{more[file]:>5}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+import mosquitto
 from mosquitto import Client, until
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
@@ -86,6 +87,17 @@ class Place:
     def close(self):
         for each in self._clients:
             each.close()
+
+
+@contextmanager
+def alone(folder):
+    """A place at a broker of its own."""
+    with mosquitto.broker(folder) as running:
+        made = Place(running, folder, 0)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def published(receiver):

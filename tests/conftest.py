@@ -62,3 +62,12 @@ def page_server():
 
     with studio() as found:
         yield found
+
+
+@pytest.fixture
+def bridged(tmp_path):
+    """Topics, devices and receivers at a broker that no other test uses."""
+    from bridges import alone
+
+    with alone(tmp_path) as found:
+        yield found

@@ -34,6 +34,11 @@ def words_setting(**options):
     return Setting.of(words_model(), "balanced", 0.7, **options)
 
 
+def event(user, seq, value="home", **more):
+    """An event as a request has it."""
+    return {"user": user, "seq": seq, "value": value, **more}
+
+
 class Answer:
     def __init__(self, status, headers, content):
         self.status, self.headers, self.content = status, headers, content
@@ -75,6 +80,13 @@ class Running:
 
     def token(self, *scopes, **options):
         return tokens.add(self.folder / "tokens.json", scopes, **options)[1]
+
+    def look_again(self):
+        """The next request looks at the file of tokens and at the store, as it does when a while has passed."""
+        service = self.app.state.service
+        service._probed = -1e9
+        if service.ring is not None:
+            service.ring._looked = -1e9
 
     def ask(self, method, path, body=None, token="own", headers=None):
         return ask(self.port, method, path, body, self.secret if token == "own" else token, headers)

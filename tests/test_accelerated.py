@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +14,9 @@ from seqveil import Budget, MarkovModel, Setting, errors
 from seqveil.core.coins import SeededCoins
 from seqveil.release.accelerated import DeviceFleet
 
-pytest.importorskip("torch", reason="a device fleet needs torch")
-pytestmark = pytest.mark.slow
+# torch itself is loaded by the first of these tests: it takes longer than collecting all others
+missing = find_spec("torch") is None
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason="a device fleet needs torch")]
 
 
 def chain(n: int, seed: int, smoothing: bool = False) -> MarkovModel:

@@ -14,7 +14,7 @@ import seqveil as sv
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
-from seqveil.evaluate.bayes import posteriors
+from seqveil.evaluate.attackers import posteriors
 from seqveil.interfaces.cli import main
 from seqveil.receive.learn import Evidence
 

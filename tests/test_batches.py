@@ -105,7 +105,7 @@ def test_policies_of_a_spent_budget():
 
 
 def test_too_little_for_one_split_is_a_constant_release():
-    session = sv.Session(STICKY, "tree", 1e-7, batch=2, seed=1)
+    session = sv.Session(STICKY, "tree", 1.0, batch=2, budget=1e-7, seed=1)
     assert session.release_batch([2, 2]) == session.release_batch([2, 2])
     assert session.paths == [(), ()]
     assert session.leakage == 0.0

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import mosquitto
-from bridges import KEY, Place
+from bridges import KEY
 from mosquitto import until
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import InputError
@@ -234,27 +234,19 @@ def test_a_file_of_events_is_none_of_slots():
         Fake(store)
 
 
-@pytest.fixture
-def place(tmp_path):
-    with mosquitto.broker(tmp_path) as running:
-        made = Place(running, tmp_path, "slots")
-        yield made
-        made.close()
-
-
 @mosquitto.needed
-def test_slots_at_a_real_broker(place):
-    device, receiver, errors = place.device(), place.receiver(), place.receiver("errors")
+def test_slots_at_a_real_broker(bridged):
+    device, receiver, errors = bridged.device(), bridged.receiver(), bridged.receiver("errors")
     clock = [BEGIN]
     how = {"form": Form.parse("json:v"), "retained": "state", "clock": lambda: clock[0]}
 
     def seen():
         return [(topic.split("/")[-1], json.loads(payload)) for topic, payload in list(receiver.got)]
 
-    with place.bridge(setting_of(), **how) as bridge:
+    with bridged.bridge(setting_of(), **how) as bridge:
         words = [("ann", "zq-away"), ("bob", "zq-secret"), ("ann", "zq-home")]
-        device.send_all([(place.raw(user), json.dumps({"v": word}).encode()) for user, word in words])
-        device.send_all([(place.raw("ann"), b'{"w": "zq-secret"}')])
+        device.send_all([(bridged.raw(user), json.dumps({"v": word}).encode()) for user, word in words])
+        device.send_all([(bridged.raw("ann"), b'{"w": "zq-secret"}')])
         until(lambda: bridge.counts.received == 4)
         assert not receiver.got
         assert bridge.counts.acknowledged == 0  # they wait for their slot
@@ -265,38 +257,38 @@ def test_slots_at_a_real_broker(place):
         assert seen()[0][1]["v"] == "zq-home"
         clock[0] += 60
         until(lambda: len(receiver.got) == 4)
-        device.send_all([(place.raw("ann"), b'{"v": "zq-away"}')] * 30)  # more than the broker keeps under way
+        device.send_all([(bridged.raw("ann"), b'{"v": "zq-away"}')] * 30)  # more than the broker keeps under way
         until(lambda: bridge.counts.received == 34)
         assert bridge.counts.unknown == 1
     assert [json.loads(payload)["reason"] for _, payload in errors.got] == ["member"]
     receiver.got.clear()
-    with place.bridge(setting_of(), **how) as bridge:
+    with bridged.bridge(setting_of(), **how) as bridge:
         until(lambda: bridge.counts.received == 8)  # those that were left with the broker
         clock[0] += 60
         until(lambda: len(receiver.got) >= 4)
         fresh = {(user, said["seqveil"]["seq"]): said["v"] for user, said in seen()}
         assert fresh[("ann", 2)] == "zq-away"
         assert set(fresh) == {(user, seq) for user in ("ann", "bob") for seq in (1, 2)}
-    with Streams.open(place.state, setting_of(), key=KEY) as store:
+    with Streams.open(bridged.state, setting_of(), key=KEY) as store:
         assert [store.standing(user).events for user in ("ann", "bob")] == [3, 3]
-    assert "zq-" not in repr(place.log)
+    assert "zq-" not in repr(bridged.log)
 
 
 @pytest.mark.slow
 @mosquitto.needed
-def test_the_command_killed_within_its_slots_draws_none_twice(place):
+def test_the_command_killed_within_its_slots_draws_none_twice(bridged):
     """Slots of a second by the real clock; after each kill the slots that ended meanwhile are drawn as nobody's."""
-    setting_of(epsilon=1.0, slot=1.0).model.save(place.folder / "m.model")
-    device, receiver = place.device(), place.receiver()
+    setting_of(epsilon=1.0, slot=1.0).model.save(bridged.folder / "m.model")
+    device, receiver = bridged.device(), bridged.receiver()
 
     def told():
         return {(topic, payload) for topic, payload in list(receiver.got)}
 
     for _ in range(4):
-        with process(place, "--payload", "json:v") as running:
-            meet(place, running)
+        with process(bridged, "--payload", "json:v") as running:
+            meet(bridged, running)
             before = len(told())
-            device.send_all([(place.raw(user), b'{"v": "zq-home"}') for user in ("ann", "bob")])
+            device.send_all([(bridged.raw(user), b'{"v": "zq-home"}') for user in ("ann", "bob")])
             until(lambda: len(told()) > before + 3)  # noqa: B023
             running.send_signal(signal.SIGKILL)
     for user in ("ann", "bob"):

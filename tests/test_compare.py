@@ -1,37 +1,25 @@
 """The race: every figure of a row recomputed in a slower way, limits against the exact optimum, and the command."""
 
 import dataclasses
-import json
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
-import polars as pl
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
 import reference_streams as ref
 import seqveil as sv
-from seqveil import datasets, distortion, mechanisms, plots
-from seqveil.core.alphabet import Alphabet
-from seqveil.core.errors import DataError, InputError
-from seqveil.evaluate.comparison import Arena, Contestant, Row, constant, converse, line_up, race, rate_distortion
-from seqveil.evaluate.comparison.files import Division, Job, RowBook, jobs, read_arena, set_arena
+from seqveil import distortion, mechanisms, plots
+from seqveil.core.errors import InputError
+from seqveil.evaluate.comparison import Arena, Contestant, constant, converse, line_up, race, rate_distortion
+from seqveil.evaluate.comparison.files import jobs
 from seqveil.evaluate.comparison.race import _Batched, _OneByOne
-from seqveil.evaluate.comparison.rows import clustered, winners
+from seqveil.evaluate.comparison.rows import clustered
+from seqveil.evaluate.comparison.tables import winners
 from seqveil.evaluate.rivals.mutual_information import _blahut, single_release
-from seqveil.interfaces.cli import app, main
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
-
-pytestmark = pytest.mark.slow
-
-SECRET = "zq-secret-77"
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +101,7 @@ def test_a_race_measures_what_a_slow_reading_finds(chain, mechanism, batch, peri
     assert meter.tally.means()["hindsight_1"] == pytest.approx(1 - slow.means[2])
 
 
+@pytest.mark.slow
 def test_who_passes_the_claim_is_marked_and_who_keeps_it_is_not(chain):
     arena = Arena.of(chain, ragged(chain, [6] * 20), fitted=ragged(chain, [6] * 30, seed=2))
     rows = {each.label: race(arena, each, 0.5) for each in line_up(["all"], [1, 2])}
@@ -184,6 +173,7 @@ def test_rate_distortion_of_known_sources():
         rate_distortion(np.full((1, 400), 1 / 400), 1.0, distortion.absolute(range(400)))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10**6), st.sampled_from([0.2, 0.7, 1.2]))
 def test_closed_form_and_iteration_agree(n, seed, rate):
@@ -194,6 +184,7 @@ def test_closed_form_and_iteration_agree(n, seed, rate):
     assert (below >= exact - 0.03).all()  # few slopes, few iterations
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10**6), st.sampled_from([0.2, 0.7, 1.5, 3.0]), st.booleans())
 def test_the_converse_is_below_the_exact_optimum(n, seed, epsilon, numbers):
@@ -227,202 +218,7 @@ def test_limits_bound_the_race(chain):
         assert guess.lift_most == guess.ldp == 0
 
 
-# From here on: files and the command.
-
-
-def frame(users=14, seed=5):
-    """Users told apart by the number of their events."""
-    rng, rows = np.random.default_rng(seed), []
-    for user in range(users):
-        x = int(rng.integers(4))
-        for seq in range(user + 2):
-            x = int(rng.integers(4)) if rng.random() < 0.3 else x
-            rows.append((f"{SECRET}-{user}", seq, f"{SECRET}-{'abcd'[x]}", float(x)))
-    return pl.DataFrame(rows, schema=["user", "seq", "value", "x"], orient="row")
-
-
-@pytest.fixture
-def data(tmp_path):
-    path = tmp_path / "data.csv"
-    frame().write_csv(path)
-    return path
-
-
-@pytest.fixture
-def seqveil(seqveil):
-    def run(*args):
-        said = seqveil(*args)
-        assert SECRET not in said.out + said.err
-        return said
-
-    return run
-
-
-def test_no_user_is_on_both_sides_and_the_seed_draws_them(data, tmp_path):
-    def lengths(path, sort=False, **options):
-        arena, split = read_arena(path, Division(**options), sort=sort)
-        released, kept = ([len(codes) for codes in side] for side in (arena.streams, arena.fitted))
-        assert sorted(released + kept) == list(range(2, 16))
-        assert (split.test_users, split.fit_users) == (len(released), len(kept))
-        assert split.test_events + split.fit_events == frame().height
-        return released
-
-    one = lengths(data)
-    assert len(one) == 7
-    assert lengths(data) == one
-    shuffled = tmp_path / "shuffled.csv"
-    frame().sample(fraction=1, shuffle=True, seed=1).write_csv(shuffled)
-    assert lengths(shuffled, sort=True) == one
-    assert len({tuple(lengths(data, seed=seed)) for seed in range(5)}) == 5
-    assert len(lengths(data, test_users=3)) == 3
-    assert lengths(data, test_users=3) == one[:3]
-    assert len(lengths(data, test_share=0.01)) == 1
-    assert len(lengths(data, test_share=0.99)) == 13
-
-
-def test_the_chain_is_fitted_on_the_others_alone(data):
-    arena, _ = read_arena(data, Division(smoothing=0.5))
-    alone = sv.MarkovModel.fit([codes.tolist() for codes in arena.fitted], n=4, smoothing=0.5)
-    np.testing.assert_allclose(arena.model.initial, alone.initial)
-    np.testing.assert_allclose(arena.model.chain.toarray(), alone.chain.toarray())
-
-
-QUICK = ("--epsilon", "0.5,2", "--mechanisms", "balanced,randomized_response,crr", "--batch", "1")
-FEW = ("--epsilon", "0.5,2", "--mechanisms", "optimal,crr,tree", "--batch", "2")
-
-
-def test_the_command_prints_tables_and_draws(seqveil, data, tmp_path):
-    code, out, err = seqveil("compare", data, *FEW, "--plot", tmp_path / "race.png")
-    assert code == 0, err
-    assert out.count("an event, hamming error") == 2
-    assert "✗ unsound" in out
-    assert "★" in out
-    assert "limits" in out
-    assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_json_holds_everything(seqveil, data):
-    code, out, _ = seqveil("compare", data, *FEW, "--batched-users", 3, "--json")
-    told = json.loads(out)
-    assert code == 0
-    assert told["private"] is False
-    assert (told["fit_users"], told["test_users"], told["symbols"]) == (7, 7, 4)
-    labels = ["optimal", "optimal, pulsed", "crr", "tree, 2 at a time", "best guess, no release"]
-    assert [row["label"] for row in told["rows"]][:5] == labels
-    assert len(told["rows"]) == 12
-    users = {row["label"]: row["users"] for row in told["rows"]}
-    assert (users["optimal"], users["tree, 2 at a time"]) == (7, 3)
-    assert {row["status"] for row in told["rows"] if row["mechanism"] == "crr"} <= {"unsound", "no promise"}
-
-
-def test_other_costs_and_points(seqveil, tmp_path):
-    path = tmp_path / "numbers.csv"
-    frame().write_csv(path)
-    args = ("compare", path, "--value-column", "x", "--levels", 3, "--distortion", "absolute", "--json")
-    code, out, err = seqveil(*args, "--epsilon", 1, "--mechanisms", "topl,balanced")
-    assert code == 0, err
-    rows = {row["label"]: row for row in json.loads(out)["rows"]}
-    assert rows["converse, ε at each symbol"]["error"] < rows["best guess, no release"]["error"]
-    assert rows["topl"]["ldp"] <= 1 + 1e-9
-
-
-def same(one, two):
-    return [{**row, "micros": 0} for row in one["rows"]] == [{**row, "micros": 0} for row in two["rows"]]
-
-
-def test_a_second_run_goes_on_where_the_first_ended(seqveil, data, tmp_path):
-    folder = tmp_path / "race"
-    run = ("compare", data, *QUICK, "--json")
-    whole, first = (json.loads(seqveil(*run, *more)[1]) for more in ((), ("--out", folder)))
-    book = folder / "rows.jsonl"
-    lines = book.read_text().splitlines(keepends=True)
-    assert len(lines) == 12
-    book.write_text("".join(lines[:9]) + lines[9][:50])  # cut short in the middle of a row
-    code, out, err = seqveil(*run, "--out", folder)
-    again = json.loads(out)
-    assert code == 0
-    assert err == f"9 of 12 rows stand in {folder}; the others are made now\n"
-    assert again["resumed"] == 9
-    assert same(first, again)
-    assert same(first, whole)
-    assert [row["micros"] for row in again["rows"][:9]] == [row["micros"] for row in first["rows"][:9]]
-    assert "nothing is left to do" in seqveil(*run, "--out", folder)[2]
-    assert json.loads(seqveil(*run, "--out", folder, "--seed", 1)[1])["resumed"] == 0
-    assert json.loads(seqveil(*run, "--out", folder, "--smoothing", 2)[1])["resumed"] == 0
-    assert SECRET not in book.read_text()
-
-
-def test_damaged_lines_are_passed_over(tmp_path):
-    row = Row("a", "a", 1.0, "unsound", lift_most=np.inf)
-    job = Job("a", 1.0, "key", 1, lambda progress: row)
-    RowBook(tmp_path).keep(job, row)
-    path = tmp_path / "rows.jsonl"
-    path.write_text("[]\n{}\n3\n\n" + path.read_text())
-    assert RowBook(tmp_path).find(job) == row
-    with pytest.raises(DataError, match="is a file"):
-        RowBook(path)
-
-
-def test_an_interrupted_run_says_what_stands(data, tmp_path):
-    folder = tmp_path / "race"
-    args = [
-        sys.executable,
-        "-m",
-        "seqveil",
-        "compare",
-        data,
-        "--mechanisms",
-        "optimal,tree",
-        "--batch",
-        "1,3",
-        "-o",
-        folder,
-    ]
-    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        book = folder / "rows.jsonl"
-        while process.poll() is None and not (book.exists() and book.stat().st_size):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        out, err = (part.decode() for part in process.communicate())
-    stands = len(book.read_text().splitlines())
-    assert (process.returncode, out) == (1, "")
-    assert err == f"interrupted; {stands} of 24 rows stand in {folder}: the same command goes on from there\n"
-
-
-def test_bad_input_is_one_line(seqveil, data, tmp_path):
-    alone = tmp_path / "alone.csv"
-    alone.write_text(f"user,value\n{SECRET},{SECRET}\n{SECRET},{SECRET}\n")
-    cases = {
-        "no such file": (tmp_path / "none.csv",),
-        "expected a mechanism among": (data, "--mechanisms", "optimal,nonsense"),
-        "names of mechanisms": (data, "--mechanisms", ","),
-        "above 0": (data, "--epsilon", "0"),
-        "holds 1 user": (alone,),
-        "--test-share between": (data, "--test-share", "1"),
-        "--test-users from 1 to 13": (data, "--test-users", "14"),
-        "whole numbers ≥ 1": (data, "--batch", "0,5"),
-        "expected a picture": (data, "--plot", tmp_path / "race.doc"),
-        "is a file": (data, "--out", alone),
-        "a seed": (data, "--seed", "-1"),
-        "at least 1 user": (data, "--batched-users", "0"),
-        "needs numbers": (data, "--distortion", "absolute"),
-    }
-    for expected, args in cases.items():
-        code, out, err = seqveil("compare", *args)
-        assert (code, out, err.count("\n")) == (2, "", 1), (expected, err)
-        assert err.startswith("error: "), expected
-        assert expected in err, err
-
-
-def test_help_says_that_it_is_no_release(seqveil):
-    code, out, _ = seqveil("compare", "--help")
-    assert code == 0
-    assert "nothing it makes is private" in " ".join(out.split())
-    for parameter in typer.main.get_command(app).commands["compare"].params:
-        for spelling in parameter.opts if parameter.param_type_name == "option" else ():
-            assert spelling in out
-
-
+@pytest.mark.slow
 def test_the_picture_tells_the_unsound_from_the_limits(chain):
     arena = Arena.of(chain, ragged(chain, [6] * 6))
     made = [job.make(lambda events: None) for job in jobs(arena, [0.5, 1.0], line_up(["optimal", "crr"], [1]))]
@@ -431,30 +227,3 @@ def test_the_picture_tells_the_unsound_from_the_limits(chain):
     assert lines["optimal"].get_linestyle() == "-"
     assert len(set(lines["best guess, no release"].get_color()[1:3])) <= 2
     assert lines["best guess, no release"].get_linestyle() == ":"
-
-
-def test_a_set_is_named_only_where_its_folder_is_known(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("SEQVEIL_DATA", raising=False)
-    assert main(["compare", "msnbc"]) == 2
-    assert "SEQVEIL_DATA" in capsys.readouterr().err
-    assert main(["compare", "msnbc", "--data", str(tmp_path), "--bins", "5"]) == 2
-    assert "--bins is for files" in capsys.readouterr().err
-    assert main(["compare", "gaze_vr:side=x", "--data", str(tmp_path)]) == 2
-    assert "gaze_vr:side=10" in capsys.readouterr().err
-
-
-def test_people_of_a_set_are_never_on_both_sides(monkeypatch):
-    """A stand-in of the same shape: 12 people, two recordings each, told apart by a symbol of their own."""
-    people = np.repeat(np.arange(12), 2)
-    frame = pl.DataFrame({"user": np.repeat(np.arange(24), 5), "value": np.repeat(people, 5)})
-    index = pl.DataFrame({"user": np.arange(24), "person": people, "recording": np.arange(24), "length": [5] * 24})
-    made = datasets.synthetic("clicks", 2, 2)
-    own = dataclasses.replace(
-        made, streams=frame, index=index, alphabet=Alphabet(range(12)), distortion=distortion.hamming()
-    )
-    monkeypatch.setattr("seqveil.interfaces.datasets.load", lambda name, folder, **options: own)
-    arena, split = set_arena("msnbc", division=Division(test_share=0.25, first=3, seed=1), streams=4)
-    assert (split.fit_users, split.test_users, split.fit_events, split.test_events) == (9, 3, 90, 12)
-    released = {int(code) for codes in arena.streams for code in codes}
-    assert released
-    assert not released & {int(code) for codes in arena.fitted for code in codes}

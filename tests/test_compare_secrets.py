@@ -26,7 +26,7 @@ from seqveil.evaluate.comparison import (
     constant,
     line_up_for_secrets,
     race,
-    secret_tables,
+    tables,
 )
 from seqveil.evaluate.comparison.files import RowBook, jobs
 from seqveil.evaluate.comparison.race import _measure
@@ -138,9 +138,9 @@ def test_the_whole_line_up_promises_and_keeps_what_it_says():
     by_label = {row.label: row for row in rows}
     assert by_label["guarded"].status == "sound"
     assert by_label["suppression of the named symbols"].status == "no promise"
-    shown = secret_tables.by_secret([*rows, constant(arena, 1.0), constant(arena, 2.0)])
+    shown = tables.by_secret([*rows, constant(arena, 1.0), constant(arena, 2.0)])
     assert [row.label for row, _ in shown[0]].count("best guess, no release") == 1
-    assert secret_tables.winner(shown[0]).label == "guarded"
+    assert tables.winner(shown[0]).label == "guarded"
 
 
 def test_suppression_is_unbounded_where_what_is_left_gives_it_away():
@@ -149,7 +149,7 @@ def test_suppression_is_unbounded_where_what_is_left_gives_it_away():
     told = row.secrets[0]
     assert (told.promised, told.log_odds_worst, told.kept) == (None, math.inf, False)
     assert row.status == "no promise"
-    text = secret_tables.markdown([row])
+    text = tables.secret_markdown([row])
     assert "| nothing | unbounded ✗ |" in text
     kept = race(arena, Keeper("guarded"), None)
     assert kept.secrets[0].log_odds_worst <= EVER.epsilon
@@ -261,7 +261,7 @@ def test_the_attack_finds_what_is_left_out_and_not_what_is_guarded():
     assert kept.verdict != "broken"
     assert kept.epsilon_at_least <= secret.epsilon
     assert leaky.people == kept.people == 1500
-    assert "broken (1500 people" in secret_tables.markdown([race(arena, Keeper("suppression"), None)])
+    assert "broken (1500 people" in tables.secret_markdown([race(arena, Keeper("suppression"), None)])
 
 
 # From here on: the command.

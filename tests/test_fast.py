@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def run(setting: Setting, codes: np.ndarray, seed: int) -> tuple[Rows, list]:
     return fleet, [fleet.release(rows, event, coins) for event in codes]
 
 
-def same(one: object, two: object) -> None:
+def assert_same(one: object, two: object) -> None:
     """Every array of two records is the same to the last bit."""
     for field in fields(one):
         a, b = getattr(one, field.name), getattr(two, field.name)
@@ -57,7 +57,7 @@ def same(one: object, two: object) -> None:
         elif a is None or isinstance(a, int):
             assert a == b, field.name
         else:
-            same(a, b)
+            assert_same(a, b)
 
 
 @pytest.mark.slow
@@ -70,21 +70,21 @@ def same(one: object, two: object) -> None:
 )
 def test_same_as_numpy_to_the_last_bit(seed, name, epsilon, users):
     model = random_model(seed)
-    setting = Setting.of(model, name, epsilon)
+    setting = replace(Setting.of(model, name, 1.0), epsilon=epsilon)  # also one that a person may not ask for
     codes = np.random.default_rng(seed).integers(0, model.n, (4, users))
     compiled()
     quick, quick_made = run(setting, codes, seed + 1)  # another seed than the symbols': equal ones go together
     plain()
     slow, slow_made = run(setting, codes, seed + 1)
-    same(quick.state, slow.state)
+    assert_same(quick.state, slow.state)
     for one, two in zip(quick_made, slow_made, strict=True):
-        same(one, two)
+        assert_same(one, two)
     for able in (compiled, plain):  # a receiver of either kind follows
         able()
         receiver = Rows(setting, users)
         for made in quick_made:
-            same(receiver.observe(np.arange(users), made.codes), made)
-        same(receiver.state, slow.state)
+            assert_same(receiver.observe(np.arange(users), made.codes), made)
+        assert_same(receiver.state, slow.state)
 
 
 def test_uniform_and_certain_beliefs():
@@ -121,7 +121,7 @@ def test_a_kernel_out_of_bounds_is_left_to_the_exact_check(monkeypatch):
     made = fast.release(setting.mechanism, beliefs, 1.0, setting.distortion, given=np.zeros(9, np.int64))
     assert made.left.size == 9
     quick, _ = run(setting, codes, 3)
-    same(quick.state, slow.state)
+    assert_same(quick.state, slow.state)
 
 
 def test_a_release_that_cannot_be_is_refused_alike():
@@ -147,9 +147,9 @@ def test_budgets_and_schedules_alike():
         quick, quick_made = run(setting, codes, 9)
         plain()
         slow, slow_made = run(setting, codes, 9)
-        same(quick.state, slow.state)
+        assert_same(quick.state, slow.state)
         for one, two in zip(quick_made, slow_made, strict=True):
-            same(one, two)
+            assert_same(one, two)
 
 
 def test_sessions_alike_and_switching_midway():

@@ -30,9 +30,9 @@ def test_lists_in_a_column_that_nobody_needs_do_not_stop_inspect():
     assert any("'tags' holds lists" in question for question in guess.questions)
 
 
-def test_a_list_that_is_named_as_the_value_is_refused():
-    with pytest.raises(DataError, match="column 'tags' holds a list"):
-        sv.inspect(pl.DataFrame({"user": WHO, "value": PAGES, "tags": [["a"], None] * 60}), value_column="tags")
+def test_a_list_that_is_named_as_the_value_holds_the_events():
+    rows = pl.DataFrame({"user": WHO, "value": PAGES, "tags": [["a", "b"], None] * 60})
+    assert sv.inspect(rows, value_column="tags").events == 120
 
 
 def test_inspect_takes_the_words_of_the_command_line():
@@ -127,3 +127,9 @@ def test_whoever_is_in_a_zone_is_in_its_cells_off_the_map_too(centre, metres, bo
 
 def test_a_zone_that_lies_off_the_map_has_no_cells():
     assert not sv.Cells(500, (52.4, 52.6, 13.2, 13.5)).within((53.0, 13.3), 300).size
+
+
+def test_a_missing_coordinate_is_not_offered_as_a_symbol():
+    rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
+    with pytest.raises(DataError, match=r"--missing drop or --missing hold$"):
+        sv.fit(rows, value_column="x,y", grid="3x2", smoothing=1)

@@ -20,11 +20,7 @@ from seqveil.interfaces.commands import serve as serving
 from seqveil.interfaces.service import app, audit, tokens
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.release.stream import Setting
-from served import running, words_model, words_setting
-
-
-def event(user, seq, value="home", **more):
-    return {"user": user, "seq": seq, "value": value, **more}
+from served import event, running, words_model, words_setting
 
 
 def lines(path):

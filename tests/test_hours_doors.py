@@ -23,7 +23,8 @@ from seqveil.interfaces.spark.frames import Columns, _check
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.store import KeptUsers
 from seqveil.interfaces.studio.sources import sampled
-from seqveil.receive.contexts import Context, check, choose
+from seqveil.receive.choosing import choose
+from seqveil.receive.contexts import Context, check
 from seqveil.receive.drift import Drift
 from seqveil.receive.learn.expected import Chain
 from seqveil.receive.planning import plan

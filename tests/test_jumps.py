@@ -5,8 +5,7 @@ import pytest
 
 import reference_streams as ref
 from seqveil.core import filtering
-from seqveil.core.jumps import FEW, pass_over
-from seqveil.core.leakage import Account
+from seqveil.core.leakage import FEW, Account, pass_over
 from seqveil.core.model import MarkovModel
 
 PERIODIC = MarkovModel([0.5, 0.5, 0.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])

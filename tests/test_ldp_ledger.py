@@ -24,7 +24,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.receive.upgrade import upgrade
 from seqveil.release import batches, stream
-from seqveil.release.store.marks import user_mark
+from seqveil.release.store.schema import user_mark
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 

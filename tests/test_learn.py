@@ -13,7 +13,7 @@ from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.receive.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
-from seqveil.receive.learn.expected import each_user
+from seqveil.receive.learn.expected import by_user
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def test_expected_counts_are_those_of_all_sequences(seed, order):
     np.testing.assert_allclose(found.moves, sum(moves), atol=1e-10)
     np.testing.assert_allclose(found.log_likelihood, sum(logs), atol=1e-9)
     np.testing.assert_allclose(sorted(likelihoods(evidence, chain)), sorted(logs), atol=1e-9)
-    apart = each_user(evidence, chain)
+    apart = [np.concatenate(part) for part in zip(*by_user(evidence, chain), strict=True)]
     np.testing.assert_allclose(apart[0].sum(0), sum(firsts), atol=1e-10)
     np.testing.assert_allclose(sorted(apart[1].reshape(len(logs), -1)[:, 0]), sorted(m[0, 0] for m in moves), atol=1e-9)
 

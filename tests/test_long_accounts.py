@@ -62,7 +62,7 @@ def follow(setting: Setting, raw: np.ndarray, seed: int) -> tuple[list[stream.St
     return states[1:], made
 
 
-def check(setting: Setting, raw: np.ndarray, seed: int = 1) -> tuple[float, stream.State]:
+def assert_charged_exactly(setting: Setting, raw: np.ndarray, seed: int = 1) -> tuple[float, stream.State]:
     """The account after every release is the exact one from above, an auditor's too, and the belief is right."""
     states, made = follow(setting, raw, seed)
     sides, law = exact(setting.model, [released.columns[0] for released in made])
@@ -105,7 +105,7 @@ def test_accounts_are_exact_beyond_two_thousand_nats(name, compiled):
     use(compiled)
     model = CHAINS[name]
     setting = Setting.of(model, "randomized_response", 8.0)
-    worst, _ = check(setting, there_and_back(model.n, 900))
+    worst, _ = assert_charged_exactly(setting, there_and_back(model.n, 900))
     if name == "identity":
         assert worst > 2000
 
@@ -121,7 +121,7 @@ def test_the_identity_chain_of_the_finding():
 @pytest.mark.parametrize("name", ["optimal", "balanced", "crr_repaired", "topl"])
 def test_other_mechanisms_too(name):
     for chain in ("identity", "two rooms", "one way"):
-        check(Setting.of(CHAINS[chain], name, 8.0), there_and_back(CHAINS[chain].n, 240))
+        assert_charged_exactly(Setting.of(CHAINS[chain], name, 8.0), there_and_back(CHAINS[chain].n, 240))
 
 
 def sparse_chain(seed: int) -> MarkovModel:
@@ -145,7 +145,7 @@ def test_random_sparse_chains_are_charged_exactly_and_alike_by_both_paths(seed, 
     found = []
     for compiled in (True, False):
         use(compiled)
-        state = check(setting, raw, seed + 1)[1]
+        state = assert_charged_exactly(setting, raw, seed + 1)[1]
         found.append([state.states.tobytes(), state.account.most.tobytes(), state.account.least.tobytes()])
     assert found[0] == found[1]
 

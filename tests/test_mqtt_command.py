@@ -22,14 +22,6 @@ from seqveil.release.streams import Streams
 DOCS = Path(__file__).parent.parent / "docs" / "mqtt.md"
 
 
-@pytest.fixture
-def place(tmp_path):
-    with mosquitto.broker(tmp_path) as running:
-        made = Place(running, tmp_path, "alone")
-        yield made
-        made.close()
-
-
 def command(place, *more):
     model = place.folder / "m.model"
     if not model.exists():
@@ -66,25 +58,25 @@ def log_lines(place):
 
 
 @mosquitto.needed
-def test_five_kills_lose_nothing_and_change_nothing(place):
+def test_five_kills_lose_nothing_and_change_nothing(bridged):
     events, chance = some_events(users=20, each=150), random.Random(6)
-    device, receiver = place.device(), place.receiver()
+    device, receiver = bridged.device(), bridged.receiver()
     sent = iter(events)
 
     def some_more(count):
         for user, seq, value in (one for _, one in zip(range(count), sent, strict=False)):
-            device.send(place.raw(user), event(seq, value, note=SECRET))
+            device.send(bridged.raw(user), event(seq, value, note=SECRET))
 
     for _ in range(5):
-        with process(place) as running:
-            meet(place, running)
+        with process(bridged) as running:
+            meet(bridged, running)
             before, enough = len(receiver.got), chance.randrange(1, 300)
             some_more(550)
             until(lambda: len(receiver.got) - before >= enough or running.poll() is not None)  # noqa: B023
             running.send_signal(signal.SIGKILL)
             assert running.wait() == -signal.SIGKILL
     some_more(len(events))
-    with process(place, "--json") as running:
+    with process(bridged, "--json") as running:
         until(lambda: len(published(receiver)) == len(events))
         running.send_signal(signal.SIGTERM)
         counts = json.loads(running.stdout.read())
@@ -94,14 +86,14 @@ def test_five_kills_lose_nothing_and_change_nothing(place):
     assert all(len(set(payloads)) == 1 for payloads in told.values())
     assert counts["repeated"] + counts["released"] == counts["acknowledged"] == counts["received"]
     alphabet = chain().alphabet
-    with Streams.open(place.state, setting_of()) as store:
+    with Streams.open(bridged.state, setting_of()) as store:
         for user in {user for user, _, _ in events}:
             stored = [alphabet.decode_one(one.code) for one in store.releases(user)]
             assert stored == [json.loads(told[user, seq][0])["value"] for seq in range(150)]
             assert store.standing(user).releases == 150
-    files = b"".join(path.read_bytes() for path in place.folder.glob("state.db*"))
-    assert b"zq-" not in files + (place.folder / "log").read_bytes()
-    assert "user 1" not in (place.folder / "log").read_text()
+    files = b"".join(path.read_bytes() for path in bridged.folder.glob("state.db*"))
+    assert b"zq-" not in files + (bridged.folder / "log").read_bytes()
+    assert "user 1" not in (bridged.folder / "log").read_text()
 
 
 def make_certificates(folder):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mosquitto
-from bridges import KEY, SECRET, VALUES, Place, setting_of
+from bridges import KEY, SECRET, VALUES, setting_of
 from mosquitto import until
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
@@ -244,68 +244,60 @@ def test_what_home_assistant_is_told():
             Discovery(prefix, Form())
 
 
-@pytest.fixture
-def place(tmp_path):
-    with mosquitto.broker(tmp_path) as running:
-        made = Place(running, tmp_path, "home")
-        yield made
-        made.close()
-
-
 @mosquitto.needed
 @pytest.mark.parametrize("version", [5, 4])
-def test_retained_state_is_no_event_and_live_messages_are(place, version):
+def test_retained_state_is_no_event_and_live_messages_are(bridged, version):
     form = Form.parse("zigbee2mqtt:occupancy")
-    device, receiver, errors = place.device(), place.receiver(), place.receiver("errors")
+    device, receiver, errors = bridged.device(), bridged.receiver(), bridged.receiver("errors")
     sent = [{"occupancy": value, "battery": 4, "note": SECRET} for value in (VALUES[0], VALUES[0], VALUES[1])]
-    device.send_all([(place.raw("hall"), json.dumps(sent[0]).encode(), 1, True)])
-    with place.bridge(form=form, retained="state", version=version, discovery=Discovery("ha", form)) as bridge:
+    device.send_all([(bridged.raw("hall"), json.dumps(sent[0]).encode(), 1, True)])
+    with bridged.bridge(form=form, retained="state", version=version, discovery=Discovery("ha", form)) as bridge:
         until(lambda: bridge.counts.states == 1)
-        device.send_all([(place.raw("hall"), json.dumps(one).encode(), 1, True) for one in sent])
-        device.send_all([(place.raw("hall"), b'{"linkquality": 3}'), (place.raw("hall"), SECRET.encode())])
+        device.send_all([(bridged.raw("hall"), json.dumps(one).encode(), 1, True) for one in sent])
+        device.send_all([(bridged.raw("hall"), b'{"linkquality": 3}'), (bridged.raw("hall"), SECRET.encode())])
         until(lambda: bridge.counts.acknowledged + 1 >= 6 and len(receiver.got) == 1)
     assert json.loads(receiver.got[0][1])["seqveil"] == {"seq": 0, "epsilon": 1.0}
     assert bridge.counts.refused == {"member": 1, "json": 1}
-    assert SECRET not in repr(errors.got) + repr(receiver.got) + repr(place.log)
-    late = place.client("late", "ha/#")  # the announcement is kept by the broker
+    assert SECRET not in repr(errors.got) + repr(receiver.got) + repr(bridged.log)
+    late = bridged.client("late", "ha/#")  # the announcement is kept by the broker
     until(lambda: late.got)
     assert json.loads(late.got[0][1])["state_topic"] == "thome/released/hall"
-    kept = place.client("kept", f"{place.name}/raw/+")
+    kept = bridged.client("kept", f"{bridged.name}/raw/+")
     until(lambda: kept.got)  # the state stays where it was
 
 
 @mosquitto.needed
-def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(place):
+def test_kills_and_restarts_of_the_broker_draw_nothing_twice_without_numbers(bridged):
     """Plain values, as many equal ones as different ones: only the broker's own numbers tell them apart."""
-    device, receiver, chance = place.device(), place.receiver(), random.Random(2)
+    device, receiver, chance = bridged.device(), bridged.receiver(), random.Random(2)
     users = [f"room {k}" for k in range(5)]
     sent = [(user, chance.choice(VALUES)) for _ in range(40) for user in users]
-    options = ("--payload", "json:v", "--mapping", place.folder / "mapping.toml")
-    (place.folder / "mapping.toml").write_text('payload = "value"\nrepeats = "event"\n')
+    options = ("--payload", "json:v", "--mapping", bridged.folder / "mapping.toml")
+    (bridged.folder / "mapping.toml").write_text('payload = "value"\nrepeats = "event"\n')
     for turn in range(4):
-        (place.folder / "log").write_text("")
-        with process(place, *options) as running:
-            meet(place, running)
+        (bridged.folder / "log").write_text("")
+        with process(bridged, *options) as running:
+            meet(bridged, running)
             before = len(receiver.got)
             some = sent[turn * 50 : turn * 50 + 50]
-            device.send_all([(place.raw(user), json.dumps({"v": value}).encode()) for user, value in some])
+            device.send_all([(bridged.raw(user), json.dumps({"v": value}).encode()) for user, value in some])
             until(lambda: len(receiver.got) > before + chance.randrange(20))  # noqa: B023
             if turn == 2:
-                place.mosquitto.stop()
-                place.mosquitto.start()
+                bridged.mosquitto.stop()
+                bridged.mosquitto.start()
             running.send_signal(signal.SIGKILL)
-    (place.folder / "log").write_text("")
-    with process(place, *options, "--json") as running:
-        meet(place, running)
+    (bridged.folder / "log").write_text("")
+    with process(bridged, *options, "--json") as running:
+        meet(bridged, running)
         until(lambda: len(told_of(receiver)) == 200)
         time.sleep(0.5)
         running.send_signal(signal.SIGTERM)
         said, _ = running.communicate(timeout=60)
     assert json.loads(said)["refused"] == {}
     assert all(len(payloads) == 1 for payloads in told_of(receiver).values())
-    with Streams.open(place.state, setting_of()) as store:
+    with Streams.open(bridged.state, setting_of()) as store:
         assert {user: store.standing(user).events for user in users} == dict.fromkeys(users, 40)
-    assert subprocess.run(["grep", "-c", "zq-", place.state], capture_output=True).stdout.strip() == b"0"
+    assert subprocess.run(["grep", "-c", "zq-", bridged.state], capture_output=True).stdout.strip() == b"0"
 
 
 def told_of(receiver):

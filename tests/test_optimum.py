@@ -60,7 +60,7 @@ def check_sound(belief, table, epsilon, tolerance=1e-12):
     return marginal
 
 
-def check_hamming(belief, epsilon):
+def assert_hamming_is_the_optimum(belief, epsilon):
     table, error, bound = hamming(belief, epsilon)
     check_sound(belief, table, epsilon)
     assert abs(error - bound) <= 1e-12
@@ -73,7 +73,7 @@ def check_hamming(belief, epsilon):
 @settings(max_examples=150, deadline=None)
 @given(beliefs(), st.sampled_from(EPSILONS))
 def test_hamming_is_the_full_lp(belief, epsilon):
-    check_hamming(belief, epsilon)
+    assert_hamming_is_the_optimum(belief, epsilon)
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_hamming_is_the_full_lp(belief, epsilon):
 def test_hamming_is_the_full_lp_on_larger_alphabets(n, count):
     generator = np.random.default_rng(n)
     for trial in range(count):
-        check_hamming(random_belief(generator, n), EPSILONS[trial % len(EPSILONS)])
+        assert_hamming_is_the_optimum(random_belief(generator, n), EPSILONS[trial % len(EPSILONS)])
 
 
 @pytest.mark.slow

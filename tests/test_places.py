@@ -12,8 +12,9 @@ from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.fit import fit_file, fit_private_file, public_alphabet
+from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.words import FitWords
 
 PLANE = Columns(value="x,y")
 
@@ -108,16 +109,17 @@ def test_the_order_of_rows_does_not_matter(tmp_path):
 
 def test_a_range_of_ones_own_needs_no_look_at_the_data(tmp_path):
     pulse(tmp_path / "pulse.csv", n=2_000, bad=4)
-    bins = public_alphabet(bins="auto", span="40,140")
+    words = FitWords(bins="auto", range="40,140")
+    bins = words.named()
     assert bins.n == 20
     assert bins.edges[[0, -1]].tolist() == [40, 140]
     assert bins.on_unknown == "nearest"
-    plane = public_alphabet(grid="auto", span="0,10,0,5")
+    plane = FitWords(grid="auto", range="0,10,0,5").named()
     assert (plane.x.n, plane.y.n) == (10, 10)
-    fitted = fit_file(tmp_path / "pulse.csv", bins="auto", alphabet=bins)
+    fitted = fit_file(tmp_path / "pulse.csv", words)
     assert fitted.model.alphabet.edges.tolist() == bins.edges.tolist()
     assert fitted.clamped >= 4
-    private = fit_private_file(tmp_path / "pulse.csv", 1.0, bins, seed=1)
+    private = fit_file(tmp_path / "pulse.csv", words, private=1.0, seed=1)
     assert private.model.n == 20
     assert private.clamped == 0  # a count without noise is not told
 

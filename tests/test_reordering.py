@@ -159,51 +159,43 @@ def test_limits_that_cannot_be_are_refused(limits):
         Reorder(**limits)
 
 
-@pytest.fixture
-def place(tmp_path):
-    with mosquitto.broker(tmp_path) as running:
-        made = Place(running, tmp_path, "order")
-        yield made
-        made.close()
-
-
 @mosquitto.needed
-def test_events_out_of_order_at_a_real_broker(place):
+def test_events_out_of_order_at_a_real_broker(bridged):
     """Held events are not acknowledged: a bridge that ends leaves them, and the next one has them again."""
-    device, receiver, errors = place.device(), place.receiver(), place.receiver("errors")
-    with place.bridge(reorder=Reorder(8, 60.0)) as bridge:
-        send(place, device, [("ann", seq, VALUES[0]) for seq in (0, 2, 3)] + [("bob", 0, VALUES[1])])
+    device, receiver, errors = bridged.device(), bridged.receiver(), bridged.receiver("errors")
+    with bridged.bridge(reorder=Reorder(8, 60.0)) as bridge:
+        send(bridged, device, [("ann", seq, VALUES[0]) for seq in (0, 2, 3)] + [("bob", 0, VALUES[1])])
         until(lambda: len(published(receiver)) == 2)
         until(lambda: bridge.counts.reordered == 2)
         until(lambda: bridge.counts.acknowledged == 1)  # the one before those that wait
-    assert place.log[-1][1]["left with the broker"] == 3
-    with place.bridge(reorder=Reorder(8, 60.0)) as bridge:
-        send(place, device, [("ann", 1, VALUES[2])])
+    assert bridged.log[-1][1]["left with the broker"] == 3
+    with bridged.bridge(reorder=Reorder(8, 60.0)) as bridge:
+        send(bridged, device, [("ann", 1, VALUES[2])])
         until(lambda: bridge.counts.acknowledged == 4)
         assert (bridge.counts.released, bridge.counts.repeated) == (3, 1)
     told = published(receiver)
     assert set(told) == {("ann", seq) for seq in range(4)} | {("bob", 0)}
     assert all(len(set(payloads)) == 1 for payloads in told.values())
-    with place.bridge(reorder=Reorder(8, 0.2)) as bridge:
-        device.send_all([(place.raw("ann"), event(seq, VALUES[0])) for seq in (6, 5)])
+    with bridged.bridge(reorder=Reorder(8, 0.2)) as bridge:
+        device.send_all([(bridged.raw("ann"), event(seq, VALUES[0])) for seq in (6, 5)])
         until(lambda: bridge.counts.acknowledged == 2)
         assert bridge.counts.stalled == 1
     until(lambda: len(errors.got) == 2)
     said = [json.loads(payload) for _, payload in errors.got]
     assert [(one["seq"], one["next"]) for one in said] == [(5, 4), (6, 4)]
     assert all("--gaps skip" in one["detail"] for one in said)
-    assert "stalled" in [name for name, _ in place.log]
-    with Streams.open(place.state, setting_of(), key=KEY) as store:
+    assert "stalled" in [name for name, _ in bridged.log]
+    with Streams.open(bridged.state, setting_of(), key=KEY) as store:
         assert store.standing("ann").events == 4
 
 
 @mosquitto.needed
-def test_a_broker_that_waits_for_acknowledgements_is_not_waited_for(place):
+def test_a_broker_that_waits_for_acknowledgements_is_not_waited_for(bridged):
     """All that may be under way is held back or behind it, so the missing event could never come."""
-    device, receiver = place.device(), place.receiver()
-    place.broker = lambda **options: Place.broker(place, in_flight=4, **options)
-    with place.bridge(gaps="skip", reorder=Reorder(8, 300.0)) as bridge:
+    device, receiver = bridged.device(), bridged.receiver()
+    bridged.broker = lambda **options: Place.broker(bridged, in_flight=4, **options)
+    with bridged.bridge(gaps="skip", reorder=Reorder(8, 300.0)) as bridge:
         numbers = (("ann", 1), ("bob", 0), ("bob", 1), ("bob", 2), ("bob", 3), ("ann", 0), ("ann", 2))
-        send(place, device, [(user, seq, VALUES[0]) for user, seq in numbers])
+        send(bridged, device, [(user, seq, VALUES[0]) for user, seq in numbers])
         until(lambda: bridge.counts.acknowledged == 7)
     assert set(published(receiver)) == set(numbers)

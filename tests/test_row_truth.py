@@ -35,12 +35,12 @@ def model(tmp_path_factory):
 
 
 def streams():
-    """Streams of 40 people, of 1 to 30 events, that stay on a value for a while."""
+    """Streams of 24 people, of 1 to 20 events, that stay on a value for a while."""
     rng = np.random.default_rng(8)
     made = {}
-    for user in range(40):
+    for user in range(24):
         x, values = int(rng.integers(N)), []
-        for _ in range(int(rng.integers(1, 31))):
+        for _ in range(int(rng.integers(1, 21))):
             x = int(rng.integers(N)) if rng.random() < 0.3 else x
             values.append(LETTERS[x])
         made[f"u{user:02d}"] = values
@@ -92,7 +92,7 @@ def run(*args):
     assert main([str(arg) for arg in args]) == 0
 
 
-def same_rows(path, wanted, every_row=True):
+def assert_same_rows(path, wanted, every_row=True):
     """The file has these rows, in this order; or, for batches, the same rows of each user in this order."""
     got = pl.read_csv(path).select(wanted.columns)
     if not every_row:
@@ -124,13 +124,13 @@ def test_releases_and_estimates_stand_on_their_own_rows(tmp_path, monkeypatch, m
     chain = [] if cold else ["--model", model]
     sort = ["--sort"] if time == "sort" else []
     run("release", "raw.csv", *chain, *SURE, *options, *sort, "--out", "out.csv")
-    same_rows("out.csv", wanted, every_row)
+    assert_same_rows("out.csv", wanted, every_row)
     if cold:
         assert len(Versions.load("out.csv.versions")) == (2 if "--learn-after" in options else 1)
     receiver = "out.csv.versions" if cold else model
     for name, online in (("smoothed.csv", []), ("filtered.csv", ["--online"])):
         run("decode", "out.csv", "--model", receiver, *online, "--out", name)
-        same_rows(name, wanted, every_row)
+        assert_same_rows(name, wanted, every_row)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -141,10 +141,10 @@ def test_rows_keep_their_place_across_chunks(tmp_path, model, layout, batch):
     raw.write_csv(tmp_path / "raw.csv")
     setting = Setting.of(chain, "optimal" if batch == 1 else "tree", 16.0, batch=batch)
     release_file(tmp_path / "raw.csv", setting, tmp_path / "out.csv", seed=2, chunk=7)
-    same_rows(tmp_path / "out.csv", raw, batch == 1)
+    assert_same_rows(tmp_path / "out.csv", raw, batch == 1)
     for online in (False, True):
         decode_file(tmp_path / "out.csv", chain, tmp_path / "decoded.csv", online=online, chunk=11)
-        same_rows(tmp_path / "decoded.csv", raw, batch == 1)
+        assert_same_rows(tmp_path / "decoded.csv", raw, batch == 1)
 
 
 def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):
@@ -154,9 +154,9 @@ def test_rows_that_were_left_out_do_not_move_the_others(tmp_path, model):
     run("release", tmp_path / "raw.csv", "--model", model, *SURE, *stop, "--out", tmp_path / "out.csv")
     kept = pl.read_csv(tmp_path / "out.csv").select("user", "time").join(raw, on=["user", "time"], how="left")
     assert 0 < kept.height < raw.height
-    same_rows(tmp_path / "out.csv", kept.select("user", "time", "value"))
+    assert_same_rows(tmp_path / "out.csv", kept.select("user", "time", "value"))
     run("decode", tmp_path / "out.csv", "--model", model, "--out", tmp_path / "decoded.csv")
-    same_rows(tmp_path / "decoded.csv", kept.select("user", "time", "value"))
+    assert_same_rows(tmp_path / "decoded.csv", kept.select("user", "time", "value"))
 
 
 def test_a_cold_start_is_as_right_as_its_confidence_says(tmp_path, capsys):

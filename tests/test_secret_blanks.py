@@ -12,7 +12,6 @@ import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.interfaces.cli import main
 from seqveil.release import stream
 from seqveil.release.secrets import guarded_table
 
@@ -22,17 +21,6 @@ MODEL = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=NAMES)
 LENGTH, USERS = 5, 12
 SECRET = ("--secret", "ever:health", "--secret-epsilon", 0.5, "--secret-window", 5)
 WITHHOLD, PRICE = (*SECRET, "--secret-withhold"), (*SECRET, "--secret-blank", 0.2)
-
-
-@pytest.fixture
-def seqveil(capsys):
-    def run(*args):
-        capsys.readouterr()
-        code = main([str(arg) for arg in args])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

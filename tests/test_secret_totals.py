@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 import seqveil as sv
-from seqveil.interfaces.cli import main
 
 MODEL = sv.MarkovModel(
     [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]
@@ -17,17 +16,6 @@ MODEL = sv.MarkovModel(
 WITHOUT = '[[secret]]\never = "health"\nwindow = 4\n'
 WITH = '[[secret]]\never = "health"\nwindow = 4\nepsilon = 0.5\n'
 JOINT = '[[secret]]\njoint = [{{ever = "health"}}, {{ever = "sports"{}}}]\nwindow = 4\n'
-
-
-@pytest.fixture
-def seqveil(capsys):
-    def run(*args):
-        capsys.readouterr()
-        code = main([str(arg) for arg in args])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

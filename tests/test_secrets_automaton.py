@@ -25,18 +25,18 @@ def _spell(word: tuple[int, ...]) -> str:
     return "".join(LETTERS[code] for code in word)
 
 
-def _agrees(found: automaton.Automaton, meaning) -> None:
+def assert_agrees(found: automaton.Automaton, meaning) -> None:
     for word in WORDS:
         assert found.read(word) == int(meaning(word)), word
 
 
 def test_kinds_of_automata_mean_what_they_say():
-    _agrees(automaton.ever([1, 2], 3), lambda w: any(x in (1, 2) for x in w))
-    _agrees(automaton.each([0, 2], 3), lambda w: all(x in (0, 2) for x in w))
+    assert_agrees(automaton.ever([1, 2], 3), lambda w: any(x in (1, 2) for x in w))
+    assert_agrees(automaton.each([0, 2], 3), lambda w: all(x in (0, 2) for x in w))
     for k in (1, 2, 4):
-        _agrees(automaton.count([1], k, 3), lambda w, k=k: sum(x == 1 for x in w) >= k)
-    _agrees(automaton.visit([0], [2], 3), lambda w: 0 in w and 2 in w[w.index(0) + 1 :])
-    _agrees(automaton.visit([0, 1], [1], 3), lambda w: any(x != 2 and 1 in w[i + 1 :] for i, x in enumerate(w)))
+        assert_agrees(automaton.count([1], k, 3), lambda w, k=k: sum(x == 1 for x in w) >= k)
+    assert_agrees(automaton.visit([0], [2], 3), lambda w: 0 in w and 2 in w[w.index(0) + 1 :])
+    assert_agrees(automaton.visit([0, 1], [1], 3), lambda w: any(x != 2 and 1 in w[i + 1 :] for i, x in enumerate(w)))
 
 
 def test_a_product_labels_the_combination():
@@ -68,7 +68,7 @@ PATTERNS = [
 @pytest.mark.parametrize("text", PATTERNS)
 def test_patterns_agree_with_re_on_all_words(text):
     twin = re.compile(re.sub(r"[ '\"]", "", text))
-    _agrees(automaton.of_pattern(text, _code, 3), lambda word: twin.search(_spell(word)) is not None)
+    assert_agrees(automaton.of_pattern(text, _code, 3), lambda word: twin.search(_spell(word)) is not None)
 
 
 _leaf = st.sampled_from(["a", "b", "c", ".", "a", "b"])
@@ -89,7 +89,7 @@ _trees = st.recursive(
 def test_random_patterns_agree_with_re(text, anchored):
     whole = anchored.format(text)
     twin = re.compile(whole.replace(" ", ""))
-    _agrees(automaton.of_pattern(whole, _code, 3), lambda word: twin.search(_spell(word)) is not None)
+    assert_agrees(automaton.of_pattern(whole, _code, 3), lambda word: twin.search(_spell(word)) is not None)
 
 
 @pytest.mark.slow

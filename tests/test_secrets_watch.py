@@ -17,7 +17,7 @@ from seqveil.core.secrets import ahead as tables
 from seqveil.core.secrets.watch import Watch, Watches
 
 
-def _check_accounts(watch: Watch, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
+def assert_accounts_are_exact(watch: Watch, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
     """Every live window's account against enumeration; how many were compared."""
     compared, count = 0, compiled.automaton.values
     for account in watch.accounts:
@@ -44,7 +44,7 @@ def test_the_account_of_any_kernel_equals_enumeration(secret):
         for k in range(LENGTH):
             ended = watch.step + 1
             watch = watch.observe(columns[k])
-            compared += _check_accounts(watch, every, compiled, columns[: k + 1])
+            compared += assert_accounts_are_exact(watch, every, compiled, columns[: k + 1])
             window = (0, ended) if secret.window is None else None
             if secret.repeats:
                 window = (k // secret.length * secret.length, secret.length)
@@ -145,7 +145,7 @@ def test_windows_watched_late_are_kept_too():
     columns = [np.array([0.5, 0.52])] * 3
     for column in columns:
         watch = watch.observe(column)
-    assert _check_accounts(watch, every, compiled, columns) >= 3
+    assert assert_accounts_are_exact(watch, every, compiled, columns) >= 3
     assert watch.accounts[-1].highest >= watch.ahead.unwatched
 
 
@@ -321,7 +321,7 @@ def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
         if watch.ahead.limit == watch.step:
             break
         watch = watch.observe(columns[k])
-        _check_accounts(watch, every, compiled, columns[: k + 1])
+        assert_accounts_are_exact(watch, every, compiled, columns[: k + 1])
 
 
 def test_sparse_chains_of_many_symbols_stay_sparse():

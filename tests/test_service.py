@@ -1,11 +1,5 @@
 """The service over real sockets: what it answers is what the store holds, and a refusal changes nothing."""
 
-import json
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,36 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import schemathesis
-import schemathesis.specs.openapi.schemas  # now, since Python 3.11 may fail to read source while a server's thread does
-from hypothesis import HealthCheck, given, settings
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import reference_streams as ref
-from seqveil import SeqveilError
-from seqveil.client import Client
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.interfaces.service.monitoring import OPEN
 from seqveil.receive.decode import decode_paths
 from seqveil.release.accounting import Budget
 from seqveil.release.stream import UNKNOWN, Setting
 from seqveil.release.streams import Streams
-from served import KEY, WORDS, Process, ask, running, words_model, words_setting
+from served import KEY, WORDS, event, running, words_model, words_setting
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     with running(tmp_path_factory.mktemp("served"), words_setting(), max_body=200_000, max_events=300) as found:
         yield found
-
-
-def event(user, seq, value="home", **more):
-    return {"user": user, "seq": seq, "value": value, **more}
 
 
 @pytest.mark.slow
@@ -232,7 +215,7 @@ def test_a_full_disk_is_503_and_passes(tmp_path):
         assert service.release(event("ann", 1)).status == 200
         service.store.close()
         assert service.release(event("ann", 2)).reason == "store"
-        service.app.state.service._probed = -1e9
+        service.look_again()
         assert service.ask("GET", "/healthz").status == 503
 
 
@@ -332,130 +315,3 @@ def test_long_text_among_numbers_takes_no_memory():
 def test_an_application_is_of_its_store(tmp_path):
     with Streams.open(tmp_path / "s.db", words_setting()) as store, pytest.raises(InputError, match="another setting"):
         create_app(store, words_setting(budget=3.0), ServeConfig(no_auth=True))
-
-
-# the whole interface, as OpenAPI tells it
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=str)
-def test_every_answer_is_as_documented(service, mode):
-    document = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
-    operations = [found.ok() for found in document.get_all_operations()]
-    assert len(operations) == 10
-    for operation in operations:
-        if mode == schemathesis.GenerationMode.NEGATIVE and operation.path in OPEN:
-            continue  # nothing about them can be wrong
-
-        @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-        @given(case=operation.as_strategy(generation_mode=mode))
-        def check(case):
-            headers = {"Authorization": f"Bearer {service.secret}"}
-            # the schema cannot tell which values are in the alphabet
-            case.call_and_validate(headers=headers, timeout=20, excluded_checks=[positive_data_acceptance])
-
-        check()
-
-
-def test_the_document_has_examples_scopes_and_refusals(service):
-    document = service.ask("GET", "/openapi.json", token=None).json
-    release = document["paths"]["/v1/release"]["post"]
-    assert release["security"] == [{"token": ["release"]}]
-    examples = release["requestBody"]["content"]["application/json"]["examples"]
-    assert service.ask("POST", "/v1/release", examples["one"]["value"]).status == 200
-    assert service.ask("POST", "/v1/release", examples["many"]["value"]).status == 200
-    for status in ("400", "401", "403", "409", "413", "415", "429", "503"):
-        assert list(release["responses"][status]["content"]) == ["application/problem+json"]
-
-
-# real processes
-
-
-def load(url, user, count, answers, clock=None):
-    """Release a user's stream one event after another, whatever happens to the server, and note every answer."""
-    with Client(url, attempts=200, backoff=0.05, timeout=20) as client:
-        for seq in range(count):
-            made = client.release(user, seq, WORDS[(seq * 7 + len(user)) % 4])
-            answers.append((user, seq, made.value))
-
-
-@pytest.mark.slow
-def test_killed_and_started_again_nothing_is_lost_or_doubled(tmp_path):
-    users, count, answers = [f"user {k}" for k in range(4)], 60, []
-    process = Process(tmp_path, "--no-auth")
-    threads = [threading.Thread(target=load, args=(process.url, user, count, answers)) for user in users]
-    for thread in threads:
-        thread.start()
-    for kill in range(1, 4):
-        while len(answers) < kill * 50:
-            assert any(thread.is_alive() for thread in threads)
-            threading.Event().wait(0.005)
-        assert process.end(signal.SIGKILL) == -signal.SIGKILL
-        process = Process(tmp_path, "--no-auth", port=process.port)
-    for thread in threads:
-        thread.join()
-    with Client(process.url) as client:
-        for user in users:
-            told = [(user, made.seq, made.value) for made in client.releases(user)]
-            assert [seq for _, seq, _ in told] == list(range(count))
-            assert told == [answer for answer in answers if answer[0] == user]
-            assert client.account(user).releases == count
-            assert client.account(user).by_composition == pytest.approx(0.7 * count, abs=1e-6)
-    assert process.end() == 0
-
-
-@pytest.mark.slow
-def test_what_was_accepted_is_finished_before_the_end(tmp_path):
-    process = Process(tmp_path, "--no-auth")
-    answers, stop = [], threading.Event()
-
-    def work(user):
-        for seq in range(10_000):
-            try:
-                answer = ask(process.port, "POST", "/v1/release", event(user, seq))
-            except OSError:
-                return  # nobody listens any more
-            assert answer.status == 200 or answer.reason == "stopping"
-            if answer.status == 200:
-                answers.append((user, seq, answer.json["releases"][0]["value"]))
-
-    threads = [threading.Thread(target=work, args=(f"user {k}",)) for k in range(6)]
-    for thread in threads:
-        thread.start()
-    while len(answers) < 60:
-        stop.wait(0.01)
-    assert process.end() == 0
-    for thread in threads:
-        thread.join()
-    with Streams.open(tmp_path / "state.db", words_setting()) as store:
-        stored = {(u, s.seq): WORDS[s.code] for u in {a[0] for a in answers} for s in store.releases(u)}
-    assert {(user, seq): value for user, seq, value in answers} == stored
-    assert not (tmp_path / "state.db-wal").exists()
-
-
-@pytest.mark.slow
-def test_a_second_server_on_one_state_is_refused(tmp_path):
-    process = Process(tmp_path, "--no-auth")
-    try:
-        with pytest.raises(RuntimeError, match="another process has this state file open"):
-            Process(tmp_path, "--no-auth")
-        assert ask(process.port, "POST", "/v1/release", event("ann", 0)).status == 200
-        command = [sys.executable, "-m", "seqveil", "serve", "--no-auth", "--port", str(process.port)]
-        command += ["--model", str(tmp_path / "model"), "--epsilon", "1", "--state", str(tmp_path / "other.db")]
-        taken = subprocess.run(command, capture_output=True, text=True)
-        assert taken.returncode == 2
-        assert taken.stderr.count("\n") == 1
-        assert "cannot listen" in taken.stderr
-    finally:
-        assert process.end() == 0
-    command[command.index("1")] = "2"
-    command[command.index(str(tmp_path / "other.db"))] = str(tmp_path / "state.db")
-    other = subprocess.run(command, capture_output=True, text=True)
-    assert other.returncode == 2
-    assert "was begun with another" in other.stderr
-    with sqlite3.connect(tmp_path / "state.db") as sql:
-        assert sql.execute("SELECT count(*) FROM users").fetchone() == (1,)
-    sql.close()
-    assert issubclass(InputError, SeqveilError)
-    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["event"] == "listening"
-    assert os.stat(tmp_path / "state.db").st_mode & 0o077 == 0

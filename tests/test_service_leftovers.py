@@ -18,11 +18,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.release.streams import OutOfOrder, StoreError, Streams
-from served import KEY, WORDS, running, words_model, words_setting
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
+from served import KEY, WORDS, event, running, words_model, words_setting
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from seqveil.core.errors import InputError
 from seqveil.interfaces.service import audit, tokens
 from seqveil.interfaces.service.config import ServeConfig
-from served import Process, running, words_setting
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
+from served import Process, event, running, words_setting
 
 
 def lines(path):

@@ -22,11 +22,7 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.service import monitoring, tokens
 from seqveil.interfaces.service.config import ServeConfig, load
 from seqveil.release.stream import Setting
-from served import WORDS, Process, ask, running, words_model, words_setting
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
+from served import WORDS, Process, ask, event, running, words_model, words_setting
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +35,7 @@ def service(tmp_path_factory):
 def fresh(service, *scopes, **options):
     """A new token that the service knows at once."""
     secret = service.token(*scopes, **options)
-    service.app.state.service.guard._ring._looked = -1e9
+    service.look_again()
     return secret
 
 
@@ -99,22 +95,22 @@ def test_a_device_writes_and_reads_its_own_stream_alone(service):
 @pytest.mark.slow
 def test_a_revoked_token_is_no_good_and_a_damaged_file_lets_nobody_in(tmp_path):
     with running(tmp_path, words_setting()) as service:
-        ring, file = service.app.state.service.guard._ring, tmp_path / "tokens.json"
+        file = tmp_path / "tokens.json"
         secret = fresh(service, "release")
         assert service.release(event("ann", 0), token=secret).status == 200
         tokens.revoke(file, secret.split("_")[1])
-        ring._looked = -1e9
+        service.look_again()
         assert service.release(event("ann", 1), token=secret).status == 401
         assert service.release(event("ann", 1)).status == 200
         saved = file.read_text()
         for damage in (lambda: file.write_text("{"), file.unlink, lambda: (file.write_text(saved), file.chmod(0o666))):
             damage()
-            ring._looked = -1e9
+            service.look_again()
             refused = service.release(event("ann", 2))  # said aloud: it is not the sender's fault
             assert (refused.status, refused.reason) == (503, "tokens")
             assert service.ask("GET", "/healthz").reason == "tokens"
         file.chmod(0o600)
-        ring._looked = -1e9
+        service.look_again()
         assert service.release(event("ann", 2)).status == 200
 
 

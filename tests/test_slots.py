@@ -14,7 +14,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.slots import NOTHING, Slots
 from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.fit import fit_file, fit_private_file
+from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.rows import Source
 from seqveil.interfaces.files.slots import MOST_ROWS
 
@@ -133,7 +133,7 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="mean"):
         fit_file(events(("a", 2.0, "x")), slots=Slots(1, "mean"), alphabet=Alphabet(["x"]))
     with pytest.raises(InputError, match="--pad"):
-        fit_private_file(events(("a", 2.0, "x")), 1.0, Alphabet(["x"]), slots=Slots(1, pad=True))
+        fit_file(events(("a", 2.0, "x")), private=1.0, alphabet=Alphabet(["x"]), slots=Slots(1, pad=True))
 
 
 def test_the_model_keeps_the_slots(tmp_path):
@@ -146,7 +146,7 @@ def test_the_model_keeps_the_slots(tmp_path):
     assert from_json(loaded.to_json()) == loaded != loaded.with_slots(None)
     assert from_json(Bins([0, 1]).with_slots(Slots(2)).to_json()).slots == Slots(2)
     assert fit_file(frame, slots=Slots(1), alphabet=Alphabet(["x", "y"])).model.n == 3
-    private = fit_private_file(frame, 1.0, Alphabet(["x", "y"]), slots=Slots(1), seed=1)
+    private = fit_file(frame, private=1.0, alphabet=Alphabet(["x", "y"]), slots=Slots(1), seed=1)
     assert private.model.alphabet.slots == Slots(1)
     damaged = {**loaded.to_json(), "slots": {"seconds": -1}}
     with pytest.raises(InputError):

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from seqveil.core.coins import key_mark
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
@@ -16,12 +17,8 @@ from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.service import tokens
 from seqveil.release.store.backup import verify
 from seqveil.release.stream import Setting
-from seqveil.release.streams import StoreError, Streams, key_mark
-from served import KEY, WORDS, running, words_model, words_setting
-
-
-def event(user, seq, value="home"):
-    return {"user": user, "seq": seq, "value": value}
+from seqveil.release.streams import StoreError, Streams
+from served import KEY, WORDS, event, running, words_model, words_setting
 
 
 def filled(path, **how):
@@ -139,7 +136,7 @@ def test_the_service_makes_copies_for_its_admin(tmp_path):
     with running(tmp_path, words_setting(), backups=folder) as service:
         service.release(event("ann", 0))
         other = service.token("release", "read")
-        service.app.state.service.ring._looked = -1e9
+        service.look_again()
         assert service.ask("POST", "/v1/backup", {}, token=other).status == 403
         answer = service.ask("POST", "/v1/backup", {})
         assert (answer.status, answer.json["users"]) == (200, 1)
@@ -190,13 +187,13 @@ def test_an_unreadable_file_of_tokens_is_loud(tmp_path, caplog):
     with running(tmp_path, words_setting()) as service:
         saved = (tmp_path / "tokens.json").read_text()
         (tmp_path / "tokens.json").write_text("{")
-        service.app.state.service.ring._looked = -1e9
+        service.look_again()
         assert service.ask("GET", "/healthz").reason == "tokens"
         assert "no token is good" in caplog.text
         part = tmp_path / "new"
         part.write_text(saved)
         os.replace(part, tmp_path / "tokens.json")
-        service.app.state.service.ring._looked = -1e9
+        service.look_again()
         assert service.ask("GET", "/healthz").status == 200
 
 

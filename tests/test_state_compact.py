@@ -13,7 +13,7 @@ from seqveil.core.secrets import ever
 from seqveil.interfaces.cli import main
 from seqveil.receive.upgrade import upgrade
 from seqveil.release.accounting import Budget
-from seqveil.release.store import database, packing, settling
+from seqveil.release.store import database, packing, schema, settling
 from seqveil.release.store.backup import verify
 from seqveil.release.store.protocol import Compacted, StoreBusy
 from seqveil.release.store.upkeep import compact
@@ -48,7 +48,7 @@ def clock(monkeypatch):
     """When records are filed."""
     now = [1000.0]
     monkeypatch.setattr(settling.time, "time", lambda: now[0])
-    monkeypatch.setattr(database, "CHUNK", 4)
+    monkeypatch.setattr(schema, "CHUNK", 4)
     return now
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import reference_streams as ref
+from seqveil.core.coins import key_mark
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
@@ -14,7 +15,7 @@ from seqveil.release.store.backup import verify
 from seqveil.release.store.protocol import Compacted, Damaged, Erased, StoreBusy, StoreError
 from seqveil.release.store.upkeep import erase, rotate_key
 from seqveil.release.stream import Setting
-from seqveil.release.streams import EARLIER, Streams, key_mark
+from seqveil.release.streams import EARLIER, Streams
 from served import running, words_setting
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))

@@ -15,8 +15,9 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive import statistics
-from seqveil.receive.statistics import _fieller, indicators, summarise
+from seqveil.receive import inversion
+from seqveil.receive.inversion import _fieller, indicators
+from seqveil.receive.statistics import summarise
 from seqveil.release import stream
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
@@ -59,8 +60,8 @@ def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
     a, b = np.array([0.3, -1.0, 2.0]), np.array([0.5, 1.0, -0.7])
     for codes, p in every_release(setting, raw):
         found = indicators(setting, np.zeros(4, np.int64), codes)
-        (seen,), (wide,) = statistics.histogram(found, np.zeros(4, np.int64), 1)
-        moves, moved = statistics.transitions(found)
+        (seen,), (wide,) = inversion.histogram(found, np.zeros(4, np.int64), 1)
+        moves, moved = inversion.transitions(found)
         before = np.vstack([np.zeros(3), found.values[:-1]])
         line = (found.values * (a + b * before)).sum(0)
         told = (
@@ -73,7 +74,7 @@ def test_counts_and_their_variances_are_unbiased_by_enumeration(mechanism, raw):
             moved,
             line,
             line**2,
-            statistics._linear(found, before, a, b),
+            inversion._linear(found, before, a, b),
         )
         for name, value in zip(sums, told, strict=True):
             sums[name] = sums[name] + p * value

@@ -296,7 +296,7 @@ def test_sorting_puts_the_streams_of_a_user_one_behind_another(visits, tmp_path)
 
 
 def test_people_are_held_out_with_all_their_streams():
-    from seqveil.receive.contexts import choose
+    from seqveil.receive.choosing import choose
 
     draw = np.random.default_rng(1)
     people = np.repeat(np.arange(40), 30)

@@ -138,7 +138,7 @@ def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(
             answer = service.ask(method, f"/v1/page/{path}", body, token=None)
             assert (answer.status, answer.reason) == (401, "unauthorised")
         own = service.token("read", user="nobody")
-        service.app.state.service.guard._ring._looked = -1e9
+        service.look_again()
         found = parsed(service.ask("GET", "/v1/page/begin", token=own))
         assert found["first"] == "model"
         shown = service.ask("POST", "/v1/page/show", {"source": "model", "events": 30}, token=own)
@@ -178,9 +178,8 @@ def test_the_operator_sees_counts_and_no_names(tmp_path, budget):
     with running(tmp_path, words_setting(budget=Budget(total=budget)), metrics_refresh=0.0) as service:
         for scope in ("release", "read", "read-account", "metrics"):
             service.token(scope)
-        ring = service.app.state.service.guard._ring
         narrow = service.token("metrics")
-        ring._looked = -1e9
+        service.look_again()
         assert service.ask("GET", "/v1/operator", token=None).status == 401
         assert service.ask("GET", "/v1/operator", token=narrow).status == 403
         for k in range(6):
@@ -205,5 +204,5 @@ def test_the_operator_sees_counts_and_no_names(tmp_path, budget):
         again = parsed(service.ask("GET", "/v1/operator"))
         assert (again["releases"], again["users"]) == (37, 6)  # users are looked up every few seconds only
         service.store.close()
-        service.app.state.service._probed = -1e9
+        service.look_again()
         assert parsed(service.ask("GET", "/v1/operator"))["health"] == "store"

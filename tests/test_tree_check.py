@@ -91,7 +91,7 @@ def walks(mechanism, batch: Batch, codes: np.ndarray) -> list[tuple[str, object]
         script = [*(turn for turn, _ in taken[:-1]), False]
 
 
-def check(batch: Batch, found: list[tuple[str, object]]) -> None:
+def assert_released_within_epsilon(batch: Batch, found: list[tuple[str, object]]) -> None:
     assert {kind for kind, _ in found} == {"released"}
     for _, (_, least, most, _, total) in found:
         assert most <= batch.epsilon
@@ -107,7 +107,7 @@ def test_no_tree_refuses_whatever_the_raw_batch_and_the_coins(name, epsilon):
         model = small_chain(seed)
         batch = Batch(model, model.initial, 1 + seed % 2, epsilon, distortion.hamming())
         for codes in every_batch(batch):
-            check(batch, walks(mechanism, batch, codes))
+            assert_released_within_epsilon(batch, walks(mechanism, batch, codes))
 
 
 @pytest.mark.parametrize("name", ["auto", "tree_refined", "batch_lp", "batch_descent"])
@@ -123,7 +123,7 @@ def test_tables_refuse_before_the_draw_or_never(name):
             tries = [tuple(thrown[(k * m) % len(thrown)] for m in range(1, 80)) for k in range(len(thrown))]
             found = [outcome(mechanism, batch, codes, Fixed(coins)) for coins in tries]
             if mechanism.sound:
-                check(batch, found)
+                assert_released_within_epsilon(batch, found)
             assert {kind for kind, _ in found} == {"released"}
 
 

@@ -27,6 +27,7 @@ from os import PathLike
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
+from seqveil import _hangup as _hangup
 from seqveil.core import checks, coins, distortion, errors, kernel, leakage, mechanisms
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import SeqveilError
@@ -82,7 +83,7 @@ _ON_DEMAND = {  # modules that bring more than numpy, loaded when they are first
 
 
 _FUNCTIONS = {  # the same for functions
-    "attack": "seqveil.evaluate.attack_frames",
+    "attack": "seqveil.evaluate.attack_files",
     "audit": "seqveil.interfaces.frames",
     "fit": "seqveil.interfaces.frames",
     "inspect": "seqveil.interfaces.files.inspection",

@@ -95,6 +95,15 @@ if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along i
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
+def places_within(lengths: Ints) -> Ints:
+    """0, 1, … within each stream, for streams of these lengths one after another.
+
+    >>> places_within(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The streams of a log, longest first; those of one length in the order of their users' numbers.

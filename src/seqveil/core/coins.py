@@ -208,6 +208,15 @@ def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
     return key
 
 
+def key_mark(key: bytes) -> str:
+    """What tells one key from another and nothing about either: 16 hexadecimal digits.
+
+    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
+    (True, False)
+    """
+    return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()
+
+
 def _make_key(path: str | os.PathLike[str]) -> None:
     """Write a new key whole or not at all, and never over another."""
     part = f"{os.fspath(path)}.part-{os.getpid()}"

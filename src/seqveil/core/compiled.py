@@ -32,39 +32,52 @@ compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
 @compiled
 def _block(values, begin, count):
     """Sum of up to 128 values in eight running sums, as numpy takes it."""
+    part = values[begin : begin + count]
     if count < 8:
         running = 0.0
-        for k in range(begin, begin + count):
-            running += values[k]
+        for k in range(count):
+            running += part[k]
         return running
-    r0, r1, r2, r3 = values[begin], values[begin + 1], values[begin + 2], values[begin + 3]
-    r4, r5, r6, r7 = values[begin + 4], values[begin + 5], values[begin + 6], values[begin + 7]
+    r0, r1, r2, r3, r4, r5, r6, r7 = part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7]
     whole = count - count % 8
-    for k in range(begin + 8, begin + whole, 8):
-        r0 += values[k]
-        r1 += values[k + 1]
-        r2 += values[k + 2]
-        r3 += values[k + 3]
-        r4 += values[k + 4]
-        r5 += values[k + 5]
-        r6 += values[k + 6]
-        r7 += values[k + 7]
+    for k in range(8, whole, 8):
+        r0 += part[k]
+        r1 += part[k + 1]
+        r2 += part[k + 2]
+        r3 += part[k + 3]
+        r4 += part[k + 4]
+        r5 += part[k + 5]
+        r6 += part[k + 6]
+        r7 += part[k + 7]
     running = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
-    for k in range(begin + whole, begin + count):
-        running += values[k]
+    for k in range(whole, count):
+        running += part[k]
     return running
 
 
 @compiled
-def _halve(begins, counts, waiting):
-    """Have both halves of the sum at the top of the stack wait before it, and say how many sums wait now."""
-    begin, many = begins[waiting], counts[waiting]
-    half = many // 2
-    half -= half % 8
-    counts[waiting] = -1
-    begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
-    begins[waiting + 2], counts[waiting + 2] = begin, half
-    return waiting + 3
+def halves(count):
+    """How numpy sums so many values: blocks in their order, each as where it begins and how many it has.
+
+    Where it has -1 instead, the last two sums that were found are added: halves of halves.
+    """
+    steps, begins, counts = np.empty((count // 16 + 3, 2), np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
+    counts[0] = count
+    waiting, made = 1, 0
+    while waiting:  # no recursion: numba's cache cannot hold it
+        waiting -= 1
+        begin, many = begins[waiting], counts[waiting]
+        if many <= BLOCK:
+            steps[made, 0], steps[made, 1] = begin, many
+            made += 1
+            continue
+        half = many // 2
+        half -= half % 8
+        counts[waiting] = -1  # both halves wait before it
+        begins[waiting + 1], counts[waiting + 1] = begin + half, many - half
+        begins[waiting + 2], counts[waiting + 2] = begin, half
+        waiting += 3
+    return steps[:made]
 
 
 @compiled
@@ -72,20 +85,14 @@ def total(values, count):
     """Sum of the first values as numpy sums a contiguous axis: blocks, added by halves of halves."""
     if count <= BLOCK:
         return _block(values, 0, count)
-    begins, counts, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64)
-    counts[0] = count
-    waiting, found = 1, 0
-    while waiting:  # no recursion: numba's cache cannot hold it
-        waiting -= 1
-        begin, many = begins[waiting], counts[waiting]
-        if many < 0:  # both halves are there
+    sums, found = np.empty(64), 0
+    for begin, many in halves(count):
+        if many < 0:
             found -= 1
             sums[found - 1] += sums[found]
-        elif many <= BLOCK:
+        else:
             sums[found] = _block(values, begin, many)
             found += 1
-        else:
-            waiting = _halve(begins, counts, waiting)
     return sums[0]
 
 
@@ -118,21 +125,15 @@ def lane_sums(values, out):
     if count <= BLOCK:
         _lane_block(values, out)
         return
-    begins, counts, sums = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros((64, lanes))
-    counts[0] = count
-    waiting, found = 1, 0
-    while waiting:
-        waiting -= 1
-        begin, many = begins[waiting], counts[waiting]
-        if many < 0:  # both halves are there
+    sums, found = np.empty((64, lanes)), 0
+    for begin, many in halves(count):
+        if many < 0:
             found -= 1
             for u in range(lanes):
                 sums[found - 1, u] += sums[found, u]
-        elif many <= BLOCK:
+        else:
             _lane_block(values[begin : begin + many], sums[found])
             found += 1
-        else:
-            waiting = _halve(begins, counts, waiting)
     out[:] = sums[0]
 
 
@@ -289,7 +290,7 @@ def weigh(x, presence, marginal, a, table, lane, count, doubtful):
 
 
 @compiled
-def _doubt(belief, table, bounds, lane, doubtful):
+def doubt(belief, table, bounds, lane, doubtful):
     """Marks users whose lifts or LDP level are not well inside their bounds: numpy's exact check must look."""
     ceiling, floor, ldp = bounds
     lanes, low, high, mean = lane.shape[1], lane[3], lane[4], lane[5]
@@ -393,7 +394,7 @@ def optimal(beliefs, width, numbers, bounds, truths, coins, given, codes, column
                 belief[x, u] = row[x]
         _plan(belief, labels, wide, lane, count[0], spare, numbers)
         _tables(belief, labels, wide, lane, inside, count, place, holds, numbers, table, doubtful)
-        _doubt(belief, table, bounds, lane, doubtful)
+        doubt(belief, table, bounds, lane, doubtful)
         for u in range(min(lanes, users - begin)):
             user = begin + u
             if doubtful[u]:

@@ -3,7 +3,7 @@
 It does what `mechanisms.optimum` does beyond `NARROW` symbols, operation by operation, so that the integers are the
 same. Symbols fill the slots in the order of their codes, so a class is a run of codes but for the few symbols that have
 a label: all that grows with the alphabet are some passes over the belief. Sums that have to be taken one after another
-run for `SIDE` users side by side, and so do the tables, which have at most 4K+1 rows.
+run for `SIDE` users side by side, and tables, which have at most 4K+1 rows, are made for `TOGETHER` users at a time.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,17 +16,18 @@ from seqveil.core.compiled import (
     DONE,
     IMPOSSIBLE,
     LEFT,
-    ONE,
     compiled,
+    doubt,
     pick,
     spend,
     timetable,
     total,
     weigh,
 )
-from seqveil.core.kernel import DROP, EVEN
+from seqveil.core.kernel import EVEN
 
-SIDE = 8  # users that go side by side; `_run` names each of them
+SIDE = 8  # users whose running sums are taken side by side; `_run` names each of them
+TOGETHER = 32  # users whose tables are made together: enough for vector instructions, and few enough to stay at hand
 HEAD, FULL, FINAL = 0, 1, 2  # of a user: the code of the last label (-1: none), of the slot's last symbol, last slot
 
 
@@ -148,11 +149,11 @@ def _sorted(labels, count, order):
 
 
 @compiled
-def _classes(n, labels, count, order, marks, u, share, found, slots, begins, rows, example):
+def _classes(n, labels, count, order, marks, u, share, found, edges, begins, rows, example):
     """The runs of codes that have one row of the table: where each begins, and its row; how many, or -1: no room.
 
-    `found` are the codes at which a filling passes each border, with its start and with its end. `slots` gets the first
-    and the last slot of each class's filling, `example` a symbol of each class (-1: it has none).
+    `found` are the codes at which a filling passes each border, with its start and with its end. `edges` gets, in its
+    last two rows, the first and the last slot of each class's filling, `example` a symbol of each class (-1: none).
     """
     width, runs, borderline, begun, ended, labelled, x = labels.size, 0, 0, 0, 0, 0, 0
     head, full, final = marks[HEAD, u], marks[FULL, u], marks[FINAL, u]
@@ -181,7 +182,7 @@ def _classes(n, labels, count, order, marks, u, share, found, slots, begins, row
                 borderline += 1
                 if row >= example.shape[0]:
                     return -1
-            slots[0, row, u], slots[1, row, u] = first, past
+            edges[3, row, u], edges[4, row, u] = first, past
         begins[runs], rows[runs], example[row, u] = x, row, upto - 1
         runs += 1
         x = min(upto, n)
@@ -190,47 +191,31 @@ def _classes(n, labels, count, order, marks, u, share, found, slots, begins, row
 
 
 @compiled
-def _summed(values, begin, end):
+def _summed(values):
     """A sum in four parts."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    whole = begin + (end - begin) // 4 * 4
-    for x in range(begin, whole, 4):
+    whole = values.size // 4 * 4
+    for x in range(0, whole, 4):
         a += values[x]
         b += values[x + 1]
         c += values[x + 2]
         d += values[x + 3]
-    for x in range(whole, end):
+    for x in range(whole, values.size):
         a += values[x]
     return (a + b) + (c + d)
 
 
 @compiled
-def _in_doubt(masses, table, example, u, bounds):
-    """Whether a lift or the LDP level is not well inside its bounds, so that numpy's exact check must look."""
-    ceiling, floor, ldp = bounds
-    for k in range(table.shape[1]):
-        low, high, mean = np.inf, 0.0, 0.0
-        for row in range(masses.size):
-            if example[row, u] >= 0:
-                weight = float(table[row, k, u])
-                low, high = min(low, weight), max(high, weight)
-                mean += masses[row] * weight
-        inside = high <= ceiling * mean and low >= floor * mean and high <= ldp * low
-        if high > 0.0 and not (inside and mean > 4.0 * DROP * ONE):
-            return True
-    return False
-
-
-@compiled
-def _plan(beliefs, labels, wide, lane, count, numbers, marks, spare, names):
+def _plan(beliefs, labels, wide, lane, count, numbers, marks):
     """The timetables of a block: who has a label, how much fills each slot, and where the fillings end."""
     width, lanes = labels.shape
-    for u in range(beliefs.shape[0]):
-        _likeliest(beliefs[u], names, spare)
+    names, top = np.empty(width, np.int64), np.empty(width)
+    for u in range(lanes):
+        _likeliest(beliefs[u], names, top)
         running = 0.0
         for k in range(width):
-            wide[0, k, u], labels[k, u] = spare[k], names[k]
-            running += spare[k]
+            wide[0, k, u], labels[k, u] = top[k], names[k]
+            running += top[k]
         lane[7, u] = max(0.0, total(beliefs[u], beliefs.shape[1]) - running)
     timetable(wide[0], lane[7], numbers, wide[1], wide[2], wide[3], wide[4], wide[5], lane, count[0])
     for u in range(lanes):
@@ -244,87 +229,114 @@ def _plan(beliefs, labels, wide, lane, count, numbers, marks, spare, names):
 
 
 @compiled
-def _table(example, marks, shares, mass, ends, slots, wide, lane, inside, own, count, a, table, doubtful):
-    """The integer rows of all classes that some symbol is in."""
+def _sort_users(beliefs, labels, wide, lane, count, kappa, marks, mass, ends, edges, example, runs, begins, rows):
+    """The classes of each user, and for each class where a filling of it starts and ends, and its last slot's time.
+
+    `mass` and `ends` have room for the symbols of the users who go side by side.
+    """
+    users, n = beliefs.shape
+    width, side = labels.shape[0], mass.shape[0]
+    names, order, borders = np.empty(width, np.int64), np.empty(width, np.int64), np.empty(width)
+    found, shares = np.zeros((2, width), np.int64), np.empty(side)
+    for first in range(0, users, side):
+        some = min(side, users - first)
+        for v in range(some):
+            names[:] = labels[:, first + v]
+            shares[v] = _fill(beliefs[first + v], names, count[0, first + v], lane, first + v, kappa, mass[v], marks)
+        _run(mass, ends)
+        for v in range(some):
+            u, share = first + v, shares[v]
+            borders[:], names[:] = wide[6, :, u], labels[:, u]
+            _passed(ends[v], mass[v], borders, True, found[0])
+            _passed(ends[v], mass[v], borders, False, found[1])
+            runs[u] = _classes(
+                n, names, count[0, u], order, marks, u, share, found, edges, begins[u], rows[u], example
+            )  # fmt: skip
+            for row in range(example.shape[0]):
+                x = example[row, u]
+                if x >= 0:
+                    inside = x < marks[FULL, u] or x == marks[HEAD, u]
+                    holds = 1.0 if inside else (share if x == marks[FULL, u] else 0.0)
+                    edges[0, row, u], edges[1, row, u] = ends[v, x] - mass[v, x], ends[v, x]
+                    edges[2, row, u] = lane[1, u] * holds
+
+
+@compiled
+def _table(example, edges, wide, lane, count, a, table, places, doubtful):
+    """The integer rows of all classes that some symbol is in, and how many; `places` says where each is."""
     classes, width, lanes = table.shape
+    inside, own, made = np.empty((7, lanes)), np.empty(lanes, np.int64), 0
     for row in range(classes):
-        anybody = False
+        places[row] = -1
+        for u in range(lanes):
+            places[row] = made if example[row, u] >= 0 else places[row]
+        if places[row] < 0:
+            continue
         for u in range(lanes):
             here = row
             while example[here, u] < 0:  # nobody looks at this row: any other does as well
                 here = (here + 1) % classes
-            anybody = anybody or here == row
-            x, own[u] = example[here, u], here if here < width else -1
-            in_slot = x < marks[FULL, u] or x == marks[HEAD, u]
-            holds = 1.0 if in_slot else (shares[u] if x == marks[FULL, u] else 0.0)
-            inside[0, u], inside[1, u], inside[2, u] = ends[u, x] - mass[u, x], ends[u, x], lane[1, u] * holds
-            inside[3, u], inside[4, u] = slots[0, here, u], slots[1, here, u]
-        if anybody:
-            spend(own, count[0], lane, wide[4], wide[2], wide[3], wide[5], wide[6], inside, wide[7])
-            weigh(row, wide[7], wide[5], a, table, lane, count, doubtful)
-            for u in range(lanes):
-                doubtful[u] = doubtful[u] or abs(lane[3, u] - 1.0) > EVEN / 2
+            own[u] = here if here < width else -1
+            for k in range(5):
+                inside[k, u] = edges[k, here, u]
+        spend(own, count[0], lane, wide[4], wide[2], wide[3], wide[5], wide[6], inside, wide[7])
+        weigh(made, wide[7], wide[5], a, table, lane, count, doubtful)
+        for u in range(lanes):
+            doubtful[u] = doubtful[u] or abs(lane[3, u] - 1.0) > EVEN / 2
+        made += 1
+    return made
 
 
 @compiled
-def _tell(belief, table, labels, u, runs, begins, rows, masses, example, bounds, truth, coin, given, column):
+def _tell(table, labels, u, runs, begins, rows, truth, coin, given, column):
     """Draw a user's release, or take the one given, and fill in its column; the code, and what became of the row."""
-    masses[:] = 0.0
     of_truth = 0
     for run in range(runs):
-        masses[rows[run]] += _summed(belief, begins[run], begins[run + 1])
         of_truth = rows[run] if begins[run] <= truth else of_truth
-    if _in_doubt(masses, table, example, u, bounds):
-        return 0, LEFT
     drawn, become = pick(table, labels, u, of_truth, coin, given), IMPOSSIBLE
     if drawn < 0:
         return 0, become
     for run in range(runs):
         weight = table[rows[run], drawn, u]
         become = DONE if weight > 0 else become
-        for x in range(begins[run], begins[run + 1]):
-            column[x] = weight
+        column[begins[run] : begins[run + 1]] = weight
     return labels[drawn, u], become
+
+
+@compiled
+def _release(beliefs, width, numbers, bounds, truths, coins, given, codes, columns, state, mass, ends):
+    """`optimal_wide` for users whose tables are made together, each a lane."""
+    users = beliefs.shape[0]
+    classes, most = 4 * width + 1, 5 * width + 16
+    labels, wide = np.zeros((width, users), np.int64), np.zeros((8, width, users))
+    lane, count, marks = np.zeros((8, users)), np.empty((3, users), np.int64), np.zeros((3, users), np.int64)
+    _plan(beliefs, labels, wide, lane, count, numbers, marks)
+    edges, example, runs = np.zeros((5, classes, users)), np.full((classes, users), -1), np.zeros(users, np.int64)
+    begins, rows = np.empty((users, most), np.int64), np.empty((users, most), np.int64)
+    chart = (labels, wide, lane, count, numbers[2], marks)
+    _sort_users(beliefs, *chart, mass, ends, edges, example, runs, begins, rows)
+    table, places = np.empty((classes, width, users), np.int64), np.empty(classes, np.int64)
+    masses, doubtful = np.zeros((classes, users)), runs < 0
+    made = _table(example, edges, wide, lane, count, numbers[0], table, places, doubtful)
+    for u in range(users):
+        for run in range(runs[u]):
+            rows[u, run] = places[rows[u, run]]
+            masses[rows[u, run], u] += _summed(beliefs[u, begins[u, run] : begins[u, run + 1]])
+    doubt(masses[:made], table[:made], bounds, lane, doubtful)
+    for u in range(users):
+        state[u] = LEFT
+        if not doubtful[u]:
+            asked = (0, 0, given[u]) if given.size else (truths[u], coins[u], -1)
+            codes[u], state[u] = _tell(table, labels, u, runs[u], begins[u], rows[u], *asked, columns[u])
 
 
 @compiled
 def optimal_wide(beliefs, width, numbers, bounds, truths, coins, given, codes, columns, state):
     """`compiled.optimal` for alphabets with more symbols than four for each label."""
     users, n = beliefs.shape
-    classes, most, lanes = 4 * width + 1, 5 * width + 16, min(users, SIDE)
-    labels, order, names = np.zeros((width, lanes), np.int64), np.empty(width, np.int64), np.empty(width, np.int64)
-    wide, count, spare = np.zeros((8, width, lanes)), np.empty((3, lanes), np.int64), np.empty(width)
-    found, slots = np.zeros((2, width), np.int64), np.zeros((2, classes, lanes), np.int64)
-    lane, inside, own = np.zeros((8, lanes)), np.empty((7, lanes)), np.empty(lanes, np.int64)
-    doubtful, shares, marks = np.empty(lanes, np.bool_), np.zeros(lanes), np.zeros((3, lanes), np.int64)
-    together = 1 if lanes == 1 else SIDE
-    mass, ends = np.zeros((together, n)), np.empty((together, n))
-    example, table = np.empty((classes, lanes), np.int64), np.empty((classes, width, lanes), np.int64)
-    masses, runs = np.empty(classes), np.empty(lanes, np.int64)
-    begins, rows = np.empty((SIDE, most), np.int64), np.empty((SIDE, most), np.int64)
-    for begin in range(0, users, SIDE):
-        block = beliefs[begin : begin + SIDE]  # the last one may be short: what its other lanes hold is not looked at
-        _plan(block, labels, wide, lane, count, numbers, marks, spare, names)
-        for u in range(len(block)):
-            names[:] = labels[:, u]
-            shares[u] = _fill(block[u], names, count[0, u], lane, u, numbers[2], mass[u], marks)
-        _run(mass, ends)
-        example[:], doubtful[:] = -1, False
-        example[0, len(block) :] = 0
-        for u in range(len(block)):
-            spare[:], names[:] = wide[6, :, u], labels[:, u]
-            _passed(ends[u], mass[u], spare, True, found[0])
-            _passed(ends[u], mass[u], spare, False, found[1])
-            edges = (found, slots, begins[u], rows[u], example)
-            runs[u] = _classes(n, names, count[0, u], order, marks, u, shares[u], *edges)
-            doubtful[u] = runs[u] < 0
-        _table(example, marks, shares, mass, ends, slots, wide, lane, inside, own, count, numbers[0], table, doubtful)
-        for u in range(len(block)):
-            user = begin + u
-            state[user] = LEFT
-            if doubtful[u]:
-                continue
-            asked = (0, 0, given[user]) if given.size else (truths[user], coins[user], -1)
-            runs_of = (runs[u], begins[u], rows[u])
-            told = _tell(block[u], table, labels, u, *runs_of, masses, example, bounds, *asked, columns[user])
-            codes[user], state[user] = told
+    side = 1 if users == 1 else SIDE
+    mass, ends = np.zeros((side, n)), np.empty((side, n))
+    for begin in range(0, users, TOGETHER):
+        end = begin + TOGETHER
+        asked, filled = (truths[begin:end], coins[begin:end], given[begin:end]), (codes[begin:end], columns[begin:end])
+        _release(beliefs[begin:end], width, numbers, bounds, *asked, *filled, state[begin:end], mass, ends)

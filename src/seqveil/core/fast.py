@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering
+from seqveil.core import filtering, single
 from seqveil.core.bulk import in_parts
 from seqveil.core.distortion import Distortion, euclidean, hamming, medians, squared
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, slack, usable
@@ -117,8 +117,11 @@ def release(
     """
     users, n = beliefs.shape
     code = _code(users) if code is None else code
-    if code is None or not users or n == 1 or usable(epsilon, n) == 0.0:
+    if not users or n == 1 or usable(epsilon, n) == 0.0:
         return None
+    if code is None:
+        closed = users == 1 and n <= NARROW and mechanism is OPTIMAL and distortion.is_hamming
+        return _alone(beliefs[0], epsilon, truths, thrown, given) if closed else None
     codes, columns, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
     law = _whole(beliefs)
     if mechanism is OPTIMAL and distortion.is_hamming and n <= NARROW:
@@ -158,20 +161,38 @@ def release(
     else:
         return None
     in_parts(users, some, n)
+    if not np.count_nonzero(state):  # all are done
+        return Made(codes, columns, NOBODY, False)
     return Made(codes, columns, np.flatnonzero(state == code.LEFT), bool(np.count_nonzero(state == code.IMPOSSIBLE)))
 
 
+def _alone(belief: Floats, epsilon: float, truths: Ints, thrown: Ints, given: Ints) -> Made | None:
+    """`optimal` for one user where no compiled code is there; None where numpy is quicker, or has to look at it."""
+    numbers = labels_and_bounds(epsilon, belief.size)
+    if belief.size * numbers[0] > single.LARGEST_TABLE:
+        return None
+    event = (0, 0, int(given[0])) if given.size else (int(truths[0]), int(thrown[0]))
+    found = single.optimal(belief, *numbers, *event)
+    return None if found is None else Made(np.array(found[:1]), np.array(found[1:]), NOBODY, False)
+
+
 def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
-    """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it."""
+    """Next states, marginals, and least and largest weight over possible symbols; None where numpy has to do it.
+
+    Of columns that are no integers over many states, nobody is told the least and the largest weight.
+    """
     code = _code(len(states))
     mixes = model.full_support  # else a state may be too faint for a float, which numpy sees to
+    if code is None and mixes and len(states) == 1:
+        return _moved(model, states, columns)
     if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
         return None
     users, law = len(states), _whole(states)
     # where most states are ruled out, as those of other hours are, it is quicker to pass over them
     sparse = _laws() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
     ahead, marginal = (np.zeros if sparse is None else np.empty)(states.shape), np.empty(users)
-    low, high = np.empty(users, np.int64), np.empty(users, np.int64)
+    weighed = users if sparse is None or columns.dtype.kind == "i" else 0
+    low, high = np.empty(weighed, np.int64), np.empty(weighed, np.int64)
 
     def some(part: slice) -> bool:
         filled = ahead[part], marginal[part], low[part], high[part]
@@ -182,6 +203,17 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
     if any(in_parts(users, some, model.size)) or (not mixes and filtering.faint(ahead).any()):
         return None
     return ahead, marginal, low, high
+
+
+def _moved(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[Floats, Floats, Ints, Ints] | None:
+    """`update` of one user by numpy, where anything can follow anything and the release tells no symbol apart for sure.
+
+    All symbols are then possible, and no logarithm of a lift is infinite.
+    """
+    low, high = columns.min(1), columns.max(1)
+    if low[0] <= 0 or states.min() <= 0.0:
+        return None
+    return *filtering.move(model, states, columns), low, high
 
 
 def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
@@ -200,6 +232,11 @@ def pull(model: MarkovModel, values: Floats, jump: Floats) -> Floats | None:
 
 def charge(model: MarkovModel, account: Account, columns: Ints, marginal: Floats, low: Ints, high: Ints) -> Account:
     """`Account.charge` after an `update` that was done here."""
+    if low.size == 1 and model.full_support and low[0] > 0:
+        before = float(account.ahead_most[0, 0]), float(account.ahead_least[0, 0])
+        after = single.charge((int(low[0]), int(high[0])), float(marginal[0]), before, slack(model.size))
+        sides = np.array(after)
+        return Account(sides[:1], sides[1:], sides[:1, None].copy(), sides[1:, None].copy())
     relative, (up, down) = slack(model.size), (_whole(account.ahead_most), _whole(account.ahead_least))
     most, least, further, nearer = np.empty(len(low)), np.empty(len(low)), np.empty(up.shape), np.empty(down.shape)
     newest, _, pointers, targets, _, *restart = model.compact

@@ -1,7 +1,7 @@
 """What an observer believes, from the model and the releases alone: one step forward and back, and whole streams.
 
 `move` is the whole step of the filter, `condition` and `predict` its two halves, `pull` one step of the way back.
-`forward` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·).
+`walk`, `forward` and `smooth` put them together for streams whose releases are given as columns Q(y_k | ·).
 
 A law of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a number
 below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back by
@@ -10,7 +10,7 @@ another, hundreds of nats later, and no float would remember it. Zero is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -205,18 +205,34 @@ def forward(model: MarkovModel, columns: Floats | Ints, bands: Ints | None = Non
     A column of equal weights tells nothing, so streams of several lengths go together when padded with ones. `bands`
     (T, B) are the bands of hours of the events, for a model that goes by them.
     """
-    if bands is None:
-        model.refuse_hours("this reading of whole streams")
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))
+    for t, (states, law, _) in enumerate(walk(model, users, columns, bands)):
+        before[t], after[t] = states, law
+    return before, after
+
+
+def walk(
+    model: MarkovModel, users: int, columns: Iterable[Floats | Ints], bands: Sequence[Ints] | Ints | None = None
+) -> Iterator[tuple[Floats, Floats, Floats]]:
+    """The filter along streams side by side: laws of the state before and after each release, and its marginal (B,).
+
+    Parameters:
+      model: the chain.
+      users: how many streams there are.
+      columns: at step t the columns Q(y_t | ·) of the streams that have a t-th release, the longest streams first.
+      bands: their bands of hours, for a model that goes by them.
+    """
+    if bands is None:
+        model.refuse_hours("this reading of whole streams")
     states = start(model, users)
-    for t in range(length):
+    for t, column in enumerate(columns):
+        states = states[: len(column)]
         if bands is not None:
             states = within(model, states, in_band(model, bands[t]))[0]
-        before[t] = states
-        after[t], marginal = condition(model, states, columns[t])
-        states = _onward(model, states, after[t], columns[t], marginal)
-    return before, after
+        after, marginal = condition(model, states, column)
+        yield states, after, marginal
+        states = _onward(model, states, after, column, marginal)
 
 
 def smooth(
@@ -261,16 +277,7 @@ def ragged_laws(
     `columns` holds at step t the columns Q(y_t | ·) of the streams that have a t-th release, and `bands` their bands of
     hours, for a model that goes by them.
     """
-    if bands is None:
-        model.refuse_hours("this reading of whole streams")
-    states, found = start(model, len(columns[0]) if columns else 0), list[Floats]()
-    for t, column in enumerate(columns):
-        states = states[: len(column)]
-        if bands is not None:
-            states = within(model, states, in_band(model, bands[t]))[0]
-        after, marginal = condition(model, states, column)
-        found.append(after)
-        states = _onward(model, states, after, column, marginal)
+    found = [law for _, law, _ in walk(model, len(columns[0]) if columns else 0, columns, bands)]
     if smoothed:
         smooth(model, found, columns, bands)
     for t, law in enumerate(found):

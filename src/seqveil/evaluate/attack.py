@@ -11,7 +11,7 @@ for every set R. With k1 of n1 people who have the secret in R, and k0 of n0 who
     ε ≥ log(low(k1, n1) / high(k0, n0)),      each bound wrong with a probability of at most `false_alarm` / 2.
 
 One guess is scored, however many attackers there were to pick it from: beside the classifiers, Bayes attackers with
-models of their own (`bayes`). So a promise that holds is called broken with a probability of at most `false_alarm`,
+models of their own (`attackers`). So a promise that holds is called broken with a probability of at most `false_alarm`,
 whatever the law of the data is:
 people are taken as independent draws, and nothing else is assumed. A promise that is broken may go unnoticed, where the
 classifiers are too weak or the people too few: `Finding.verdict` says "not decided" where even a leak of twice ε, in
@@ -29,12 +29,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.errors import InputError, needs_extra
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets.declared import Compiled, Secret
-from seqveil.evaluate.attack_features import features
-from seqveil.evaluate.bayes import posteriors
+from seqveil.core.secrets import words
+from seqveil.core.secrets.declared import Compiled
+from seqveil.evaluate.attackers import Attackers, beliefs, classifiers, features
 from seqveil.receive.learn import Evidence
 
 __all__ = [
@@ -52,7 +52,6 @@ __all__ = [
 
 Flags = NDArray[np.bool_]
 Verdict = Literal["holds", "broken", "not decided"]
-Attackers = dict[str, Callable[[], Any]]
 
 FALSE_ALARM = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the people: how many a guess may single out
@@ -147,40 +146,10 @@ def attack_secret(
     seen = [releases[k] for k in kept]
     stamps = None if times is None else [times[k] for k in kept]
     found = features(seen, secret.n, stamps, at)
-    beliefs = _beliefs(models or {}, evidence, secret, kept, at, list(targets))
-    return attack_labels(found, targets, epsilon, sides=secret.secret.sides, about=_about(secret.secret), seed=seed,
-                         false_alarm=false_alarm, attackers=attackers, target_scores=beliefs, heard=heard)  # fmt: skip
-
-
-def _beliefs(
-    models: Mapping[str, MarkovModel],
-    evidence: Evidence | None,
-    secret: Compiled,
-    kept: Sequence[int],
-    at: Ints | None,
-    targets: Sequence[str],
-) -> dict[str, dict[str, Floats]]:
-    """For each target, how likely each Bayes attacker holds it to be for each person."""
-    if not models:
-        return {}
-    if evidence is None:
-        raise InputError("a Bayes attacker needs evidence=, what each release tells of the truth (`Evidence.of`)")
-    chosen = np.zeros(int(evidence.users.max(initial=-1)) + 1, bool)
-    chosen[list(kept)] = True
-    part = evidence.of_users(chosen)
-    part = Evidence(part.table, np.unique(part.users, return_inverse=True)[1], part.index)
-    values = [1] if secret.automaton.values == 2 else list(range(secret.automaton.values))
-    told = {name: posteriors(part, model, secret, at) for name, model in models.items()}
-    return {
-        target: {f"Bayes with {name}": found[:, value] for name, found in told.items()}
-        for target, value in zip(targets, values, strict=True)
-    }
-
-
-def _about(secret: Secret) -> str:
-    from seqveil.core.secrets import words
-
-    return words.about(secret)
+    held = beliefs(models or {}, evidence, secret, kept, at, list(targets))
+    shared: dict[str, Any] = {"seed": seed, "false_alarm": false_alarm, "attackers": attackers, "heard": heard}
+    about, sides = words.about(secret.secret), secret.secret.sides
+    return attack_labels(found, targets, epsilon, about=about, sides=sides, target_scores=held, **shared)
 
 
 def _coins(seed: int) -> np.random.Generator:
@@ -345,28 +314,6 @@ def _trained(make: Callable[[], Any], found: Any, truth: Flags, learned_on: Flag
     score[learned_on] = cross_val_predict(make(), known, labels, cv=folds, method="predict_proba")[:, 1]
     score[~learned_on] = make().fit(known, labels).predict_proba(found[~learned_on])[:, 1]
     return score
-
-
-def classifiers(seed: int) -> Attackers:
-    """The attackers that learn from people, made new for each use."""
-    with needs_extra("the attack", "attack"):
-        from sklearn.ensemble import HistGradientBoostingClassifier
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
-
-    def linear() -> Any:
-        return make_pipeline(MaxAbsScaler(), LogisticRegression(C=0.3, max_iter=500))
-
-    def boosted() -> Any:
-        trees = HistGradientBoostingClassifier(max_iter=80, learning_rate=0.08, max_leaf_nodes=15, random_state=seed)
-        return make_pipeline(FunctionTransformer(_dense, accept_sparse=True), trees)
-
-    return {"logistic regression": linear, "gradient boosting": boosted}
-
-
-def _dense(found: Any) -> Floats:
-    return found.toarray()
 
 
 def log_ratio_low(right: int, of_true: int, wrong: int, of_false: int, false_alarm: float) -> float:

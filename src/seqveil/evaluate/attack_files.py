@@ -1,13 +1,15 @@
-"""Attack a released file with the raw file it was made from."""
+"""Attack released rows with the raw rows they were made from: files, and frames in memory (`sv.attack`)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from seqveil.core import html
 from seqveil.core.alphabet import Alphabet, OnMissing, Symbols
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
@@ -15,15 +17,18 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.slots import Slots
-from seqveil.evaluate import attack
-from seqveil.evaluate.attack import Finding
+from seqveil.core.words import guess_means
+from seqveil.evaluate import attack as attacks
+from seqveil.evaluate.attack import Finding, Guess
 from seqveil.interfaces.files import Columns, read
-from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.estimates import evidence_of
+from seqveil.interfaces.files.in_memory import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath, Holes
 from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
-from seqveil.interfaces.files.writing import EPSILON
+from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
+from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words, table_of
+from seqveil.receive.follow import numbered
 from seqveil.receive.learn import Evidence
 from seqveil.release.setting import OTHER_MODEL
 
@@ -41,7 +46,7 @@ class People:
     releases: list[Ints]
     truth: list[Ints]
     total: float | None  # the largest sum of ε over a stream; None where the file has no ε
-    meta: side.Meta | None
+    meta: Meta | None
 
     @property
     def secrets(self) -> list[Secret]:
@@ -62,7 +67,7 @@ def attack_file(
     columns: Columns | None = None,
     format: str | None = None,
     seed: int = 0,
-    false_alarm: float = attack.FALSE_ALARM,
+    false_alarm: float = attacks.FALSE_ALARM,
     missing: OnMissing | None = None,
     progress: Progress | None = None,
     with_models: Mapping[str, MarkovModel] | None = None,
@@ -97,11 +102,11 @@ def attack_file(
         heard.begin()
         promised = _promised(secret, people, claimed)
         attacked, bayes["heard"] = secret.over(people.alphabet), heard.learning
-        findings.append(attack.attack_secret(people.releases, people.truth, attacked, promised, **shared, **bayes))
+        findings.append(attacks.attack_secret(people.releases, people.truth, attacked, promised, **shared, **bayes))
     if who:
         heard.begin()
         findings.append(
-            attack.attack_identity(people.releases, people.truth, people.alphabet.n, people.total, **shared)
+            attacks.attack_identity(people.releases, people.truth, people.alphabet.n, people.total, **shared)
         )
     return findings
 
@@ -181,8 +186,8 @@ def read_people(
     seed: int = 0,
 ) -> People:
     """Both files, person by person; people whom only one of them has are refused."""
-    found = side.load_release_meta(released, meta)
-    names = columns or side.stored_columns(found)
+    found = load_release_meta(released, meta)
+    names = columns or stored_columns(found)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
     told_missing = None if model is None else model.alphabet.missing
@@ -245,9 +250,8 @@ def _alphabet(files: Sequence[Source]) -> Symbols:
 def _streams(file: Source, alphabet: Symbols, progress: Progress | None) -> dict[Hashable, Ints]:
     parts: dict[Hashable, list[Ints]] = {}
     for part in file.coded(alphabet, progress):
-        users = part.chunk.keys.to_list()
         numbers: dict[Hashable, int] = {}
-        ids = np.array([numbers.setdefault(user, len(numbers)) for user in users], np.int64)
+        ids = numbered(numbers, part.chunk.keys.to_list())
         order = np.argsort(ids, kind="stable")
         cuts = np.cumsum(np.bincount(ids))[:-1]
         for user, own in zip(numbers, np.split(part.codes[order], cuts), strict=True):
@@ -267,3 +271,98 @@ def _total(file: Source) -> float | None:
         return None
     total = max(spent.values())
     return total if np.isfinite(total) else None
+
+
+class Findings(list[Finding]):
+    """What an attack found, one finding a secret; a table in a notebook."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What was found, line by line."""
+        return told(self)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<10} {text}" for name, text in self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.told("Attack", self.lines())
+
+
+def attack(
+    released: Any,
+    truth: Any,
+    model: MarkovModel | FilePath | None = None,
+    *,
+    meta: Any = None,
+    who: bool = False,
+    seed: int = 0,
+    false_alarm: float = attacks.FALSE_ALARM,
+    missing: OnMissing | None = None,
+    with_model: Any = None,
+    **words: Unpack[SettingWords],
+) -> Findings:
+    """Whether what was promised holds for the people of a release, as `seqveil attack` finds out.
+
+    Parameters:
+        released: what `release` gave back, or a frame or path of released rows.
+        truth: the raw rows that it was made from, in any order that their times give.
+        model: gives the alphabet, which numbers and places need.
+        meta: `Release.meta`, or the path of a side file, where `released` has none with it.
+        who: also whether people are recognised by their past.
+        seed: splits the people.
+        false_alarm: how likely a promise that holds may be called broken.
+        missing: what was done with raw rows without a value, where that is not what the model says.
+        with_model: models of Bayes attackers by name.
+        words: secret, secrets, secret_epsilon and the like, and the columns.
+    """
+    if isinstance(released, Release):
+        released, meta = released.frame, released.meta if meta is None else meta
+    options, names = split_words(words)
+    rows = table_of(released)
+    found = load_release_meta(rows, meta)
+    named = names if any(name in words for name in ColumnWords.__annotations__) else None
+    tables = [rows, table_of(truth)]
+    for k, table in enumerate(tables):
+        if not isinstance(table, str | os.PathLike) and goes_back(table, named or stored_columns(found)):
+            tables[k] = table[in_order(table, named or stored_columns(found))]
+    others: Mapping[str, Any] = with_model or {}
+    return Findings(
+        attack_file(
+            tables[0],
+            tables[1],
+            None if model is None else chain_of(model),
+            options.declared(),
+            claimed=options.secret_epsilon,
+            who=who,
+            meta=found if meta is not None else None,
+            columns=named,
+            seed=seed,
+            false_alarm=false_alarm,
+            missing=missing,
+            with_models={name: chain_of(other) for name, other in others.items()},
+        )
+    )
+
+
+def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """What there is to say about an attack, line by line."""
+    said = []
+    for one in findings:
+        said += [("attacked", one.about), ("verdict", one.sentence)]
+        if one.guess is not None:
+            said.append(("guess", _guessed(one.guess)))
+            means = guess_means(one.about, one.guess.likelihood_ratio)
+            said += [("means", means)] if means else []
+    return said
+
+
+def _guessed(guess: Guess) -> str:
+    """How the guess did on the people who had no part in picking it."""
+    if guess.target.startswith("who"):
+        return f"{guess.attacker}: right of {guess.right} of {guess.of_true} people"
+    has, not_ = ("have", "do not have") if guess.says == "has it" else ("do not have", "have")
+    return (
+        f"{guess.attacker} singles out {guess.right} of the {guess.of_true} people who {has} {guess.target} and "
+        f"{guess.wrong} of the {guess.of_false} who {not_}: {guess.likelihood_ratio:.3g} times as likely"
+    )

@@ -23,9 +23,8 @@ from typer.core import TyperGroup
 
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, GuaranteeError, SeqveilError
-from seqveil.interfaces.commands.advise import advise
+from seqveil.interfaces.commands.advise import advise, inspect
 from seqveil.interfaces.commands.bridge import bridge
-from seqveil.interfaces.commands.inspecting import inspect
 from seqveil.interfaces.commands.models import fit, learn, upgrade
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, drift, stats

@@ -181,6 +181,18 @@ class Client:
             if not page["more"]:
                 return
 
+    def erase(self, user: User, forget_ledger: bool = False) -> int:
+        """Take a user out of the service's state file, with a token of an admin; how many releases that were.
+
+        Asked again after a lost answer, it gives 0, or `not-found` where the ledger was forgotten too.
+
+        Parameters:
+            user: whom.
+            forget_ledger: drop the ledger too, so that coming back begins at zero.
+        """
+        query = "?forget_ledger=true" if forget_ledger else ""
+        return int(self._json("DELETE", f"/v1/users/{quote(user_name(user), safe='')}{query}")["releases"])
+
     def model(self) -> MarkovModel:
         """The service's model, downloaded once and checked against the fingerprint that the service states."""
         stated = self._json("GET", "/v1/model")["fingerprint"]

@@ -1,7 +1,7 @@
 """The commands as functions: frames of polars, pandas and Arrow (or paths) in, the same kind out.
 
 `fit`, `release`, `audit`, `decode` and `stats` take the words of the command line, with underscores, and call the
-functions behind its commands (`sv.attack` does the same in `seqveil.evaluate.attack_frames`). Rows stay in memory:
+functions behind its commands (`sv.attack` does the same in `seqveil.evaluate.attack_files`). Rows stay in memory:
 nothing is written to a disk.
 """
 
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 
 from seqveil.core import html
-from seqveil.core.alphabet import Alphabet, OnMissing, OnUnknown, Symbols
+from seqveil.core.alphabet import OnMissing, OnUnknown
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.interfaces.commands.options import ColumnOptions, CutOptions, SettingOptions, SlotOptions
+from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
 from seqveil.interfaces.files.audit import against_file, audit_file
-from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.columns import Columns, lists_in
 from seqveil.interfaces.files.estimates import Counted, Decoded, decode_file, summarise_file
-from seqveil.interfaces.files.fit import fit_file, fit_private_file
-from seqveil.interfaces.files.in_memory import HeldRelease, goes_back, in_order, release_rows
+from seqveil.interfaces.files.fit import fit_file
+from seqveil.interfaces.files.in_memory import HeldRelease, release_rows
 from seqveil.interfaces.files.kinds import as_polars, like
-from seqveil.interfaces.files.placing import located
+from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
@@ -53,6 +53,34 @@ class ColumnWords(TypedDict, total=False):
     stream_column: str | None  # what tells the streams of a user apart
     latitude: str | None  # of places on the map, with longitude; columns that are called so need no name
     longitude: str | None
+
+
+class FitKeywords(ColumnWords, total=False):
+    """What a fit is told, as the options of `seqveil fit` spell it, and what the columns are called."""
+
+    order: int
+    smoothing: float
+    prior: str
+    context: str | None
+    bins: float | str | None
+    levels: int | None
+    grid: str | None
+    cell_metres: float | None
+    points: Any  # places with coordinates: a file or a frame of name, lat and lon, or `Places`
+    points_columns: str | None  # what the columns of `points` are called, as in "venue,y,x"
+    other: int | None
+    on_unknown: OnUnknown | None
+    alphabet: Any  # the values there are: a list, an `Alphabet`, or a file of them
+    range: str | None  # "LO,HI", "X0,X1,Y0,Y1" or "SOUTH,NORTH,WEST,EAST", where it is not taken from the data
+    private: float | None  # fit with differential privacy at this ε for each user
+    contribution: int | None  # with `private`, and so is the seed
+    seed: int | None
+    missing: OnMissing | None
+    every_seconds: float | None
+    slot: str | None
+    pad: bool
+    empty: str | None
+    format: str | None
 
 
 class SettingWords(ColumnWords, total=False):
@@ -246,94 +274,23 @@ class Statistics(_Told):
         return [html.table("values", self.table.columns, rows[: html.MANY])]
 
 
-def fit(
-    data: Any,
-    *,
-    order: int = 1,
-    smoothing: float = 0.0,
-    prior: str = "data",
-    context: str | None = None,
-    bins: float | str | None = None,
-    levels: int | None = None,
-    grid: str | None = None,
-    cell_metres: float | None = None,
-    points: Any = None,
-    points_columns: str | None = None,
-    other: int | None = None,
-    on_unknown: OnUnknown | None = None,
-    alphabet: Any = None,
-    range: str | None = None,
-    private: float | None = None,
-    contribution: int | None = None,
-    seed: int | None = None,
-    sort: bool | None = None,
-    missing: OnMissing | None = None,
-    every_seconds: float | None = None,
-    slot: str | None = None,
-    pad: bool = False,
-    empty: str | None = None,
-    format: str | None = None,
-    **columns: Unpack[ColumnWords],
-) -> MarkovModel:
+def fit(data: Any, *, sort: bool | None = None, **words: Unpack[FitKeywords]) -> MarkovModel:
     """Fit a model to a frame or a file, as `seqveil fit` does. A plain fit is not itself private.
 
     Parameters:
         data: a polars, pandas or Arrow frame, or a path.
-        order, smoothing, prior, context, bins, levels, grid, cell_metres, other, on_unknown: as in `seqveil fit`.
-        points: places with coordinates: a file or a frame of name, lat and lon, or `Places`.
-        points_columns: what the columns of `points` are called, as in "venue,y,x".
-        alphabet: the values there are: a list, an `Alphabet`, or a file of them.
-        range: the range of bins, of a grid or of cells, "LO,HI", "X0,X1,Y0,Y1" or "SOUTH,NORTH,WEST,EAST", where it is
-            not taken from the data.
-        private: fit with differential privacy at this ε for each user.
-        contribution, seed: with `private`.
         sort: whether to put rows in order first; left out, that is done where they go back in time.
-        missing: what to do with rows without a value: "drop", "hold" or "symbol".
-        every_seconds, slot, pad, empty: one symbol for each slot of time, as in `seqveil fit`.
-        columns: user_column, value_column, time_column, stream_column, latitude, longitude.
+        words: the options of `seqveil fit`, all of them in `FitKeywords`, and the columns.
 
     >>> import polars as pl
     >>> fit(pl.DataFrame({"user": ["ann"] * 4, "value": ["home", "home", "work", "home"]}), smoothing=1.0).n
     2
     """
-    from seqveil.interfaces.commands.models import PrivateFitOptions
-
-    PrivateFitOptions(private, contribution, seed=seed).check(order, smoothing, prior, context)
-    table, names = table_of(data), columns_of(columns)
-    cuts = CutOptions(None if bins is None else str(bins), levels, grid, cell_metres, points, points_columns)
-    if private is not None or alphabet is not None or range is not None:
-        named = _values(alphabet, cuts, range, private, on_unknown)
-    else:
-        named = None
-    if cell_metres is not None or points is not None or (named is not None and named.on_map):
-        widths = (2,) if cell_metres is not None else (1, 2) if named is None else named.widths
-        names = located(table, names, format, widths)
-    arrange = goes_back(table, names, format) if sort is None else sort
-    read: dict[str, Any] = {"columns": names, "format": format, "sort": arrange, "missing": missing}
-    read |= {"slots": SlotOptions(every_seconds, slot, pad, empty).slots}
-    if private is not None:
-        if other is not None:
-            raise InputError("other= looks at who has what, which a private fit may not; leave it out")
-        assert named is not None
-        read |= {} if contribution is None else {"contribution": contribution}
-        return fit_private_file(table, private, named, seed=seed, **read).model
-    law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
-    law |= {"context": context, "other": other, "alphabet": named}
-    return fit_file(table, **law, **cuts.given, **read).model
-
-
-def _values(
-    alphabet: Any, cuts: CutOptions, span: str | None, private: float | None, on_unknown: OnUnknown | None
-) -> Symbols:
-    """The alphabet that was given, without a look at the data."""
-    from seqveil.interfaces.files.fit import public_alphabet
-
-    if alphabet is None or isinstance(alphabet, str | os.PathLike):
-        return public_alphabet(alphabet, span=span, on_unknown=on_unknown, **cuts.given)
-    if any(option is not None for option in cuts.given.values()) or span is not None:
-        raise InputError("alphabet= names the values, so bins, levels, grid, points and range do not go with it")
-    named = alphabet if isinstance(alphabet, Symbols) else Alphabet(list(alphabet))
-    return named.with_policy(on_unknown or named.on_unknown)
+    table, told = table_of(data), fit_words(**words)
+    if sort is None:
+        settled = told.settled(table)
+        sort = goes_back(table, settled.columns, told.format)
+    return fit_file(table, told, sort=sort).model
 
 
 def release(
@@ -383,7 +340,8 @@ def _given_back(data: Any, table: Any, held: HeldRelease) -> Release:
     if held.frame.height and not held.rows.size:
         return Release(like(data, table, held.frame, None, ()), held.account, held.meta, held.rows)
     values = saved["value"].split(",")
-    kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in values]
+    listed = [] if isinstance(table, str | os.PathLike) else lists_in(table)  # of these, each entry is a row
+    kept = [name for name in held.frame.columns if name in _names_in(saved) and name not in (*values, *listed)]
     return Release(like(data, table, held.frame, held.rows, kept), held.account, held.meta, held.rows)
 
 

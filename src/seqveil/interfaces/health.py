@@ -34,8 +34,8 @@ Trouble = Callable[[], list[str]]  # why a process is not ready, in plain words;
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
-    """Bytes free on the disk of a file, for whoever is not root."""
-    return shutil.disk_usage(Path(path).absolute().parent).free
+    """Bytes free on the disk of a file (of what it leads to, where it is a link), for whoever is not root."""
+    return shutil.disk_usage(Path(os.path.realpath(path)).parent).free
 
 
 def disk_trouble(path: str | os.PathLike[str], least: int = MIN_FREE) -> str | None:

@@ -114,6 +114,7 @@ def advise(model: MarkovModel, wishes: Wishes, *, from_accuracy: bool | None = N
 
 
 def _for_secrets(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -> Advice:
+    """The ε of every declared secret, all alike."""
     events = model.sample(min(wishes.length, SIMULATED // 2), FEW, seed).T
 
     def error(epsilon: float) -> float:
@@ -160,6 +161,7 @@ class _Way:
 
 
 def _for_stream(model: MarkovModel, wishes: Wishes, accuracy: bool, seed: int) -> Advice:
+    """The total of a stream, and the way to spend it that errs least."""
     ways = [_Way(period) for period in PERIODS if period <= wishes.length]
     ways += [_Way(batch=size) for size in BATCHES if size <= min(wishes.wait + 1, wishes.length)]
     allowed = _down(leakage_for(wishes.suspicion, wishes.limit))
@@ -233,10 +235,15 @@ def _least(error: Callable[[float], float], wrong: float, low: float, high: floa
         return None
     if error(low) <= wrong:
         return low
-    for _ in range(STEPS):
+    return _halved(error, wrong, low, high, STEPS)
+
+
+def _halved(error: Callable[[float], float], wrong: float, low: float, high: float, steps: int) -> float:
+    """An ε between one that errs too much and one that will do, nearer to the first, rounded up to three figures."""
+    for _ in range(steps):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if error(middle) <= wrong else (middle, high)
-    return _up(high)
+    return _rounded(high, math.ceil)
 
 
 def _first(error: Callable[[float], float], wrong: float) -> float | None:
@@ -248,11 +255,7 @@ def _first(error: Callable[[float], float], wrong: float) -> float | None:
     before = None
     for epsilon in RUNGS:
         if error(epsilon) <= wrong:
-            low, high = before, epsilon
-            for _ in range(3 if low is not None else 0):
-                middle = math.sqrt(low * high)  # type: ignore[operator]
-                low, high = (low, middle) if error(middle) <= wrong else (middle, high)
-            return _up(high)
+            return epsilon if before is None else _halved(error, wrong, before, epsilon, 3)
         before = epsilon
     return None
 
@@ -263,11 +266,6 @@ def _unreachable(wishes: Wishes) -> InputError:
         f"no setting is expected to err by {wishes.wrong:g} or less on streams that follow this model; "
         f"tolerate more{more}"
     )
-
-
-def _up(value: float) -> float:
-    """Rounded up to three figures."""
-    return _rounded(value, math.ceil)
 
 
 def _down(value: float) -> float:

@@ -89,20 +89,9 @@ def decode_paths(
         raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
     if None in paths:
         raise DataError("a stream in which batches were left out cannot be decoded as a whole; decode up to the gap")
-    sent = list(observe_paths(setting, paths, length, times))
-    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
-
-
-def observe_paths(
-    setting: stream.Setting,
-    paths: Sequence[tuple[int, ...] | None],
-    length: int,
-    times: Sequence[float | None] | None = None,
-) -> Iterator[Sent | None]:
-    """Each batch of a stream of `length` symbols as the receiver sees it; None where it was left out."""
-    size = setting.batch
     sizes = [min(size, length - k * size) for k in range(len(paths))]
-    return observe_sized(setting, paths, sizes, times)
+    sent = list(observe_sized(setting, paths, sizes, times))
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
 
 
 def observe_sized(
@@ -112,7 +101,10 @@ def observe_sized(
     times: Sequence[float | None] | None = None,
     begins: Sequence[bool] | None = None,
 ) -> Iterator[Sent | None]:
-    """Each batch of a user, of so many symbols; `begins` says which begin a stream, where the user has several."""
+    """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out.
+
+    `begins` says which begin a stream, where the user has several.
+    """
     state = stream.State.start(setting)
     for k, path in enumerate(paths):
         stamp = None if times is None else times[k]

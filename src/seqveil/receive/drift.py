@@ -44,7 +44,10 @@ class Rival(Protocol):
         """Make room for so many users, each new one at the start of a stream."""
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release under the rival, up to the scale of `columns`; then take the releases in."""
+        """Probability of each release under the rival, up to the scale of `columns`; then take the releases in.
+
+        A rival that stands for several has so many `bets`, and gives a row for each.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +102,9 @@ class Drift:
         self._followed = Followed(setting)
         self._streams: dict[Hashable, int] = {}  # where users have several
         self._room = 0  # of the rivals: streams they can follow
-        self._active = np.full(len(self._rivals), -np.inf)  # log of what the stakes put in so far have become
-        self._own = np.zeros((len(self._rivals), 0))  # log of each user's bets, all put in at the start
+        self._bets = sum(getattr(rival, "bets", 1) for rival in self._rivals)
+        self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
+        self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
 
     def update(
         self,
@@ -139,8 +143,8 @@ class Drift:
         mine = (seen.beliefs * columns).sum(1)
         made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
         self.log_likelihood += float(np.log(mine * largest / 2.0**62)[made].sum())
-        gains = np.stack([np.log(rival.weigh(own, columns) / mine) for rival in self._rivals])
-        stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(len(self._rivals))
+        gains = np.log(np.vstack([rival.weigh(own, columns) for rival in self._rivals]) / mine)
+        stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self._own[:, rows] += gains
         self.events += rows.size
@@ -167,7 +171,7 @@ class Drift:
     def user_log_e_values(self) -> dict[Hashable, float]:
         """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
         users = self._followed.users
-        logs = np.logaddexp.reduce(self._own[:, : len(users)], axis=0) - math.log(len(self._rivals))
+        logs = np.logaddexp.reduce(self._own[:, : len(users)], axis=0) - math.log(self._bets)
         return dict(zip(users, logs.tolist(), strict=True))
 
 
@@ -183,7 +187,7 @@ def rivals_of(model: MarkovModel) -> list[Rival]:
         found.append(Fixed(stickier(model, SHARE)))
         if model.n <= LEARNED:
             chain = mean_chain(model)
-            found += [*(Learning(chain, pace) for pace in PACE), Kinds(model)]
+            found += [Learning(chain, *PACE), Kinds(model)]
     return found
 
 
@@ -245,6 +249,27 @@ class Fixed:
         return marginal
 
 
+class Abreast:
+    """Several chains of order 1 in all of which every step is possible, followed together by one call for all."""
+
+    def __init__(self, models: Sequence[MarkovModel]) -> None:
+        self._first = np.stack([filtering.start(model, 1) for model in models])
+        self._steps = np.stack([model.advance(np.eye(model.size)) for model in models])
+        self._states = self._first[:, :0]
+
+    def grow(self, users: int) -> None:
+        """Make room for so many users, each new one in the first state of every chain."""
+        more = np.repeat(self._first, max(0, users - self._states.shape[1]), axis=1)
+        self._states = np.concatenate([self._states, more], axis=1)
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under every chain, a row for each; then filter on it."""
+        joint = self._states[:, rows] * columns
+        marginal = joint.sum(2)
+        self._states[:, rows] = (joint / marginal[:, :, None]) @ self._steps
+        return np.asarray(marginal)
+
+
 class Kinds:
     """A rival with people of several kinds, each a chain: against one chain, those who stay longer or less long than it
     says; against a mixture, its own types.
@@ -256,8 +281,9 @@ class Kinds:
 
     def __init__(self, model: MarkovModel) -> None:
         kinds, self._common = _kinds(model)
-        self._kinds = [Fixed(kind) for kind in kinds]
-        self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind
+        whole = all(kind.full_support for kind in kinds)
+        self._kinds: list[Rival] = [Abreast(kinds)] if whole else [Fixed(kind) for kind in kinds]
+        self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind; 0 for the likeliest
         self._share = np.zeros((len(kinds), 0))  # of each user that counts for a kind so far
 
     def grow(self, users: int) -> None:
@@ -269,20 +295,20 @@ class Kinds:
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release, mixed over the kinds; then weigh the kinds by it."""
-        said = np.stack([kind.weigh(rows, columns) for kind in self._kinds])
+        said = np.vstack([kind.weigh(rows, columns) for kind in self._kinds])
         own = self._own[:, rows]
-        before = _shares(self._common, own)
-        marginal = (before * said).sum(0)
-        own = own + np.log(said)
+        marginal = (_shares(self._common, own) * said).sum(0)
+        own += np.log(said)
+        own -= own.max(0)
         after = _shares(self._common, own)
         self._common += (after - self._share[:, rows]).sum(1)
-        self._own[:, rows], self._share[:, rows] = own - own.max(0), after
+        self._own[:, rows], self._share[:, rows] = own, after
         return np.asarray(marginal)
 
 
 def _shares(common: Floats, own: Floats) -> Floats:
-    """Probability of each kind (K, B) given how common it is and the logs of what speaks for it."""
-    weights = common[:, None] * np.exp(own - own.max(0))
+    """Probability of each kind (K, B) given how common it is and the logs of what speaks for it, 0 for the most."""
+    weights = common[:, None] * np.exp(own)
     return np.asarray(weights / weights.sum(0))
 
 
@@ -297,53 +323,55 @@ def staying(model: MarkovModel, odds: float) -> MarkovModel:
 
 
 class Learning:
-    """A rival that learns the chain from the releases as they come, beginning with the model.
+    """A rival that learns the chain from the releases as they come, beginning with the model; several, one for a pace.
 
     With f the filtered law of the symbol before and ξ(x, x') the law of the pair given the release too, each step adds
     f·P + pace·(ξ - f·P) to pseudo-counts that began as FIRM·P; at pace 1 that is ξ, the EM step. Bad learning loses
     stakes, but it never makes false alarms.
     """
 
-    def __init__(self, model: MarkovModel, pace: float) -> None:
-        self._pace, n = pace, model.n
-        table = model.advance(np.eye(n))
-        self._counts, self._first = FIRM * table, FIRM * model.prior
+    def __init__(self, model: MarkovModel, *paces: float) -> None:
+        self.bets, n = len(paces), model.n
+        self._paces = np.array(paces)[:, None, None]
+        table = np.repeat(model.advance(np.eye(n))[None], self.bets, axis=0)
+        self._counts, self._first = FIRM * table, np.repeat(FIRM * model.prior[None], self.bets, axis=0)
         self._rows = table
-        self._filtered = np.zeros((0, n))  # zeros where a stream has not begun
+        self._filtered = np.zeros((self.bets, 0, n))  # zeros where a stream has not begun
         self._begun = np.zeros(0, bool)
         self._since = 0
 
     def grow(self, users: int) -> None:
         """Make room for so many users."""
         more = max(0, users - len(self._begun))
-        self._filtered = np.pad(self._filtered, ((0, more), (0, 0)))
+        self._filtered = np.pad(self._filtered, ((0, 0), (0, more), (0, 0)))
         self._begun = np.pad(self._begun, (0, more))
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release under the chain learned so far; then learn from it."""
-        begun, before = self._begun[rows], self._filtered[rows]
+        """Probability of each release under the chain learned so far, a row for each pace; then learn from it."""
+        begun, before = self._begun[rows], self._filtered[:, rows]
         going, ahead = bool(begun.all()), before @ self._rows
         if not going:
             first = np.maximum(self._first, LEAST)
-            ahead = np.where(begun[:, None], ahead, first / first.sum())
+            ahead = np.where(begun[:, None], ahead, (first / first.sum(1, keepdims=True))[:, None])
         joint = ahead * columns
-        marginal = joint.sum(1)
-        after = joint / marginal[:, None]
+        marginal = joint.sum(2)
+        scale = 1.0 / marginal[:, :, None]
+        after = joint * scale
         told = begun & (columns.min(1) < columns.max(1))  # a release that tells nothing teaches nothing
-        share = 1.0 + self._pace * (columns / marginal[:, None] - 1.0)
+        share = 1.0 + self._paces * (columns * scale - 1.0)
         if not told.all():
             share *= told[:, None]
-        self._counts += self._rows * (before.T @ share)
+        self._counts += self._rows * (before.transpose(0, 2, 1) @ share)
         if not going:
-            self._first += (after - ahead)[~begun].sum(0)
-        self._filtered[rows], self._begun[rows] = after, True
+            self._first += (after - ahead)[:, ~begun].sum(1)
+        self._filtered[:, rows], self._begun[rows] = after, True
         self._settle(rows.size)
         return np.asarray(marginal)
 
     def _settle(self, events: int) -> None:
         """Turn the counts into laws once in a while: predictable, since only releases before have entered."""
         self._since += events
-        if self._since >= len(self._rows):
+        if self._since >= self._rows.shape[1]:
             self._since = 0
-            counts = np.maximum(self._counts, LEAST * np.maximum(self._counts.sum(1, keepdims=True), FIRM))
-            self._rows = counts / counts.sum(1, keepdims=True)
+            counts = np.maximum(self._counts, LEAST * np.maximum(self._counts.sum(2, keepdims=True), FIRM))
+            self._rows = counts / counts.sum(2, keepdims=True)

@@ -10,14 +10,16 @@ import numpy as np
 
 from seqveil.core import filtering, html, mechanisms
 from seqveil.core.alphabet import WITHHELD
+from seqveil.core.bulk import Layout
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError, SeqveilError
-from seqveil.core.kernel import Floats
+from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.bounds import Opening
+from seqveil.receive import trial
 from seqveil.receive.decode import decode_codes
 from seqveil.release import batches, stream
 from seqveil.release.accounting import Budget, Schedule
@@ -46,7 +48,7 @@ class Row:
     all releases of the stream (None: not computed), and `delay` the most symbols that one waits for.
 
     All of these hold under the model. `realised_error` and `realised_decoded` are what releases and the receiver's best
-    guesses cost real people, where there was data to measure it on (`receive.realised`).
+    guesses cost real people, where there was data to measure it on (`realised`).
     """
 
     epsilon: float
@@ -162,14 +164,11 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
     """
     model, distortion = setting.model, setting.distortion
     codes = model.sample(length, users, seed)
-    coins, state = SeededCoins(seed + 1), stream.State.start(setting, users)
     totals, paid, gaps, rows = np.zeros(3), np.zeros(2), [], np.arange(users)
-    for t in range(length):
+    for t, step in enumerate(trial.one_by_one(setting, codes, SeededCoins(seed + 1))):
+        made, post = step.made, step.law
         if compare and setting.mechanism.sound and t in (0, 1, length // 2, length - 1):
-            gaps.append(_gap(setting, filtering.symbols(model, state.states[:25])))
-        made, state = stream.step(setting, state, codes[:, t], coins)
-        post = made.beliefs * made.columns
-        post /= post.sum(1, keepdims=True)
+            gaps.append(_gap(setting, made.beliefs[:25]))
         costs = distortion.expected(post)
         right, carries = post[rows, made.codes], made.epsilons > 0
         totals += [costs[rows, made.codes].mean(), costs.min(1).mean(), right.mean()]
@@ -185,18 +184,15 @@ def simulate(setting: stream.Setting, length: int, users: int, seed: int = 0, co
         truth,
         best_guess_error(setting, length),
         float(np.mean(known)) if known else None,
-        float(state.account.worst.max()),
+        float(step.after.account.worst.max()),
         paid_truth=float(paid[0] / paid[1]) if paid[1] else None,
     )
 
 
 def smoothed(setting: stream.Setting, length: int, users: int, seed: int = 0) -> float:
     """Expected cost of the best estimate from all releases of a stream, for releases one by one."""
-    codes, coins = setting.model.sample(length, users, seed), SeededCoins(seed + 1)
-    state, made = stream.State.start(setting, users), np.empty((users, length), np.int64)
-    for t in range(length):
-        released, state = stream.step(setting, state, codes[:, t], coins)
-        made[:, t] = released.codes
+    steps = trial.one_by_one(setting, setting.model.sample(length, users, seed), SeededCoins(seed + 1))
+    made = np.stack([step.made.codes for step in steps], axis=1)
     laws = decode_codes(setting, made).reshape(-1, setting.model.n)
     return float(setting.distortion.expected(laws).min(1).mean())
 
@@ -206,11 +202,7 @@ def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int
     model, distortion, coins = setting.model, setting.distortion, SeededCoins(seed + 1)
     totals, leakage = np.zeros(4), 0.0
     for codes in model.sample(length, users, seed):
-        state, sent = stream.State.start(setting), []
-        for begin in range(0, length, setting.batch):
-            one, state = batches.step(setting, state, codes[begin : begin + setting.batch], coins)
-            assert one is not None  # nothing is left out without a budget
-            sent.append(one)
+        sent, state = trial.in_batches(setting, codes, coins)
         laws, made = batches.filtered(setting, sent), np.concatenate([one.codes for one in sent])
         costs, places = distortion.expected(laws), np.arange(length)
         late = distortion.expected(batches.smooth(setting, sent)).min(1)
@@ -219,6 +211,70 @@ def simulate_batches(setting: stream.Setting, length: int, users: int, seed: int
     error, decoded, truth, late_error = (totals / users).tolist()
     unseen, name, size = best_guess_error(setting, length), setting.mechanism.name, setting.batch
     return Row(setting.epsilon / size, name, 1, error, decoded, truth, unseen, None, leakage, size, late_error, truth)
+
+
+def realised(
+    made: Plan,
+    model: MarkovModel,
+    users: Ints,
+    codes: Ints,
+    distortion: str | Distortion = "hamming",
+    people: int = 200,
+    seed: int = 0,
+) -> Plan:
+    """The plan held against people: what each of its rows really costs them, over their first `made.length` events.
+
+    Whoever runs it holds the raw data. Nothing is protected by it: the figures are means over these people.
+
+    Parameters:
+      made: the plan.
+      model: the model that they are released with; it should not have been fitted to them.
+      users: whose each event is, each user's events in their order.
+      codes: their symbols, as codes of the model's alphabet.
+      distortion: that of the plan.
+      people: how many of them are released at most, spread over all; of batches at most 40.
+      seed: of the coins.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> streams = model.sample(10, 300, seed=1)
+    >>> found = realised(plan(model, [2.0], length=10), model, np.repeat(np.arange(300), 10), streams.ravel())
+    >>> abs(found.rows[0].realised_error - found.rows[0].error) < 0.03, found.realised_people
+    (True, 200)
+    """
+    if not users.size:
+        raise DataError("there is nobody to release: the data hold no events")
+    layout = Layout.of(users)
+    taken = np.unique(np.linspace(0, layout.lengths.size - 1, min(people, layout.lengths.size)).astype(np.int64))
+    streams = [
+        codes[layout.order[layout.begins[at] : layout.begins[at] + min(layout.lengths[at], made.length)]]
+        for at in taken
+    ]
+    streams.sort(key=len, reverse=True)
+    rows = tuple(_measured(row, model, distortion, streams, seed) for row in made.rows)
+    return replace(made, rows=rows, realised_people=len(streams))
+
+
+def _measured(row: Row, model: MarkovModel, distortion: str | Distortion, streams: list[Ints], seed: int) -> Row:
+    """The row with its realised errors: of the releases as they stand, and of the receiver's best guess after each."""
+    coins, sums = SeededCoins(seed), np.zeros(3)  # of both costs, and of the events
+    if row.batch > 1:
+        setting = stream.Setting.of(model, row.mechanism, row.epsilon * row.batch, distortion, batch=row.batch)
+        for codes in streams[:: max(1, len(streams) // FEW)]:
+            sent, _ = trial.in_batches(setting, codes, coins)
+            made = np.concatenate([one.codes for one in sent])
+            sums += _costs(setting, codes, made, batches.filtered(setting, sent))
+    else:
+        setting = stream.Setting.of(model, row.mechanism, row.epsilon, distortion, Schedule(row.period))
+        for step in trial.one_by_one(setting, streams, coins):
+            sums += _costs(setting, step.truth, step.made.codes, step.law)
+    error, decoded = (sums[:2] / sums[2]).tolist()
+    return replace(row, realised_error=error, realised_decoded=decoded)
+
+
+def _costs(setting: Setting, truth: Ints, released: Ints, laws: Floats) -> Floats:
+    """What these releases cost, what the best guesses from these laws cost, and how many there are."""
+    costs = [setting.distortion.between(truth, each).sum() for each in (released, setting.distortion.best_guess(laws))]
+    return np.array([*costs, truth.size])
 
 
 def paid_truth(setting: Setting, seed: int = 0) -> float | None:
@@ -238,6 +294,7 @@ def paid_truth(setting: Setting, seed: int = 0) -> float | None:
 
 
 def _paid_truth(setting: Setting, seed: int) -> float | None:
+    """`paid_truth` where a few simulated streams take a moment at most, else None."""
     n, hamming, period = setting.model.n, setting.distortion.is_hamming, setting.schedule.period
     large = setting.model.chain.nnz > LARGE
     if large or setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:
@@ -310,20 +367,17 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
         raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
     model, distortion = setting.model, setting.distortion
     price = 1.0 if setting.blank is None else setting.blank
-    codes, coins = model.sample(length, users, seed), SeededCoins(seed + 1)
-    state, sums, rows = stream.State.start(setting, users), np.zeros(4), np.arange(users)
-    for t in range(length):
-        made, state = stream.step(setting, state, codes[:, t], coins)
-        post = made.beliefs * made.columns
-        post /= post.sum(1, keepdims=True)
+    sums, rows = np.zeros(4), np.arange(users)
+    for step in trial.one_by_one(setting, model.sample(length, users, seed), SeededCoins(seed + 1)):
+        made, post = step.made, step.law
         costs, blank = distortion.expected(post), made.codes == WITHHELD
         said = np.where(blank, 0, made.codes)
         error = np.where(blank, price, costs[rows, said])
         truth = np.where(blank, 0.0, post[rows, said])
         sums += [error.mean(), costs.min(1).mean(), truth.mean(), blank.mean()]
     error, decoded, truth, blank = (sums / length).tolist()
-    assert state.watches is not None
-    told = max(total.log_odds_worst for total in totals(setting.secrets, state.watches))
+    assert step.after.watches is not None
+    told = max(total.log_odds_worst for total in totals(setting.secrets, step.after.watches))
     epsilon = None if setting.unbounded else setting.epsilon
     promised = tuple(secret.epsilon for secret in setting.secrets)
     return SecretRow(promised, epsilon, error, decoded, truth, blank, best_guess_error(setting, length), told)
@@ -373,10 +427,9 @@ def tune_opening(
 
 def guarded_cost(setting: Setting, events: np.ndarray, seed: int) -> float:
     """The mean expected cost of the kernels along simulated streams."""
-    state, coins, total = stream.State.start(setting, events.shape[1]), SeededCoins(seed), 0.0
-    for codes in events:
-        assert state.watches is not None
-        tables = {id(each): guarded_table(setting, each) for each in state.watches}
-        total += sum(tables[id(each)].error for each in state.watches)
-        _, state = stream.step(setting, state, codes, coins)
+    total = 0.0
+    for step in trial.one_by_one(setting, events.T, SeededCoins(seed)):
+        assert step.before.watches is not None
+        tables = {id(each): guarded_table(setting, each) for each in step.before.watches}
+        total += sum(tables[id(each)].error for each in step.before.watches)
     return total / events.size

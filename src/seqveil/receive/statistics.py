@@ -3,14 +3,8 @@
 Everything is computed from releases and public parameters, so it is post-processing and costs no privacy. There are
 three ways to an interval.
 
-*By design*, where every release can be inverted: each release is an unbiased estimate of its symbol's indicator. For a
-kernel with table Q (n × K) of full row rank, G = Q diag(1/p) Qᵀ and v(y) = G⁻¹ Q(·|y)/p(y) have
-
-    Σ_y Q(y|x) v(y) = e_x   for every x,
-
-so E[v(Y_t) | raw data, releases before] = e_{X_t}, whatever the law of the data: only the coins are random. Sums of v
-estimate counts, sums of v_{t-1}(a)·v_t(b) count transitions, and their variances have unbiased estimates of their own:
-(e_x)² = e_x turns every product of truths into a product of estimates.
+*By design*, where every release can be inverted: each release is an unbiased estimate of its symbol's indicator,
+whatever the law of the data (`inversion`); only the coins are random.
 
 *Learned*, where they cannot: a chain of order 1 is learned from the releases (`seqveil.learn`), chains that explain
 them about as well are drawn from its posterior, and under each of them one truth is drawn for every stream, by
@@ -19,28 +13,29 @@ assumes that users are independent, and that one chain of order 1 describes them
 releases say little about it, the model of the release fills in.
 
 *Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
-that very model. The releases tell so little about the secrets that a single chain learned from them may be far off.
+that very model, and an interval is what all but the outermost of them have in common. The releases tell so little about
+the secrets that a single chain learned from them may be far off.
 What `Summary.told` says of a symbol is how much of its count the releases tell, and how much the model fills in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.receive.follow import Followed, apart, numbered, turns
+from seqveil.receive.follow import apart, numbered
+from seqveil.receive.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receive.learn import Chain, Evidence, learn, region
-from seqveil.receive.learn.evidence import places
 from seqveil.receive.learn.expected import Walk
-from seqveil.release import stream
 from seqveil.release.state import Rows
 from seqveil.release.stream import Setting
 
@@ -48,8 +43,6 @@ DRAWN = 200  # truths drawn where releases cannot be inverted
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
-WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
-WIDEST = 256  # symbols up to which tables are inverted
 MOST_STATES = 2000  # states of a model up to which truths are drawn under it
 TOLD = 0.5  # a symbol that a guarded release tells less of is counted by the chain or the model, not by the releases
 DESIGN = "nothing about the data, except that rows outside the alphabet count as draws from the belief"
@@ -163,31 +156,21 @@ def summarise(
     who = numbered(index, users)
     own, begins = (who, None) if streams is None else apart({}, streams)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    slots = places(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
+    slots = places_within(np.bincount(own)) // (window or codes.size)  # the window of every event, events in user order
     size = np.bincount(slots)
     found = indicators(setting, who, codes, times, own, begins) if method in ("auto", "design") else None
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
         raise InputError(NO_DESIGN_GUARDED if setting.guards else NO_DESIGN)
-    drawn = None
-    if found is None:
-        under_model = method == "model" or (
-            method == "auto" and setting.guards and setting.model.size > setting.model.n
-        )
-        said = (who, codes, times, own, begins)
-        drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
-        way = ("model", MODEL) if under_model else ("learned", LEARNED)
-        parts = _counted(drawn, said, slots, z)
+    if found is not None:
+        parts, way, told = _design(found, slots, z), ("design", DESIGN), None
     else:
-        parts, way = _design(found, slots, z), ("design", DESIGN)
+        parts, way, told = _drawn(setting, (who, codes, times, own, begins), slots, z, method)
     histogram, over_time, transitions, dwell = parts
     leading, others = _top(histogram, codes.size, top, confidence, z)
-    told = drawn.told() if drawn is not None and setting.guards else None
-    made = Summary(
-        len(index), codes.size, confidence, *way, histogram, over_time, size, transitions, dwell, leading, others
-    )
-    return replace(made, told=told)
+    about = (len(index), codes.size, confidence, *way)
+    return Summary(*about, histogram, over_time, size, transitions, dwell, leading, others, told)
 
 
 NO_DESIGN = (
@@ -209,6 +192,7 @@ def _check(
     top: int,
     method: str,
 ) -> None:
+    """Refuse what intervals cannot be had for, and options that mean nothing."""
     setting.model.refuse_hours("statistics with intervals")
     if setting.in_batches:
         raise InputError("intervals are for releases one by one; decode a release in batches instead")
@@ -224,7 +208,7 @@ def _check(
         raise InputError('expected method "auto", "design", "learned" or "model"')
 
 
-def _design(found: Indicators, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+def _design(found: Indicators, slots: Ints, z: float) -> Parts:
     counts, spread = histogram(found, slots, int(slots.max()) + 1)
     size = np.bincount(slots).astype(np.float64)
     moves, moved = transitions(found)
@@ -243,20 +227,34 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
     return Estimate(np.clip(value, least, most), error, low, high)
 
 
+Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
+Spread = Callable[[Floats, float, float, float | Floats], Estimate]
 Said = tuple[Rows, Ints, Floats | None, Rows, NDArray[np.bool_] | None]  # users, codes, times, streams, which begin
 
 
-def _counted(drawn: _Draws, said: Said, slots: Ints, z: float) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+def _drawn(
+    setting: Setting, said: Said, slots: Ints, z: float, method: str
+) -> tuple[Parts, tuple[str, str], Floats | None]:
+    """Estimates from drawn truths, the method with what it assumes, and how much guarded releases tell of symbols."""
+    several = setting.guards and setting.model.size > setting.model.n
+    under_model = method == "model" or (method == "auto" and several)
+    drawn = (_model_draws if under_model else _learned_draws)(setting, said, slots)
+    way = ("model", MODEL) if under_model else ("learned", LEARNED)
+    parts = _counted(drawn, said, slots, z, _ranked if under_model else _spread)
+    return parts, way, drawn.told() if setting.guards else None
+
+
+def _counted(drawn: _Draws, said: Said, slots: Ints, z: float, spread: Spread) -> Parts:
     """What the drawn truths have in common, and how far they differ."""
     size, codes = np.bincount(slots).astype(np.float64), said[1]
     runs = drawn.runs()
     mean = drawn.histogram.sum(1) / np.where(runs > 0, runs, np.nan)
     pairs = float(codes.size - len(np.unique(said[3])))
     return (
-        _spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
-        _spread(drawn.histogram, z, 0.0, size[:, None]),
-        _spread(drawn.transitions, z, 0.0, pairs),
-        _spread(mean, z, 1.0, math.inf),
+        spread(drawn.histogram.sum(1), z, 0.0, float(size.sum())),
+        spread(drawn.histogram, z, 0.0, size[:, None]),
+        spread(drawn.transitions, z, 0.0, pairs),
+        spread(mean, z, 1.0, math.inf),
     )
 
 
@@ -305,13 +303,7 @@ class _Draws:
 
 def _evidence(setting: Setting, said: Said) -> Evidence:
     """The releases as evidence, stream by stream."""
-    users, codes, times, streams, begins = said
-    if begins is not None:
-        return Evidence.of_streams(setting, users, codes, times, streams, begins).arranged(np.sort(streams))
-    order = np.argsort(users, kind="stable")
-    bounds = np.flatnonzero(np.diff(users[order])) + 1
-    stamps = None if times is None else np.split(times[order], bounds)
-    return Evidence.of(setting, np.split(codes[order], bounds), stamps)
+    return Evidence.of_streams(setting, *said).arranged(np.sort(said[3]))
 
 
 def _learned_draws(setting: Setting, said: Said, window: Ints) -> _Draws:
@@ -372,6 +364,22 @@ def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Esti
     return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + 1 / count), z, least, most)
 
 
+def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+    """Mean of drawn values, (S, …), and as the ends of its interval the k-th value from either side.
+
+    Under the model the truth is one draw more. Of S + 1 values in any order, it is one of the k outermost on either
+    side with a probability of at most 2k / (S + 1), whatever their law: counts of rare symbols are far from normal.
+    """
+    found, ordered = _spread(drawn, z, least, most), np.sort(drawn, axis=0)
+    outer = int(NormalDist().cdf(-z) * (len(drawn) + 1) + 1e-9)
+    if outer:
+        low, high = np.minimum(ordered[outer - 1], found.value), np.maximum(ordered[-outer], found.value)
+    else:  # further out than there are draws
+        low, high = np.minimum(ordered[0], found.low), np.maximum(ordered[-1], found.high)
+    gone = np.isnan(found.value)
+    return replace(found, low=np.where(gone, np.nan, low), high=np.where(gone, np.nan, high))
+
+
 def _top(
     histogram: Estimate, events: int, top: int, confidence: float, z: float
 ) -> tuple[tuple[TopSymbol, ...], tuple[int, ...]]:
@@ -390,151 +398,3 @@ def _top(
         TopSymbol(int(x), float(share[x]), float(least[x]), float(most[x]), bool(sure[x])) for x in order[:top]
     )
     return leading, tuple(int(x) for x in order[top:] if maybe[x])
-
-
-@dataclass(frozen=True, eq=False)
-class Indicators:
-    """Unbiased estimates of every event's symbol, user by user in order of time."""
-
-    values: Floats  # (E, n)
-    users: Ints  # (E,) non-decreasing
-    place: Ints  # (E,) 0, 1, … within each stream
-
-    @property
-    def heavy(self) -> bool:
-        """Whether a few events carry so much of a sum that its law is far from normal: kurtosis above 5n."""
-        events, n = self.values.shape
-        fourth, second = (self.values**4).sum(0), (self.values**2).sum(0)
-        return bool((events * fourth > 5 * n * second**2).any())
-
-    def follows(self) -> Ints:
-        """Events that have one of the same stream before them."""
-        return np.flatnonzero(self.place > 0)
-
-
-def indicators(
-    setting: stream.Setting,
-    users: Ints,
-    codes: Ints,
-    times: Floats | None = None,
-    streams: Ints | None = None,
-    begins: NDArray[np.bool_] | None = None,
-) -> Indicators | None:
-    """The estimates for releases in order (users numbered from 0); None where some event has none.
-
-    An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
-    at ε = 0, when it went without a release, or when its kernel keeps declared secrets.
-    """
-    if setting.model.n > WIDEST or setting.in_batches or setting.guards or (codes < 0).any():
-        return None
-    followed = Followed(setting, int(users.max()) + 1)
-    values = np.empty((codes.size, setting.model.n))
-    for turn, rows, told, stamps in turns(users, codes, times):
-        seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
-        found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
-        if found is None:
-            return None
-        values[turn] = found
-    own = users if streams is None else streams
-    order = np.argsort(own, kind="stable")
-    return Indicators(values[order], own[order], places(np.bincount(own)))
-
-
-def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:
-    """v(y) for every release of a round, (B, n)."""
-    values, n = np.empty(seen.beliefs.shape), setting.model.n
-    # weights that never vanish where the belief does: any weights give an unbiased estimate
-    weights = 0.9 * seen.beliefs + 0.1 / n
-    for epsilon in np.unique(seen.epsilons):
-        group = np.flatnonzero(seen.epsilons == epsilon)
-        step = max(1, 4_000_000 // (n * n))
-        for part in (group[at : at + step] for at in range(0, group.size, step)):
-            built = stream.kernels(setting, seen.beliefs[part], float(epsilon))
-            if built.outputs.shape[1] < n:
-                return None
-            table = _tables(built)
-            marginal = np.einsum("bx,bxy->by", weights[part], table)
-            scaled = table / np.where(marginal > 0, marginal, 1.0)[:, None, :]
-            gram = scaled @ table.transpose(0, 2, 1)
-            if not (np.linalg.cond(gram) < WORST).all():
-                return None
-            which = (built.outputs == seen.codes[part][:, None]) & (marginal > 0)
-            column = np.take_along_axis(scaled, which.argmax(1)[:, None, None], axis=2)
-            values[part] = np.linalg.solve(gram, column)[:, :, 0]
-    return values
-
-
-def _tables(built: Kernels) -> Floats:
-    """Probabilities (B, n, K) of all outputs."""
-    users, outputs = built.outputs.shape
-    columns = [built.column(np.full(users, k, np.int64)) for k in range(outputs)]
-    return np.stack(columns, axis=2) / float(DENOMINATOR)
-
-
-def histogram(found: Indicators, window: Ints, windows: int) -> tuple[Floats, Floats]:
-    """Counts of every symbol in each window (W, n), and their variances: Σ v and Σ (v² - v)."""
-    n = found.values.shape[1]
-    totals, squares = np.zeros((windows, n)), np.zeros((windows, n))
-    np.add.at(totals, window, found.values)
-    np.add.at(squares, window, found.values**2)
-    return totals, squares - totals
-
-
-def transitions(found: Indicators) -> tuple[Floats, Floats]:
-    """Counts of every transition (n, n), and their variances.
-
-    With w_t = v_{t-1}(a) v_t(b): Var Σ w = Σ (w_t² - w_t) + 2 Σ (w_t w_{t+1} - [a = b] v_{t-1}(a) v_t(a) v_{t+1}(a)) in
-    expectation, because products two or more steps apart are uncorrelated given the data.
-    """
-    values, after = found.values, found.follows()
-    before, now = values[after - 1], values[after]
-    totals = before.T @ now
-    middle = after[found.place[after] > 1] - 1  # events with one before and one after
-    first, second = values[middle - 1] * values[middle], values[middle] * values[middle + 1]
-    shared = first.T @ second
-    shared[np.diag_indices_from(shared)] -= (first * values[middle + 1]).sum(0)
-    return totals, (before**2).T @ (now**2) - totals + 2 * shared
-
-
-def dwell(found: Indicators, z: float) -> tuple[Floats, Floats, Floats]:
-    """Mean length of a symbol's runs, r = H/R with R = H - M(x, x) runs, and the ends of its interval.
-
-    The interval holds every r ≥ 1 that the releases do not refute at z standard errors: (H - rR)² ≤ z² Var(H - rR),
-    where H - rR is a sum of v_t ((1-r) + r v_{t-1}). It has no upper end where the releases cannot tell R from 0.
-
-    Reference: Fieller, *Some problems in interval estimation*, JRSS B 1954.
-    """
-    after = found.follows()
-    before = np.zeros_like(found.values)
-    before[after] = found.values[after - 1]
-    total = found.values.sum(0)
-    runs = total - (found.values * before).sum(0)
-    mean = np.divide(total, runs, out=np.full(total.shape, np.nan), where=runs > 0)
-    one = np.ones_like(total)
-    at_0, at_1, at_2 = (_linear(found, before, (1 - r) * one, r * one) for r in (0.0, 1.0, 2.0))
-    bend = (at_2 - 2 * at_1 + at_0) / 2
-    slope = at_1 - at_0 - bend
-    low, high = _fieller(runs**2 - z**2 * bend, -2 * total * runs - z**2 * slope, total**2 - z**2 * at_0)
-    return np.maximum(mean, 1.0), low, high
-
-
-def _fieller(square: Floats, linear: Floats, constant: Floats) -> tuple[Floats, Floats]:
-    """Least and largest r ≥ 1 with square·r² + linear·r + constant ≤ 0, inf where there is no largest."""
-    inside = linear**2 - 4 * square * constant
-    root = np.sqrt(np.maximum(inside, 0.0))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ends = np.sort(np.stack([(-linear - root) / (2 * square), (-linear + root) / (2 * square)]), axis=0)
-    closed = square > 0
-    apart = ~closed & (inside > 0)  # what is allowed lies outside the two ends
-    low = np.where(closed, ends[0], np.where(apart & (ends[0] < 1.0), ends[1], 1.0))
-    return np.maximum(np.nan_to_num(low, nan=1.0), 1.0), np.where(closed, np.maximum(ends[1], 1.0), np.inf)
-
-
-def _linear(found: Indicators, before: Floats, a: Floats, b: Floats) -> Floats:
-    """Variance of Σ v_t (a + b v_{t-1}), unbiased given the data, symbol by symbol."""
-    values, after = found.values, found.follows()
-    lines = values * (a + b * before)
-    own = lines**2 - values * (a**2 + (2 * a * b + b**2) * before)
-    late, early = after, after - 1
-    shared = lines[early] * lines[late] - values[early] * values[late] * (a + b) * (a + b * before[early])
-    return np.asarray(own.sum(0) + 2 * shared.sum(0))

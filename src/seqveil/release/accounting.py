@@ -19,7 +19,7 @@ from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.mechanisms import check_epsilon
 
 WhenSpent = Literal["hold", "stop", "error"]
-GONE = 1e-6  # below this an ε buys nothing
+GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,9 @@ def check_times(users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
     again = np.zeros(who.size, bool)
     again[1:] = who[1:] == who[:-1]
     before = np.where(again, np.roll(when, 1), latest[order])
-    if not np.isfinite(times).all() or (when < before).any():
-        raise InputError(_BACK)
+    amiss = ~np.isfinite(when) | (when < before)
+    if amiss.any():
+        raise InputError(_BACK, int(order[amiss].min()))
 
 
 @dataclass(frozen=True, eq=False)

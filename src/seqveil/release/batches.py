@@ -25,7 +25,10 @@ from seqveil.release.stream import UNKNOWN, Setting, State, allowance, budget_sp
 def step(
     setting: Setting, state: State, codes: Ints, coins: Coins, time: float | None = None
 ) -> tuple[Sent | None, State]:
-    """Release one user's batch and charge it; the batch may be shorter than the setting's, at the end of a stream.
+    """Release one user's batch and charge it; the batch may be shorter than the setting's.
+
+    A short batch is usually the last of its stream, and may stand anywhere: belief and account go on by the symbols
+    that it has. It costs the ε of a whole one, and its length is public, so what decides the length must be public too.
 
     Nothing is sent (None) where the budget is spent and its policy is to stop; where it is "error", BudgetSpent is
     raised before a coin is thrown.
@@ -126,7 +129,7 @@ def _advance(
 ) -> tuple[Sent | None, State]:
     took_step(length)
     if not 1 <= length <= setting.batch:
-        raise InputError(f"expected a batch of {setting.batch} symbols (fewer only at the end), got {length}")
+        raise InputError(f"expected a batch of 1 to {setting.batch} symbols, got {length}")
     stamp = None if time is None else np.array([time])
     now = moment(setting, state, stamp)
     epsilons, gone, saved = allowance(setting, state, stamp)

@@ -20,7 +20,7 @@ from seqveil.release.releases import EARLIER, Path, Releases
 from seqveil.release.state import State
 from seqveil.release.state import rounds as rounds_of
 from seqveil.release.store.protocol import GAP, Codec, Entry, StateStore, Stored, codec_of
-from seqveil.release.stream import NOTHING, Setting, allowance
+from seqveil.release.stream import NOTHING, REFUSED, Setting, allowance
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -218,8 +218,12 @@ class Call:
             except Exception as error:
                 failure = error
                 break
-            refused.update(slots[left[self.made.refused[group[left]]]].tolist())
-        done = plan.fresh[~self.made.refused[group[plan.fresh]]]
+            turned_down = self.made.codes[group[left]] == REFUSED
+            if np.count_nonzero(turned_down):
+                refused.update(slots[left[turned_down]].tolist())
+        done = plan.fresh
+        if refused or failure is not None:
+            done = done[self.made.codes[group[done]] != REFUSED]
         return Played(self._entry(plan, done, group[done], slots[done], live) if done.size else None, failure)
 
     def _turn(self, plan: Plan, places: Places, at: Places, who: Slots, live: Live, source: Coins) -> None:
@@ -326,6 +330,8 @@ class Call:
             latest = live.state.window.take(who).latest
             stream.check_times(self.setting, who, times, latest)
         except InputError as error:
+            if error.position is not None:
+                error.position = int(at[error.position])
             return error
         return None
 
@@ -336,7 +342,8 @@ class Call:
         codec = codec_of(self.setting)
         lengths = [self.raw[k].size for k in at.tolist()] if self.setting.in_batches else []
         records, sizes = codec.pack(self.made, at, None if self.times is None else self.times[at], lengths)
-        pieces = np.stack([live.ids(who), sizes, np.ones(who.size, np.int64)], axis=1)
+        pieces = np.ones((who.size, 3), np.int64)
+        pieces[:, 0], pieces[:, 1] = live.ids(who), sizes
         if plan.skips is not None:
             records, pieces = _with_gaps(codec, records, pieces, plan.skips[done])
         return live.entry(who, released, pieces, records)

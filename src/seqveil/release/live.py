@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from seqveil.core.coins import User
 from seqveil.core.errors import InputError
-from seqveil.core.jumps import pass_over
 from seqveil.core.kernel import Ints
+from seqveil.core.leakage import pass_over
 from seqveil.core.secrets import Watches
 from seqveil.release import batches, stream
 from seqveil.release.state import Made, State
@@ -219,12 +219,16 @@ class Live:
     def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
         """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
         np.add.at(self._released, released, 1)
-        ordered, state = np.sort(slots), self.state
-        touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
-        counts = np.stack([state.steps[touched], self._released[touched]], axis=1)
-        sides = (state.account.most[touched], state.account.least[touched])
-        figures = np.stack([state.spent[touched], *sides, state.ldp[touched]], axis=1)
-        states = packing.pack(state.take(touched)) if self._kept and self._store.durable else b""
+        touched = slots
+        if slots.size > 1:
+            ordered = np.sort(slots)
+            touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
+        part, count = self.state.take(touched), touched.size
+        counts, figures = np.empty((count, 2), np.int64), np.empty((count, 4))
+        counts[:, 0], counts[:, 1] = part.steps, self._released[touched]
+        account = part.account
+        figures[:, 0], figures[:, 1], figures[:, 2], figures[:, 3] = part.spent, account.most, account.least, part.ldp
+        states = packing.pack(part) if self._kept and self._store.durable else b""
         return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
 
 

@@ -44,8 +44,11 @@ class Releases:
     def none(cls, seqs: Ints, in_batches: bool = False) -> Releases:
         """Nothing released yet, of events with these numbers."""
         count = seqs.size
-        codes, no = np.full(count, REFUSED, np.int64), np.zeros(count, bool)
-        return cls(codes, seqs, np.zeros(count), no, np.full(count, np.nan), [None] * count if in_batches else None)
+        codes, leakages = np.empty(count, np.int64), np.empty(count)
+        codes.fill(REFUSED)
+        leakages.fill(np.nan)
+        sent: list[tuple[Path, Ints] | None] | None = [None] * count if in_batches else None
+        return cls(codes, seqs, np.zeros(count), np.zeros(count, bool), leakages, sent)
 
     def __len__(self) -> int:
         return self.codes.size

@@ -28,7 +28,7 @@ from seqveil.core.secrets import Secret, Watches, from_dict
 from seqveil.core.secrets.ahead import ahead
 from seqveil.core.secrets.bounds import Opening
 from seqveil.core.secrets.watch import LONGEST
-from seqveil.release.accounting import Budget, Schedule
+from seqveil.release.accounting import GONE, Budget, Schedule
 
 NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
 SAVING = Opening(saving=True)
@@ -243,9 +243,11 @@ class Setting:
             if saved["model"] != model.fingerprint:
                 raise ModelError(OTHER_MODEL)
             schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
-            named = saved["mechanism"], saved["epsilon"], saved["distortion"]
+            epsilon, faint = saved["epsilon"], _is_faint(saved["epsilon"], schedule)
+            named = saved["mechanism"], 1.0 if faint else epsilon, saved["distortion"]
             more = _declared(saved, observers) | {"restarts": bool(saved.get("restarts", False))}
-            return cls.of(model, *named, schedule, budget, saved.get("batch", 1), **more)
+            made = cls.of(model, *named, schedule, budget, saved.get("batch", 1), **more)
+            return replace(made, epsilon=float(epsilon)) if faint else made
         except InputError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError):
@@ -416,7 +418,18 @@ def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mec
         )
     rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
     mechanisms.check_epsilon(rate * schedule.period, "epsilon × period", chosen.largest)
+    if rate * schedule.period < GONE:
+        raise InputError(
+            f"expected epsilon of at least {GONE / schedule.period:g}, got {rate:g}: with less a release tells nothing "
+            "at all, it only repeats the best guess; use that much, or spread a total over many releases with a "
+            "budget and a horizon"
+        )
     return rate
+
+
+def _is_faint(epsilon: object, schedule: Schedule) -> bool:
+    """Whether a saved ε is one that tells nothing: older files may have it, and are still read."""
+    return isinstance(epsilon, float) and 0 < epsilon * schedule.period < GONE
 
 
 def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dict[str, Any]:

@@ -268,11 +268,16 @@ class _Truths:
     def fit(self, silent: NDArray[np.bool_]) -> None:
         """Raw symbols come whether or not they are released."""
 
+    def everyone(self) -> _Thrown:
+        return self._thrown(self.codes, self.state.states, self.coins)
+
     def of(self, part: Part) -> _Thrown:
-        own, codes = rows(self.coins, part), self.codes[part]
+        return self._thrown(self.codes[part], self.state.states[part], rows(self.coins, part))
+
+    def _thrown(self, codes: Ints, states: Floats, coins: Coins) -> _Thrown:
         if np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
-            codes = hidden(self.setting, self.state.states[part], codes, own)
-        return _Thrown(codes, own.draw(part.size))
+            codes = hidden(self.setting, states, codes, coins)
+        return _Thrown(codes, coins.draw(codes.size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -308,6 +313,9 @@ class _Given:
                 "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
                 "schedule and budget, and that no row was lost"
             )
+
+    def everyone(self) -> _Given:
+        return self
 
     def of(self, part: Part) -> _Given:
         return _Given(self.codes[part])
@@ -406,12 +414,13 @@ def _within_budget(
     silent = gone & (setting.budget.when_spent != "hold")
     source.fit(silent)
     users, n = beliefs.shape
-    levels = _levels(epsilons, silent)
-    if len(levels) == 1 and levels[0][1].size == users:  # all alike: nothing to put together
-        return _choose(setting, beliefs, levels[0][0], source.of(levels[0][1]))
+    alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
+    if alike and not np.count_nonzero(silent):  # nothing to put together
+        return _choose(setting, beliefs, float(epsilons[0]), source.everyone())
     unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
     codes, columns = np.full(users, unmade, np.int64), np.ones((users, n), np.int64)
-    for epsilon, part in levels:
+    for epsilon in np.unique(epsilons[~silent]).tolist():
+        part = np.flatnonzero((epsilons == epsilon) & ~silent)
         codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.of(part))
     return codes, columns
 
@@ -441,7 +450,7 @@ def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -
     for each in state.watches:
         if id(each) not in tables:  # those who stand alike have the same table
             tables[id(each)] = guarded_table(setting, each)
-    chosen = source.of(np.arange(len(state)))
+    chosen = source.everyone()
     codes, columns = np.empty(len(state), np.int64), np.empty((len(state), setting.model.n), np.int64)
     for user, each in enumerate(state.watches):
         made = tables[id(each)]
@@ -459,14 +468,6 @@ def unmoved(before: State, after: State, rows: Mask) -> State:
     if after.watches is not None and before.watches is not None:
         after.watches[rows] = before.watches[rows]
     return after
-
-
-def _levels(epsilons: Floats, silent: NDArray[np.bool_]) -> list[tuple[float, Part]]:
-    """The values of ε in use, ascending, each with the users who release at it."""
-    alike = epsilons.size == 1 or (epsilons == epsilons[:1]).all()
-    if epsilons.size and alike and not np.count_nonzero(silent):
-        return [(float(epsilons[0]), np.arange(epsilons.size))]
-    return [(float(e), np.flatnonzero((epsilons == e) & ~silent)) for e in np.unique(epsilons[~silent])]
 
 
 def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import mechanisms
-from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, known_as, user_name
+from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, key_mark, known_as, user_name
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Time, seconds
@@ -29,7 +28,7 @@ from seqveil.release.secrets import SecretTotal, totals
 from seqveil.release.setting import NO_BOUND, refuse_other
 from seqveil.release.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
 from seqveil.release.store.packing import ldp_before
-from seqveil.release.store.protocol import checked_positions
+from seqveil.release.store.protocol import KEY_MARK, checked_positions
 from seqveil.release.store.schema import SPENDS
 from seqveil.release.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
 
@@ -134,6 +133,7 @@ class Streams:
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock = threading.RLock()
         self._open = True
+        self._key: bytes | None = None  # of the state file
 
     @classmethod
     def open(
@@ -161,7 +161,7 @@ class Streams:
         from seqveil.release.store.database import Database
         from seqveil.release.store.packing import carries
         from seqveil.release.store.protocol import LAYOUT, Layout, codec_of
-        from seqveil.release.store.pseudonyms import FACT, Pseudonyms
+        from seqveil.release.store.records import SEALED_KEY, Pseudonyms
 
         if key is not None and coins is not None:
             raise InputError("pass a key or coins, not both")
@@ -175,10 +175,12 @@ class Streams:
                 layout = json.dumps(Layout.of(setting)._replace(numbers=carries(setting))._asdict(), sort_keys=True)
                 if database.fact(LAYOUT) != layout:
                     database.set_fact(LAYOUT, layout)
-                sealed = database.fact(FACT)
+                sealed = database.fact(SEALED_KEY)
             if sealed is not None and key is not None:
                 database.know_erased(Pseudonyms.opened(sealed, key))
-            return cls(setting, database, chosen, gaps=gaps, memory=memory)
+            found = cls(setting, database, chosen, gaps=gaps, memory=memory)
+            found._key = key
+            return found
         except BaseException:
             database.close()
             raise
@@ -209,6 +211,35 @@ class Streams:
         found: Verified = copy(path)
         return found
 
+    def erase(self, users: Sequence[User], forget_ledger: bool = False) -> tuple[int, list[str]]:
+        """Take users out of the state file, as `seqveil state erase` does: releases, state and name.
+
+        Returns how many releases that were, and the sources whose positions still have one of the names in them.
+        Whoever releases waits meanwhile, for the file is written anew.
+
+        Parameters:
+            users: all are erased, or none.
+            forget_ledger: drop the ledgers too. Else their totals stay under pseudonyms, which needs the file's key.
+        """
+        if self.file is None:
+            raise InputError("only from a state file can a user be erased; begin with Streams.open")
+        from seqveil.release.store.upkeep import erase_from
+
+        if forget_ledger and isinstance(self._coins, KeyedCoins):
+            raise InputError(
+                f"{self._store.name}: who comes back after the ledger was forgotten would get the coins of the first "
+                "time again, as they are drawn with a key; stop, use `seqveil state erase --forget-ledger`, and change "
+                "the key with `seqveil state rotate-key`"
+            )
+        names, database = [self._named(user) for user in users], self._store
+        with self._lock:
+            if not self._open:
+                raise StoreError("the store is closed; open it again")
+            try:
+                return erase_from(database, names, self._key, forget_ledger)  # type: ignore[arg-type]
+            finally:
+                self._live.undo(names)
+
     def release(
         self,
         users: Sequence[User],
@@ -222,8 +253,9 @@ class Streams:
 
         Parameters:
             users: text or whole numbers.
-            symbols: the code of each event; where the setting releases batches, the codes of each batch, fewer than the
-                setting's batch only at the end of a stream. Symbols that wait for their batch are the caller's.
+            symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
+                many as the setting's batch. A shorter one costs as much, and its length is public: let it be the last
+                of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where none was refused; a function
@@ -395,12 +427,19 @@ class Streams:
         users = list(dict.fromkeys(self._named(user) for names, _ in calls for user in names))
         with self._lock:
             upcoming = self._live.known_seqs(users)
-            unknown = [user for user in users if user not in upcoming]
+            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
+            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
+            unknown = [user for user in users if user not in upcoming and user in later]
             if unknown:
                 with self._store.transaction():
                     rows = self._store.find(unknown)
                 upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
         return [first_gap(names, seqs, upcoming, self._gaps) for names, seqs in calls]
+
+    @property
+    def file(self) -> str | None:
+        """The path of the state file; None for streams that have none."""
+        return getattr(self._store, "path", None)
 
     @property
     def gaps(self) -> Gaps:
@@ -581,15 +620,3 @@ def _agree(database: Any, described: str, private: bool, key: str | None) -> Non
         )
     if marked is None and key is not None:
         database.set_fact(KEY_MARK, key)
-
-
-KEY_MARK = "key"
-
-
-def key_mark(key: bytes) -> str:
-    """What tells one key from another and nothing about either: 16 hexadecimal digits.
-
-    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
-    (True, False)
-    """
-    return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()

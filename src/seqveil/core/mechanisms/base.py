@@ -177,6 +177,13 @@ def truth_or_draw(told: Ints, base: Ints, told_as: Ints | None = None) -> Kernel
     return Kernels(n, outputs, base, extra, (outputs if told_as is None else told_as)[:, :, None])
 
 
+def full_tables(weights: Ints) -> Kernels:
+    """Kernels that may release any symbol, by the weights (B, n, n) of all symbols for each true one."""
+    users, n, _ = weights.shape
+    outputs = np.broadcast_to(np.arange(n), (users, n))
+    return Kernels(n, outputs, np.zeros((users, n), np.int64), weights)
+
+
 def stack(kernels: list[Kernels]) -> Kernels:
     """Kernels of one shape family joined into one stack; missing outputs get weight 0."""
     if len(kernels) == 1:

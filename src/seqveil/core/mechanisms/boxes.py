@@ -102,7 +102,7 @@ class Window:
     inflow: Any = None  # transitions by target, where all positions share them
     code: Any = None  # compiled functions for the products, None where scipy does them
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Symbols in the window."""
         return len(self.symbols)
@@ -170,21 +170,24 @@ def open_window(model: MarkovModel, states: Floats, length: int, spare: float) -
     from seqveil.core import fast
 
     base, everything, flow = _base(model)
-    small = model.size + model.chain.nnz <= WHOLE
+    small, code = model.size + model.chain.nnz <= WHOLE, fast.trees(length)
     kept = everything if small else _carriers(states, spare / length, everything)
     laws, all_kept, steps = [states[kept]], [kept], []
     for _ in range(length - 1):
         all_of_it = len(kept) == model.size
         rows = model.chain if all_of_it else model.chain[kept]
-        arrived = (
-            np.asarray((flow if all_of_it else rows.T) @ laws[-1])
-            + float((laws[-1] * model.backoff[kept]).sum()) * base
-        )
+        if code is not None:
+            arrived = np.zeros(model.size)
+            code.scatter(laws[-1], rows.indptr, rows.indices, rows.data, arrived)
+        else:
+            arrived = np.asarray((flow if all_of_it else rows.T) @ laws[-1])
+        if model.restarts:
+            arrived += float((laws[-1] * model.backoff[kept]).sum()) * base
         kept = all_kept[0] if small else _carriers(arrived, spare / length, everything)
         steps.append(rows if len(kept) == model.size else rows[:, kept])
         laws.append(arrived[kept])
         all_kept.append(kept)
-    whole, code = all(len(states) == model.size for states in all_kept), fast.trees(length)
+    whole = all(len(states) == model.size for states in all_kept)
     return Window(
         model,
         laws,

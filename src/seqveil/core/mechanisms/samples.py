@@ -260,7 +260,7 @@ class _CompiledCounts:
     def __init__(self, levels: Ints, codes: Ints, code: Any) -> None:
         self.codes, self._levels, self._code = codes, levels, code
         length = codes.shape[1]
-        self._ranks, self._slots = np.empty(codes.shape, np.int64), np.empty(codes.shape, np.int64)
+        self._ranks, self._slots = np.empty(codes.shape, np.int64), np.empty(codes.shape, np.uint32)
         self._kept, self._middle = np.empty(length, np.int64), np.empty(length, np.int64)
         self._totals = np.zeros((length, POPULAR + 1), np.int32)
         filled = self._ranks, self._slots, self._kept, self._middle, self._totals

@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from seqveil.core.alphabet import Codes, Symbols, _plain
+from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _plain
 from seqveil.core.errors import InputError, UnknownSymbol
 from seqveil.core.model import MarkovModel
 from seqveil.core.places import Cells, Places
@@ -252,7 +252,7 @@ def pattern(text: str, *, epsilon: float = UNSAID, window: Window = None, sides:
 
 def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float = UNSAID,
          window: Window = None, sides: Sides = "both", per_day: int | None = None) -> Secret:  # fmt: skip
-    """Whether a place is ever entered: the cells that hold the given points, or all whose centre lies in a circle.
+    """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
 
     `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
     the map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
@@ -441,13 +441,14 @@ def code_of_text(text: str, alphabet: Symbols) -> int:
 
 
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
-    """Symbols whose points lie within a circle (its centre, then its radius), the border included.
+    """Symbols within a circle (its centre, then its radius), the border included.
 
-    On the map the circle is a latitude, a longitude and metres, and a cell counts where any part of it lies within.
+    A cell or a bin counts where any part of it lies within: whoever is in the circle is then in one that counts. On the
+    map the circle is a latitude, a longitude and metres.
 
     >>> from seqveil.core.alphabet import Grid
     >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
-    [0, 1, 3]
+    [0, 1, 3, 4]
     """
     if isinstance(alphabet, Cells | Places):
         return _on_map(circle, alphabet)
@@ -458,7 +459,10 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     *centre, radius = circle
     if points.shape[1] != len(centre):
         raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
-    codes = np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius * (1 + 1e-12))
+    if isinstance(alphabet, Bins | Grid):
+        codes = alphabet.within(tuple(centre), radius)
+    else:
+        codes = np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius * (1 + 1e-12))
     if not codes.size:
         raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; move its centre or widen it")
     return codes.astype(np.int64)

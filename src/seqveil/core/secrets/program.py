@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from seqveil.core.kernel import Floats
 
 TOLERANCE = 1e-9
-WHOLE = 1_000  # pairs that the program starts with
+WHOLE = 500  # pairs that the program starts with
 MORE = 300  # pairs taken in at a time
 ROWS = 12  # bounds taken in at a time
 # Presolve may take a program that just has a solution for one that has none, and a program whose vertices nearly fall
 # together may be solved no better than to 1e-7: then the table is mixed until its integers keep what is promised.
-ATTEMPTS = (("on", 1e-10), ("off", 1e-9), ("off", 1e-8), ("off", 1e-7))
+ATTEMPTS = (("off", 1e-10), ("off", 1e-9), ("off", 1e-8), ("off", 1e-7))
 ITERATIONS = 10  # of the simplex for each row and column; some programs would otherwise never end
 
 

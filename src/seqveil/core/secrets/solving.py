@@ -42,8 +42,12 @@ from seqveil.core.secrets.pools import NEGLIGIBLE, pooled
 from seqveil.core.secrets.tables import WRITABLE, Draft, Table, constant
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
-SMALL = 160  # symbols up to which the program is over all of them
+SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
 LABELS = 64  # the likeliest, which the program of a larger alphabet is over
+NEAR = 48  # symbols up to which it is over all of them where costs differ; beyond, others go with the nearest of these
+WIDEST = 96  # the most such symbols, where the belief is so broad that 48 hold little of it
+MOST_OF_IT = 0.98  # of the belief that they should hold
+NEAR_LABELS = 32  # the likeliest of 48 symbols, where more than one window is to be kept
 SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
 TRIED = 3  # windows whose own best table is tried for all
 TINY = 1e-300
@@ -188,28 +192,42 @@ class _Work:
         yield constant(n, int(draft.outputs[label]))
 
     def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
-        """The program over all symbols of a small alphabet; else over those not free and their likeliest cover."""
-        belief, free, blank = bounds.belief, bounds.free(), self.blank
-        symbols = np.flatnonzero(bounds.possible)
-        whole = symbols.size <= SMALL
+        """The program over all symbols of a small alphabet; else over the likeliest, with the rest gathered at them."""
+        free = bounds.free()
+        likely, count = self._likeliest(bounds)
+        whole, members = count == np.count_nonzero(bounds.possible), np.sort(likely)
         if not whole:
-            symbols = _not_free_and_cover(bounds, free)
-        labels = symbols
-        if not whole and labels.size > LABELS:
-            labels = np.sort(labels[np.argsort(-belief[labels], kind="stable")[:LABELS]])
-        cost = self.distortion.between(symbols[:, None], labels[None, :])
-        if blank is not None:
-            cost = np.column_stack([cost, np.full(symbols.size, blank)])
+            inside = bounds.possible & ~free
+            inside[likely] = True
+            if (bounds.aimed[:, inside].sum(1) > 0.0).any():  # they need all others as cover
+                inside = bounds.possible
+            members = np.flatnonzero(inside)
+        rows = _Rows.of(bounds, self.distortion, members, np.sort(likely), np.sort(likely[:count]))
+        labels, cost, bounded = rows.labels, rows.cost, rows.bounded
+        if self.blank is not None:
+            cost = np.column_stack([cost, np.full(len(cost), self.blank)])
             labels = np.append(labels, WITHHELD)
-        rows = bounds.aimed[:, symbols]
         if epsilon is not None:
-            rows = np.concatenate([rows, _lifts(belief[symbols], usable(epsilon, belief.size) - 1e-9)])
+            bounded = np.concatenate([bounded, _lifts(rows.mass, usable(epsilon, free.size) - 1e-9)])
         try:
-            found = program.solve(belief[symbols], cost, rows)
+            found = program.solve(rows.mass, cost, bounded)
         except program.Unsolved:
             return None
         pure = bounds.possible & free if epsilon is None else np.zeros_like(free)
-        return _without_residue(bounds, pure, symbols, labels, found.table, found.bound if whole else -np.inf)
+        least = found.bound if whole else -np.inf
+        return _without_residue(bounds, pure, replace(rows, labels=labels), found.table, least)
+
+    def _likeliest(self, bounds: Bounds) -> tuple[Ints, int]:
+        """The symbols that get rows of their own in the program, the likeliest first, and how many are its labels."""
+        symbols = np.flatnonzero(bounds.possible)
+        symbols = symbols[np.argsort(-bounds.belief[symbols], kind="stable")]
+        if self.distortion.is_hamming:
+            return symbols[:SMALL], symbols.size if symbols.size <= SMALL else LABELS
+        held = np.cumsum(bounds.belief[symbols])
+        wide = int(held.searchsorted(MOST_OF_IT * held[-1])) + 1
+        if wide > NEAR or symbols.size <= NEAR:
+            return symbols[:WIDEST], min(WIDEST, symbols.size)
+        return symbols[:NEAR], NEAR if len(bounds.aimed) <= 2 else NEAR_LABELS
 
     def _floored(self, floor: Floor) -> list[Draft]:
         """The program with a floor, for a few choices of the labels that are shared; the last says nothing."""
@@ -318,25 +336,60 @@ def _written_out(draft: Draft, table: Floats) -> Draft:
     return Draft(draft.outputs, np.arange(n), np.zeros(n), places, table, draft.least, draft.towards)
 
 
-def _without_residue(
-    bounds: Bounds, free: NDArray[np.bool_], symbols: Ints, labels: Ints, table: Floats, least: float
-) -> Draft:
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of a program: one for each of the likeliest symbols, which rarer symbols share with the nearest of them.
+
+    Sharing a row keeps every bound, since bounds are sums over symbols; it costs what the rare symbols would have saved
+    by a row of their own.
+    """
+
+    shared_by: Ints  # (n,) the row of each symbol; -1 for those that are not in the program
+    labels: Ints  # (Y,)
+    mass: Floats  # (X,) the belief in all symbols of a row
+    cost: Floats  # (X, Y) their mean cost
+    bounded: Floats  # (I, X)
+
+    @classmethod
+    def of(cls, bounds: Bounds, distortion: Distortion, members: Ints, likely: Ints, labels: Ints) -> _Rows:
+        """The rows of `likely` symbols, shared by all `members`; `labels` are some of the likely symbols."""
+        belief, count = bounds.belief[members], likely.size
+        apart = distortion.between(members[:, None], likely[None, :])
+        nearest = apart.argmin(1)
+        if distortion.is_hamming and members.size > count:  # all alike far: one more row for all of them
+            nearest, count = np.full(members.size, count), count + 1
+        nearest[members.searchsorted(likely)] = np.arange(likely.size)
+        mass, cost, bounded = belief, apart[:, likely.searchsorted(labels)], bounds.aimed[:, members]
+        if count < members.size:
+            order = np.argsort(nearest, kind="stable")
+            first = np.searchsorted(nearest[order], np.arange(count))
+            mass = np.add.reduceat(belief[order], first)
+            cost = np.add.reduceat((belief[:, None] * cost)[order], first, axis=0) / mass[:, None]
+            bounded = np.add.reduceat(bounded[:, order], first, axis=1)
+        shared_by = np.full(bounds.belief.size, -1)
+        shared_by[members] = nearest
+        return cls(shared_by, labels, mass, cost, bounded)
+
+
+def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table: Floats, least: float) -> Draft:
     """Labels of negligible mass dropped, what they held spread as the rest is; symbols left with nothing, and those
     that are not told at all, share one more row: the marginal. `free` symbols outside the program are told."""
-    belief, n = bounds.belief, bounds.belief.size
-    outside = np.flatnonzero(free & ~np.isin(np.arange(n), symbols))
-    marginal = belief[symbols] @ table
-    pure = ((table > 0.0).sum(0) == 1) & np.isin(labels, np.flatnonzero(free))
+    belief, inside = bounds.belief, rows.shared_by >= 0
+    outside = np.flatnonzero(free & ~inside)
+    marginal = rows.mass @ table
+    alone = np.bincount(rows.shared_by[inside], minlength=len(table)) == 1
+    pure = ((table > 0.0).sum(0) == 1) & (table[~alone] == 0.0).all(0) & np.isin(rows.labels, np.flatnonzero(free))
     kept = (marginal >= NEGLIGIBLE) | (pure & (marginal > 0.0))
-    labels, table, marginal = labels[kept], table[:, kept], marginal[kept]
+    labels, table, marginal = rows.labels[kept], table[:, kept], marginal[kept]
     left = table.sum(1)
     good = left > 0.5
     outputs = np.concatenate([labels, outside])
     law = np.concatenate([marginal, belief[outside]])
     law = law / law.sum()
     count = int(good.sum())
-    kinds = np.full(n, count + 1)
-    kinds[symbols[good]] = np.arange(count)
+    places = np.full(len(table) + 1, count + 1)  # the last is for symbols outside the program
+    places[:-1][good] = np.arange(count)
+    kinds = places[rows.shared_by]
     kinds[outside] = count
     spread = np.zeros((count + 2, outputs.size))
     spread[:count, : labels.size] = table[good] / left[good, None]
@@ -344,16 +397,6 @@ def _without_residue(
     told = np.zeros(count + 2)
     told[count] = 1.0
     return Draft(outputs, kinds, told, np.arange(outputs.size), spread, least, law)
-
-
-def _not_free_and_cover(bounds: Bounds, free: NDArray[np.bool_]) -> Ints:
-    """Symbols that are not free, and the likeliest free ones: so many that saying nothing of all these is allowed."""
-    needed, cover = np.flatnonzero(~free & bounds.possible), np.flatnonzero(free & bounds.possible)
-    cover = cover[np.argsort(-bounds.belief[cover], kind="stable")]
-    helped = bounds.aimed[:, needed].sum(1)[:, None] + np.cumsum(bounds.aimed[:, cover], axis=1)
-    enough = np.flatnonzero((helped <= 0.0).all(0))
-    count = max(SMALL, int(enough[0]) + 1 if enough.size else cover.size)
-    return np.union1d(needed, cover[:count])
 
 
 def _truth_or_nothing(bounds: Bounds, price: float) -> Draft:

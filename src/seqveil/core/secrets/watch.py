@@ -57,7 +57,7 @@ class Watch:
     ahead: Ahead
     step: int
     states: Floats  # (S,) law of the coming event's state
-    unseen: Floats  # (S,) the same if nothing had been released
+    unseen: Floats  # (S,) the same if nothing had been released, kept up where windows repeat
     now: Floats  # (A, S) law for the window in progress; (0, S) where there is none
     ended: Floats  # (E, V, S) laws of ended windows that are still live: the first records
     records: Records
@@ -183,7 +183,8 @@ class Watch:
         if ruled_out:  # by the model: only which states could have made the release is known
             laws = filtering.clear(laws).sum(1, keepdims=True) * np.ones(model.size)
             column = column if column.any() else np.ones(model.n)
-        moved, unseen = filtering.carry(model, laws, column), model.advance(self.unseen[None])[0]
+        moved = filtering.carry(model, laws, column)
+        unseen = model.advance(self.unseen[None])[0] if plan.repeats else self.unseen  # windows to come begin from it
         step, open_rows = self.step + 1, len(self.now)
         states = filtering.shared(moved[0], filtering.clear(moved[0]).sum())
         now, ended = moved[1 : 1 + open_rows], moved[1 + open_rows :].reshape(self.ended.shape)

@@ -166,10 +166,12 @@ def log_odds(posterior: Floats, prior: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(posterior / prior)
         if prior.shape[1] == 2:
-            return np.nan_to_num(logs[:, 1] - logs[:, 0], nan=np.inf, posinf=np.inf, neginf=-np.inf)
-        possible = prior > 0
-        spread = np.where(possible, logs, -np.inf).max(1) - np.where(possible, logs, np.inf).min(1)
-    return np.nan_to_num(spread, nan=np.inf, posinf=np.inf)
+            spread = logs[:, 1] - logs[:, 0]
+        else:
+            possible = prior > 0
+            spread = np.where(possible, logs, -np.inf).max(1) - np.where(possible, logs, np.inf).min(1)
+    spread[np.isnan(spread)] = np.inf
+    return spread
 
 
 def reach(laws: Floats, prior: Floats, sides: str) -> Floats:

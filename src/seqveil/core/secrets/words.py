@@ -237,7 +237,8 @@ def about(secret: Secret) -> str:
     what, where = _list(secret.values), _window(secret)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
-        return f"whether the zone of radius {radius} around ({', '.join(centre)}) is entered {where}"
+        unit = " (metres on the map, else in the units of the values)" if len(centre) == 2 else ""
+        return f"whether the zone of radius {radius}{unit} around ({', '.join(centre)}) is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
         "each": f"whether every event is {what} {where}",

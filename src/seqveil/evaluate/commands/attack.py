@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from seqveil.core.words import guess_means
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, stages
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
-    from seqveil.evaluate.attack import Finding, Guess
+    from seqveil.evaluate.attack import Finding
 
 
 @o.option_groups
@@ -62,7 +61,8 @@ def attack(
     Example: seqveil attack released.csv --truth clicks.csv -m clicks.model --with-model types.model
     """
     from seqveil.core.model import MarkovModel
-    from seqveil.evaluate.attack_files import attack_file
+    from seqveil.evaluate.attack import worst
+    from seqveil.evaluate.attack_files import attack_file, told
 
     chain = None if model is None else MarkovModel.load(model)
     with stages(released, "reading", passes=2, work="attacking") as (advance, working):
@@ -83,7 +83,10 @@ def attack(
         )
     if plot is not None:
         draw([(one.about, one) for one in findings], plot)
-    (_emit if json else _say)(findings)
+    if json:
+        emit_json({**_facts(worst(findings)), "attacks": [_facts(one) for one in findings]})
+    else:
+        lines(told(findings))
     if any(one.verdict == "broken" for one in findings):
         raise typer.Exit(1)
 
@@ -102,39 +105,6 @@ def _facts(one: Finding) -> dict[str, Any]:
     if one.guess is not None:
         facts["guess"]["likelihood_ratio"] = one.guess.likelihood_ratio
     return facts | {"sentence": one.sentence}
-
-
-def _emit(findings: list[Finding]) -> None:
-    from seqveil.evaluate.attack import worst
-
-    emit_json({**_facts(worst(findings)), "attacks": [_facts(one) for one in findings]})
-
-
-def _guessed(guess: Guess) -> str:
-    """How the guess did on the people who had no part in picking it."""
-    if guess.target.startswith("who"):
-        return f"{guess.attacker}: right of {guess.right} of {guess.of_true} people"
-    has, not_ = ("have", "do not have") if guess.says == "has it" else ("do not have", "have")
-    return (
-        f"{guess.attacker} singles out {guess.right} of the {guess.of_true} people who {has} {guess.target} and "
-        f"{guess.wrong} of the {guess.of_false} who {not_}: {guess.likelihood_ratio:.3g} times as likely"
-    )
-
-
-def _say(findings: list[Finding]) -> None:
-    lines(told(findings))
-
-
-def told(findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """What there is to say about an attack, line by line."""
-    said = []
-    for one in findings:
-        said += [("attacked", one.about), ("verdict", one.sentence)]
-        if one.guess is not None:
-            said.append(("guess", _guessed(one.guess)))
-            means = guess_means(one.about, one.guess.likelihood_ratio)
-            said += [("means", means)] if means else []
-    return said
 
 
 def draw(findings: Sequence[tuple[str, Finding]], plot: Path) -> None:

@@ -85,8 +85,7 @@ def compare(
 
     Example: seqveil compare clicks.csv --epsilon 1 --secret ever:health --secret-epsilon 0.5 --attack
     """
-    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, secret_tables
-    from seqveil.evaluate.comparison import rows as tables
+    from seqveil.evaluate.comparison import line_up, line_up_for_secrets, tables
     from seqveil.evaluate.comparison.files import Division
     from seqveil.evaluate.comparison.files import jobs as rows_to_make
     from seqveil.interfaces import plots
@@ -112,7 +111,7 @@ def compare(
     elif markdown:
         print(tables.markdown(rows))
         if secrets:
-            print("\n" + secret_tables.markdown(rows))
+            print("\n" + tables.secret_markdown(rows))
     else:
         print(
             f"{called(arena.model)} of {about['symbols']} symbols fitted on {counts.fit_events} events of "
@@ -121,7 +120,7 @@ def compare(
         )
         tables.tables(rows, arena.distortion.name)
         if secrets:
-            secret_tables.tables(rows)
+            tables.secret_tables(rows)
 
 
 def _arena(
@@ -138,14 +137,13 @@ def _arena(
 
     if is_set(data):
         refuse_cuts(
-            **cuts.given, user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
+            **vars(cuts), user_column=files.user_column, value_column=files.value_column, latitude=files.latitude
         )
         return set_arena(data, sets, divided, distortion=distortion, streams=streams)
     refuse_unknown_set(data)
-    read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort, **cuts.given}
-    read["missing"] = files.missing
-    with progress(data, "reading") as advance:
-        return read_arena(data, divided, distortion=distortion or "hamming", progress=advance, **read)
+    with progress(data, "reading", passes=1 if files.sort or data == "-" else 2) as advance:
+        return read_arena(data, divided, words=o.fit_words(cuts, files), distortion=distortion or "hamming",
+                          progress=advance)  # fmt: skip
 
 
 def _about(arena: Arena, divided: Division, resumed: int) -> dict[str, Any]:

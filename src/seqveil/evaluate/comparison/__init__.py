@@ -4,11 +4,9 @@ It is an evaluation of data that one holds: it looks at the truth, its coins are
 private release.
 """
 
-from seqveil.evaluate.comparison.arena import Arena, Contestant, line_up
-from seqveil.evaluate.comparison.keepers import KEEPERS, Keeper, line_up_for_secrets
+from seqveil.evaluate.comparison.arena import KEEPERS, Arena, Contestant, Keeper, line_up, line_up_for_secrets
 from seqveil.evaluate.comparison.race import constant, converse, race
-from seqveil.evaluate.comparison.rows import Row
-from seqveil.evaluate.comparison.told import Told
+from seqveil.evaluate.comparison.rows import Row, Told
 from seqveil.evaluate.rivals.mutual_information import rate_distortion
 
 __all__ = [

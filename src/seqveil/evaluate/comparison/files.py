@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import OnMissing, Symbols
+from seqveil.core.alphabet import Symbols
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
@@ -23,14 +23,12 @@ from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.evaluate.comparison.arena import Arena, Contestant
 from seqveil.evaluate.comparison.race import constant, converse, race
-from seqveil.evaluate.comparison.rows import Row
-from seqveil.evaluate.comparison.told import check_attack
-from seqveil.interfaces.files import Chunk, Columns
-from seqveil.interfaces.files.fit import listed_places
-from seqveil.interfaces.files.placing import located
-from seqveil.interfaces.files.reading import FilePath, ValueType
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Source, encode, value_type_of
-from seqveil.interfaces.files.scanning import Distinct, scanner
+from seqveil.evaluate.comparison.rows import Row, check_attack
+from seqveil.interfaces.files import Chunk
+from seqveil.interfaces.files.fit import read_values
+from seqveil.interfaces.files.reading import FilePath
+from seqveil.interfaces.files.rows import Progress, encode
+from seqveil.interfaces.files.words import FitWords
 
 LIMITS = (constant, converse)
 
@@ -104,7 +102,8 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.receive.contexts import Context, choose
+        from seqveil.receive.choosing import choose
+        from seqveil.receive.contexts import Context
 
         if self.context == "auto":
             return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model
@@ -161,46 +160,32 @@ def read_arena(
     data: FilePath,
     division: Division | None = None,
     *,
-    columns: Columns | None = None,
-    bins: float | str | None = None,
-    levels: int | None = None,
-    grid: str | None = None,
-    cell_metres: float | None = None,
-    points: Any = None,
-    points_columns: str | None = None,
+    words: FitWords | None = None,
     distortion: str = "hamming",
-    format: str | None = None,
-    sort: bool = False,
-    missing: OnMissing | None = None,
-    chunk: int = CHUNK_ROWS,
     progress: Progress | None = None,
+    **more: Any,
 ) -> tuple[Arena, Split]:
     """Read a file as `fit_file` does, fit the chain on some of the users and keep the streams of the others.
 
     The alphabet is that of the whole file, the chain that of the users who are not released. Who is released follows
     from the seed and the user's name alone. A user with several streams is on one side with all of them; each is
     released as a stream of its own.
+
+    Parameters:
+        data: the file.
+        division: who is released, and what is fitted on the others.
+        words: how the file is read and how its values become symbols.
+        distortion: what a wrong release costs.
+        progress: called with the number of rows done.
+        more: fields of `FitWords`, in place of those of `words`.
     """
     divided = division or Division()
     if divided.seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {divided.seed}")
-    named = columns or Columns()
-    if cell_metres is not None or points is not None:
-        named = located(data, named, format, (2,) if points is None else (1, 2))
-    source = Source(data, named, format, sort, chunk, missing)
-    if points is not None:
-        ways = {"bins": bins, "levels": levels, "grid": grid, "cell_metres": cell_metres}
-        alphabet: Symbols = listed_places(points, points_columns, **ways)
-        alphabet = alphabet.with_policy("nearest") if len(named.value_columns) == 2 else alphabet
-        source.check_width(alphabet)
-        parts = list(source.chunks(value_type_of(alphabet), progress))
-    else:
-        scan = scanner(source, bins, levels, grid, cell_metres=cell_metres)
-        kind: ValueType = "auto" if isinstance(scan, Distinct) else "number"
-        parts = list(source.chunks(kind, progress))
-        for part in parts:
-            scan.add(part)
-        alphabet = scan.alphabet()
+    told = replace(words or FitWords(), **more).settled(data)
+    source = told.source(data)
+    alphabet, _, rows = read_values(source, told, progress)
+    parts = list(rows)
     names, streams = _streams(parts, [encode(part, alphabet, source.name) for part in parts])
     places = divided.order_of(names)
     cut = divided.released(len(names), source.name)

@@ -22,12 +22,12 @@ from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.secrets import Watches
 from seqveil.evaluate import adversary
-from seqveil.evaluate.comparison import told
-from seqveil.evaluate.comparison.arena import Arena, Contestant, together
-from seqveil.evaluate.comparison.keepers import Keeper, promised
+from seqveil.evaluate.comparison import rows as told
+from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promised, together
 from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
 from seqveil.evaluate.rivals.declared import Halving
 from seqveil.evaluate.rivals.mutual_information import single_release
+from seqveil.receive import trial
 from seqveil.release import batches, stream
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
@@ -104,6 +104,7 @@ def _skipped(contestant: Contestant, epsilon: float | None, reason: str) -> Row:
 
 
 def _row(contestant: Contestant, epsilon: float | None, meter: _Meter) -> Row:
+    """What a run measured, as a line of the table."""
     setting, tally, watch = meter.setting, meter.tally, meter.watch
     claimed = setting.epsilon * setting.schedule.period
     kept = max(watch.most, -watch.least) <= claimed + TOLERANCE
@@ -161,9 +162,11 @@ class _Watched(Mechanism):
 
     @classmethod
     def of(cls, inner: Mechanism, watch: Watch) -> _Watched:
+        """The same mechanism, seen by a watch."""
         return cls(**{f.name: getattr(inner, f.name) for f in fields(Mechanism)}, inner=inner, watch=watch)
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
+        """The kernels of the mechanism, looked at off the clock."""
         built = self.inner.kernels(beliefs, epsilon, distortion)
         began = time.process_time()
         least, most = built.lift_bounds(beliefs)
@@ -214,6 +217,8 @@ class _Meter(ABC):
 
 
 class _OneByOne(_Meter):
+    """For releases symbol by symbol: every kernel is looked at, with all that it might have released."""
+
     def run(self, streams: Sequence[Ints]) -> None:
         self.scope = "kernels"
         mechanism = mechanisms.get(self.setting.mechanism)
@@ -275,6 +280,8 @@ class _Guarding(_OneByOne):
 
 
 class _Halving(_Guarding):
+    """For randomised response whose ε is halved until the secrets are kept, which is no mechanism of a setting."""
+
     def run(self, streams: Sequence[Ints]) -> None:
         self.rival = Halving(self.setting.model, self.setting.secrets, self.setting.epsilon)
         super().run(streams)
@@ -286,6 +293,8 @@ class _Halving(_Guarding):
 
 
 class _Batched(_Meter):
+    """For releases in batches, one stream after another: only what was released is looked at."""
+
     def run(self, streams: Sequence[Ints]) -> None:
         self.scope = "releases"
         for place, codes in enumerate(streams):
@@ -365,14 +374,11 @@ def _realised(arena: Arena, contestant: Contestant, epsilon: float) -> tuple[Flo
     share = min(1.0, _sample(model.n, arena.distortion) / sum(len(codes) for codes in streams))
     beliefs, users = [], []
     for part in together(streams, max(model.size, model.n)):
-        state, names = stream.State.start(setting, len(part)), np.array(part)
-        for t in range(len(streams[part[0]])):
-            rows = np.array([k for k, user in enumerate(part) if len(streams[user]) > t])
-            codes = np.array([streams[part[k]][t] for k in rows])
-            made, state = state.move(rows, partial(stream.step, setting, codes=codes, coins=coins))
-            kept = draw.random(rows.size) < share
-            beliefs.append(made.beliefs[kept])
-            users.append(names[rows[kept]])
+        names = np.array(part)
+        for step in trial.one_by_one(setting, [streams[k] for k in part], coins):
+            kept = draw.random(step.truth.size) < share
+            beliefs.append(step.made.beliefs[kept])
+            users.append(names[: kept.size][kept])
     found = np.concatenate(beliefs)
     # by chance none was taken: then the first event's stands for them
     return (found, np.concatenate(users)) if len(found) else (model.prior[None, :], np.zeros(1, np.int64))

@@ -1,40 +1,74 @@
 """What one contestant did at one ε: error, what it really leaked, what an adversary got out of it, and its pace.
 
-Rows are shown as tables: one for each ε at the terminal, with all that was measured, or one for all as Markdown.
+Where secrets are declared, a row says of each what was promised, what was told, and what an attacker got out of it.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from seqveil.core import html, mechanisms
-from seqveil.core.distortion import error_name
-from seqveil.core.kernel import Floats
-from seqveil.evaluate.comparison.told import Told
-from seqveil.interfaces.commands.terminal import WIDE, plain
+from seqveil.core import html
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.secrets import Secret, Watches, words
+from seqveil.evaluate import attack
+from seqveil.interfaces.commands.terminal import plain
+from seqveil.release.secrets import totals
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from seqveil.evaluate.comparison.arena import Arena
 
-EXTRA = ("claims", "stream up/down", "may be", "top-10")  # columns that a narrow terminal leaves out
-FULL = 150  # columns of a terminal that shows them all
-LEGEND = """\
-error: mean over events of the release as it stands, ± 95% (by user); filtered: after the receiver's online decoder;
-smoothed: decoded with the whole stream. lift, LDP, stream: measured logs of the worst release (° of those released;
-else of all that the kernels used could release) and of the worst whole stream. top-1, top-10: how often an adversary
-who knows the chain names the truth, without releases → with those so far / with all of them; may be: what one release
-at its claim allows, on average, were the chain true. ★ least filtered error of the sound ones that released all
-users, ☆ of those that do not wait for a batch. (m): every m-th release spends m times as much, from the first on, the
-others nothing, so that a stream shorter than m spends as much as one of m.
-µs: processor time of a release, for an event."""
+FEWEST_PEOPLE = 4 * attack.FEWEST  # half of them learn, and of each half some have the secret and some do not
 
 Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One secret in one row. All figures are logs of the factor by which the odds of the secret move.
+
+    `epsilon`: the total that the secret was declared with. `promised`: the most that the mechanism promises for a whole
+    stream under the model; None where it promises nothing. `log_odds_worst`: the most that was told, of any released
+    person, in any window, at any time: exact under the model, infinite where the secret was told for certain, None
+    where there is no account (batches). `epsilon_at_least`, `verdict`, `people`, `people_needed`: what the attack found
+    about the ε declared, on people and without a model; None and "" where there was no attack.
+
+    >>> told = Told("ever:health", "whether health occurs", 0.5, promised=None, log_odds_worst=4.9)
+    >>> told.kept, told.keeps_by_promise
+    (False, False)
+    """
+
+    secret: str
+    about: str
+    epsilon: float
+    sides: str = "both"
+    promised: float | None = None
+    log_odds_worst: float | None = None
+    epsilon_at_least: float | None = None
+    verdict: str = ""
+    people: int = 0
+    people_needed: int | None = None
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether what was told stayed within the ε declared; None where there is no account."""
+        return None if self.log_odds_worst is None else self.log_odds_worst <= self.epsilon
+
+    @property
+    def keeps_by_promise(self) -> bool:
+        """Whether the mechanism promises the ε declared, or less."""
+        return self.promised is not None and self.promised <= self.epsilon
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Told:
+        """What a saved row says; parts that this version does not know are passed over."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in content.items() if name in known})
 
 
 @dataclass(frozen=True)
@@ -117,6 +151,59 @@ def _read(value: Any) -> Any:
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
+def declared(secrets: Sequence[Secret], promised: Iterable[float | None]) -> tuple[Told, ...]:
+    """The secrets with what a mechanism promises about each, before anything is measured."""
+    return tuple(
+        Told(secret.name, words.about(secret), secret.epsilon, secret.sides, promised=bound)
+        for secret, bound in zip(secrets, promised, strict=True)
+    )
+
+
+def silent(secrets: Sequence[Secret]) -> tuple[Told, ...]:
+    """What is told where nothing is released."""
+    return tuple(replace(one, log_odds_worst=0.0) for one in declared(secrets, [0.0] * len(secrets)))
+
+
+def accounted(found: Sequence[Told], secrets: Sequence[Secret], accounts: Iterable[Watches]) -> tuple[Told, ...]:
+    """With the exact account of all people."""
+    worst = [total.log_odds_worst for total in totals(secrets, accounts)]
+    return tuple(replace(one, log_odds_worst=most) for one, most in zip(found, worst, strict=True))
+
+
+def attacked(found: Sequence[Told], arena: Arena, releases: Sequence[Ints], truth: Sequence[Ints]) -> tuple[Told, ...]:
+    """With what an attacker without a model shows about the ε declared, on half of the people.
+
+    The chance of a false alarm is shared by the secrets of a row.
+    """
+    shared: dict[str, Any] = {"seed": arena.seed, "false_alarm": attack.FALSE_ALARM / len(found)}
+    after = []
+    for one, secret in zip(found, arena.secrets, strict=True):
+        if max(len(codes) for codes in truth) < (secret.length or 1):  # none of the few whom batches were tried on
+            after.append(replace(one, epsilon_at_least=0.0, verdict="not decided"))
+            continue
+        over = secret.over(arena.model.alphabet)
+        seen = attack.attack_secret(releases, truth, over, secret.epsilon, **shared)
+        needed = seen.people_needed
+        one = replace(one, epsilon_at_least=seen.epsilon_at_least, verdict=seen.verdict)
+        after.append(replace(one, people=seen.people, people_needed=needed))
+    return tuple(after)
+
+
+def check_attack(secrets: Sequence[Secret], streams: Sequence[Ints]) -> None:
+    """Refuse an attack that cannot be made, before anything is released."""
+    if not secrets:
+        raise InputError("an attack is on declared secrets, and there is none; add --secret ever:VALUE")
+    attack.classifiers(0)  # says which extra is missing
+    lengths = np.array([len(codes) for codes in streams])
+    for secret in secrets:
+        whole = int((lengths >= (secret.length or 1)).sum())
+        if whole < FEWEST_PEOPLE:
+            raise InputError(
+                f"an attack needs at least {FEWEST_PEOPLE} released people with a whole window of each secret, got "
+                f"{whole}; release more with --test-users, take a shorter --secret-window, or leave --attack out"
+            )
+
+
 class Tally:
     """Sums over each user's events, by name, and their means with intervals clustered by user."""
 
@@ -164,190 +251,3 @@ def clustered(sums: Floats, counts: Floats) -> tuple[float, float | None]:
 
     spread = math.sqrt(groups / (groups - 1) * float(((sums - mean * counts) ** 2).sum())) / total
     return mean, float(stdtrit(groups - 1, 0.975)) * spread
-
-
-def tables(rows: Sequence[Row], distortion: str) -> None:
-    """Print the rows, contestants before limits, an ε at a time; a narrow terminal gets fewer columns."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
-    for epsilon in dict.fromkeys(row.epsilon for row in rows if row.epsilon is not None):
-        here = [row for row in rows if row.epsilon == epsilon]
-        console.print(Text(f"ε = {epsilon:g} an event, {error_name(distortion)}", style="bold"))
-        _print(console, here)
-    print(LEGEND)
-    if console.width < FULL:
-        print(f"a terminal of {FULL} columns, and --json, show more: intervals, {', '.join(EXTRA)}")
-
-
-def _print(console: Console, rows: list[Row]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    best, most, wide = {row.label: mark for row, mark in winners(rows)}, _most(rows), console.width >= FULL
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in _cells(rows[0], "", most, wide):
-        grid.add_column(heading, no_wrap=True)
-    for limit in (False, True):
-        block = [row for row in rows if row.limit == limit and row.status != "skipped"]
-        if limit and block:
-            grid.add_section()
-            grid.add_row(Text("limits", style="dim italic"))
-        for row in block:
-            mark = best.get(row.label, "")
-            style = "red" if row.status == "unsound" else "bold green" if mark else "dim" if limit else ""
-            grid.add_row(*(Text(cell, style=style) for cell in _cells(row, mark, most, wide).values()))
-    console.print(grid)
-    for row in rows:
-        if row.reason:
-            console.print(f"{row.label}: {row.reason}", style="dim")
-
-
-def _most(rows: Iterable[Row]) -> int:
-    """Events of those who released everyone."""
-    return max((row.events for row in rows if row.micros is not None), default=0)
-
-
-def winners(rows: Sequence[Row]) -> list[tuple[Row, str]]:
-    """The sound contestants of least filtered error among those that released everyone: with no delay, and of all."""
-    field = [row for row in rows if row.may_win and row.filtered is not None and row.events == _most(rows)]
-    prompt = [row for row in field if row.batch == 1]
-    found = []
-    for some, mark in ((prompt, "☆ "), (field, "★ ")):
-        if some:
-            found.append((min(some, key=lambda row: row.filtered or 0.0), mark))
-    return found
-
-
-def _cells(row: Row, mark: str, most: int, wide: bool) -> dict[str, str]:
-    """The cells of a row by the headings of their columns; a wide table has more of both, and intervals."""
-    every = f" ({row.period})" if row.period not in (1, None) else ""
-    released = "°" if row.lift_scope == "releases" else ""
-    cells = {
-        "mechanism": mark + row.label + every,
-        "error": error_cell(row.error, row.error_half if wide else None),
-        "filtered": error_cell(row.filtered, row.filtered_half if wide else None),
-        "smoothed": error_cell(row.smoothed, row.smoothed_half if wide else None),
-        "lift up/down": _sides(row.lift_most, row.lift_least) + released,
-        "claims": number_cell(row.claimed),
-        "LDP": number_cell(row.ldp),
-        "stream up/down": _sides(row.leakage_most, row.leakage_least),
-        "top-1": _rates(row, 1),
-        "may be": _percent(row, "step_bound_1"),
-        "top-10": _rates(row, 10),
-        "µs": number_cell(row.micros),
-        "": _remark(row, most),
-    }
-    return {heading: cell for heading, cell in cells.items() if wide or heading not in EXTRA}
-
-
-def _remark(row: Row, most: int) -> str:
-    said = {"unsound": "✗ unsound", "no promise": "no promise"}.get(row.status, "")
-    fewer = f"{row.users} users" if row.events and row.events < most and row.micros is not None else ""
-    return "; ".join(part for part in (said, fewer) if part)
-
-
-def error_cell(value: float | None, half: float | None) -> str:
-    """A mean and its interval.
-
-    >>> error_cell(0.5249, 0.0124), error_cell(12.345, 0.5), error_cell(None, None)
-    ('.525±.012', '12.3±.500', '')
-    """
-    return "" if value is None else "±".join(_short(part) for part in (value, half) if part is not None)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.4g}"
-
-
-def number_cell(value: float | None) -> str:
-    """Three figures; a log below a thousandth is no leak worth a digit.
-
-    >>> [number_cell(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
-    ['1234', '1.23', '0', 'inf']
-    """
-    if value is None:
-        return ""
-    size = abs(value)
-    if size < 1e-3:
-        return "0"
-    return (
-        f"{value:.0f}" if 100 <= size < 1e9 else f"{value:.2f}".rstrip("0").rstrip(".") if size < 10 else f"{value:.3g}"
-    )
-
-
-def _sides(most: float | None, least: float | None) -> str:
-    return "" if most is None or least is None else f"+{number_cell(most)}/-{number_cell(abs(least))}"
-
-
-def _rates(row: Row, top: int) -> str:
-    without, online, late = (_percent(row, f"{name}_{top}") for name in ("without", "online", "hindsight"))
-    return f"{without}→{online}/{late}" if online else without
-
-
-def _percent(row: Row, name: str) -> str:
-    return f"{100 * row.guesses[name]:.0f}%" if name in row.guesses else ""
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """Error after the online decoder (in brackets with hindsight), and how much of its claim the worst release reached.
-
-    >>> measured = {"lift_most": 1.0, "lift_least": -0.5, "filtered": 0.5, "smoothed": 0.25}
-    >>> told = Row("optimal", "optimal", 1.0, "sound", claimed=1.0, events=9, micros=3.0, **measured)
-    >>> print(markdown([told]))
-    | mechanism | ε = 1 | worst release / claim |
-    |---|---|---|
-    | `optimal` | **.500** (.250) | 1.00 |
-    """
-    rows = [row for row in rows if row.epsilon is not None]
-    bounds = list(dict.fromkeys(row.epsilon for row in rows))
-    best = {id(row) for bound in bounds for row, _ in winners([row for row in rows if row.epsilon == bound])}
-    head = ["mechanism", *(f"ε = {bound:g}" for bound in bounds), "worst release / claim"]
-    lines = [markdown_line(head), "|" + "---|" * len(head)]
-    labels = list(dict.fromkeys(row.label for row in sorted(rows, key=lambda row: row.limit or row.status == "limit")))
-    for label in labels:
-        mine = {row.epsilon: row for row in rows if row.label == label}
-        if any(row.filtered is not None for row in mine.values()):
-            cells = [_markdown_cell(mine.get(bound), best) for bound in bounds]
-            lines.append(
-                markdown_line([markdown_name(label, list(mine.values())), *cells, _share_of_claim(list(mine.values()))])
-            )
-    return "\n".join(lines)
-
-
-def markdown_line(cells: Sequence[str]) -> str:
-    """One line of a Markdown table."""
-    return "| " + " | ".join(cells) + " |"
-
-
-def markdown_name(label: str, rows: list[Row]) -> str:
-    """The label, a mechanism's name as code, limits in italics, with fewer users noted."""
-    name, comma, rest = label.partition(",")
-    limit = any(row.limit or row.status == "limit" for row in rows)
-    word, _, factor = name.partition(" at ")
-    shown = f"`{word}`{' at ' + factor if factor else ''}" if word in mechanisms.names() else name
-    return f"*limit:* {shown}{comma}{rest}" if limit else f"{shown}{comma}{rest}"
-
-
-def _markdown_cell(row: Row | None, best: set[int]) -> str:
-    if row is None or row.filtered is None:
-        return "–"
-    late = "" if row.smoothed is None else f" ({_short(row.smoothed)})"
-    shown = _short(row.filtered)
-    return f"**{shown}**{late}" if id(row) in best else f"{shown}{late}"
-
-
-def _share_of_claim(rows: list[Row]) -> str:
-    """Largest over all ε; past 1 the claim is broken."""
-    shares = [
-        max(row.lift_most, -row.lift_least) / row.claimed
-        for row in rows
-        if row.lift_most is not None and row.lift_least is not None and row.claimed
-    ]
-    if not shares:
-        return ""
-    broken = any(row.status == "unsound" for row in rows)
-    text = "no bound" if max(shares) == float("inf") else f"{max(shares):.2f}"
-    return f"{text} ✗" if broken else text

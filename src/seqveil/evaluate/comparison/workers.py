@@ -176,6 +176,7 @@ class _Progress:
         self._connection, self._events, self._done, self._next = connection, events, 0, 0.0
 
     def advance(self, events: int) -> None:
+        """So many events more were released."""
         self._done += events
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + REFRESH

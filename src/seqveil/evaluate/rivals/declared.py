@@ -24,11 +24,13 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms import Mechanism, randomized_response
+from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
+from seqveil.receive.trial import one_by_one
 from seqveil.release.setting import Setting, symbols_named
-from seqveil.release.stream import Released, State, charge, observed, step
+from seqveil.release.stream import Released, State, charge, observed
 
 BEGINS = 4.0  # the ε that a release begins with where it is halved
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made
@@ -49,13 +51,10 @@ class Outcome:
 
 def release(setting: Setting, truth: Ints, seed: int = 0) -> Outcome:
     """Streams (B, T) as a mechanism releases them; the setting's secrets are accounted for."""
-    state, coins, made = State.start(setting, len(truth)), SeededCoins(seed), []
-    for codes in truth.T:
-        released, state = step(setting, state, codes, coins)
-        made.append(released.codes)
-    if state.watches is None:
+    steps = list(one_by_one(setting, truth, SeededCoins(seed)))
+    if steps[-1].after.watches is None:
         raise InputError("this comparison is about declared secrets; pass secrets to the setting")
-    return Outcome(np.stack(made, axis=1), list(state.watches))
+    return Outcome(np.stack([step.made.codes for step in steps], axis=1), list(steps[-1].after.watches))
 
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
@@ -92,7 +91,7 @@ def utility_optimised(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> 
         each = 1.0 / (codes.size + grown - 1.0)
         table = np.where(secret[None, :], each, 0.0) * np.ones((n, 1))
         table[np.arange(n), np.arange(n)] = np.where(secret, grown * each, 1.0 - codes.size * each)
-        return _for_all(to_weights(table), len(beliefs))
+        return full_tables(np.tile(to_weights(table), (len(beliefs), 1, 1)))
 
     return Mechanism(
         name="utility_optimised",
@@ -170,7 +169,7 @@ class Halving:
             n = self.model.n
             kernel = randomized_response.kernels(np.full((1, n), 1.0 / n), epsilon).one(0)
             weights = np.zeros((n, n), np.int64)
-            weights[:, kernel.codes] = np.stack([kernel.column(k) for k in range(len(kernel.codes))], axis=1)
+            weights[:, kernel.codes] = kernel.weights
             self._made[epsilon] = weights, np.cumsum(weights, axis=1)
         return self._made[epsilon]
 
@@ -218,10 +217,3 @@ class Halving:
                 watches = watches.observe(weights[:, codes[user, t]])
             after.append(watches)
         return Outcome(codes, after)
-
-
-def _for_all(weights: Ints, users: int) -> Kernels:
-    """The same kernel over all symbols for every user."""
-    n = len(weights)
-    outputs = np.tile(np.arange(n), (users, 1))
-    return Kernels(n, outputs, np.zeros_like(outputs), np.tile(weights, (users, 1, 1)))

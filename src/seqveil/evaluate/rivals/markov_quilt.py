@@ -84,6 +84,7 @@ def scale(model: MarkovModel, length: int, epsilon: float, method: str = "exact"
 
 
 def _exact(transitions: Floats, initial: Floats, length: int, epsilon: float) -> Scale:
+    """σ from the powers of the chain and the law of every event."""
     laws = [initial]
     for _ in range(length - 1):
         laws.append(laws[-1] @ transitions)

@@ -13,6 +13,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.mechanisms import Mechanism
+from seqveil.core.mechanisms.base import full_tables
 
 MOST = 300  # symbols for a distortion other than Hamming
 WIDEST = 1024  # symbols that are told, for Hamming
@@ -56,8 +57,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     costs = distortion.matrix(n)
     size = max(1, AT_ONCE // (n * n))
     tables = [arimoto(beliefs[at : at + size], aim, costs) for at in range(0, len(beliefs), size)]
-    outputs = np.broadcast_to(np.arange(n), beliefs.shape)
-    return Kernels(n, outputs, np.zeros(beliefs.shape, np.int64), to_weights(np.concatenate(tables)))
+    return full_tables(to_weights(np.concatenate(tables)))
 
 
 def information(beliefs: Floats, tables: Floats) -> Floats:
@@ -73,6 +73,7 @@ def information(beliefs: Floats, tables: Floats) -> Floats:
 
 
 def _hamming(beliefs: Floats, epsilon: float) -> Kernels:
+    """The closed form of `build`: tell a symbol, or draw from the likeliest ones."""
     users, n = beliefs.shape
     order = np.argsort(-beliefs, axis=1, kind="stable")
     ordered = np.take_along_axis(beliefs, order, axis=1)

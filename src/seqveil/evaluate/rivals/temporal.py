@@ -21,7 +21,7 @@ from seqveil.core.mechanisms.base import Build, Mechanism, constant
 from seqveil.core.mechanisms.responses import randomized_response as over_all_symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from seqveil.core.model import MarkovModel
 
@@ -279,6 +279,7 @@ def build_restricted(
 
 
 def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels:
+    """Randomised response over each belief's support, of so many symbols."""
     users, n = support.shape
     widest = int(count.max())
     outputs = np.argsort(~support, axis=1, kind="stable")[:, :widest]
@@ -296,16 +297,10 @@ def _restricted(support: NDArray[np.bool_], count: Ints, gain: float) -> Kernels
     return Kernels(n, outputs, base, extra, None, rows)
 
 
-def for_model(model: MarkovModel) -> Build:
-    """`build` for this model, whose quantifiers are computed here, once."""
+def _for_model(rule: Callable[..., Kernels], model: MarkovModel) -> Build:
+    """One of the two rules above for this model, whose quantifiers are computed here, once."""
     quantifiers(model)
-    return partial(build, model=model)
-
-
-def for_model_restricted(model: MarkovModel) -> Build:
-    """`build_restricted` for this model, whose quantifiers are computed here, once."""
-    quantifiers(model)
-    return partial(build_restricted, model=model)
+    return partial(rule, model=model)
 
 
 MECHANISM = Mechanism(
@@ -318,7 +313,7 @@ MECHANISM = Mechanism(
     sound=True,
     ldp=1.0,
     build=build,
-    for_model=for_model,
+    for_model=partial(_for_model, build),
 )
 
 RESTRICTED = Mechanism(
@@ -332,5 +327,5 @@ RESTRICTED = Mechanism(
     ldp=math.inf,
     build=build_restricted,
     wide=True,
-    for_model=for_model_restricted,
+    for_model=partial(_for_model, build_restricted),
 )

@@ -31,6 +31,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms import Mechanism, check_epsilon
+from seqveil.core.mechanisms.base import full_tables
 from seqveil.evaluate.rivals.markov_quilt import discrete_laplace
 from seqveil.evaluate.rivals.optimal_ldp import ldp_weights
 
@@ -62,8 +63,7 @@ def build(beliefs: Floats, epsilon: float, distortion: Distortion, theta: float 
     users, n = beliefs.shape
     key = None if distortion.points is None else np.ascontiguousarray(distortion.points)
     weights = _weights(n, epsilon, theta, None if key is None else (key.shape, key.tobytes()))
-    outputs = np.broadcast_to(np.arange(n), (users, n))
-    return Kernels(n, outputs, np.zeros((users, n), np.int64), np.broadcast_to(weights, (users, n, n)))
+    return full_tables(np.broadcast_to(weights, (users, n, n)))
 
 
 @lru_cache(maxsize=8)
@@ -180,8 +180,7 @@ def square_wave(values: ArrayLike, epsilon: float, coins: Coins, bins: int = BIN
     if numbers.ndim != 1 or not ((numbers >= 0) & (numbers <= 1)).all():
         raise InputError(f"expected numbers in [0, 1], one a user, got an array of shape {numbers.shape}; scale them")
     weights = ldp_weights(square_wave_table(usable(epsilon, bins), bins), epsilon)
-    kernel = Kernels(bins, np.arange(bins)[None], np.zeros((1, bins), np.int64), weights[None])
-    checked = kernel.made_sound(np.full((1, bins), 1.0 / bins), epsilon, epsilon)
+    checked = full_tables(weights[None]).made_sound(np.full((1, bins), 1.0 / bins), epsilon, epsilon)
     cumulative = np.cumsum(checked.extra[0], axis=1)
     place = np.minimum((numbers * bins).astype(np.int64), bins - 1)
     drawn = coins.draw(numbers.size)

@@ -1,4 +1,6 @@
-"""`seqveil advise`: five questions, and then a setting with its expected error and what it means, as `seqveil.toml`."""
+"""Commands to begin with: `seqveil inspect` looks at a file, and `seqveil advise` asks five questions and recommends a
+setting, with its expected error and what it means, as `seqveil.toml`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, progress
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
+    from seqveil.interfaces.files.inspection import Inspection
     from seqveil.receive.advising import Advice
 
 STREAM = 50  # events of a stream, where only a model is there to ask
@@ -30,6 +33,32 @@ QUESTIONS = {
     "wait": "4. For how many later events may a release wait? 0: none",
     "wrong": "5. How wrong may it be? Such as 20 %; empty for whatever the protection costs",
 }
+
+
+@o.option_groups
+def inspect(
+    data: o.Data,
+    *,
+    columns: o.ColumnOptions,
+    format: o.Format = None,
+    json: o.Json = False,
+) -> None:
+    """Say what a file holds, and what to type next.
+
+    What each column is taken for and why, how many people, streams and events there are, how the rows are ordered,
+    gaps in time, missing, outlying and rare values, how well a symbol is foretold by the one before, and a `fit`
+    command that works when it is pasted. Of the values it shows those alone that at least 10 people share.
+
+    It looks at the raw file: what it prints is for whoever holds that.
+
+    Example: seqveil inspect clicks.csv
+    """
+    from seqveil.interfaces.files.inspection import inspect as look
+
+    with progress(data, "reading") as advance:
+        on_map = columns.latitude is not None
+        found: Inspection = look(data, columns.columns, format=format, on_map=on_map, progress=advance)
+    emit_json(found.to_dict()) if json else lines(found.lines())
 
 
 @o.option_groups
@@ -184,7 +213,7 @@ def _model(
     from seqveil.interfaces.files.fit import fit_file
     from seqveil.interfaces.files.reading import is_data
     from seqveil.interfaces.files.writing import taken
-    from seqveil.receive.contexts import FEWEST_PEOPLE
+    from seqveil.receive.choosing import FEWEST_PEOPLE
 
     if not is_data(source):
         return o.model_in(Path(source)), Path(source), STREAM
@@ -194,10 +223,10 @@ def _model(
         raise InputError(f"{place.name}: is there already; pass it as --file, or name another one by --model-out")
     o.check_model_out(place)
     with progress(source, "fitting", passes=4) as advance:
-        shared: dict[str, Any] = {"columns": columns.columns, "smoothing": 1.0, "progress": advance, **cuts.given}
-        fitted = fit_file(source, **shared)
+        words = o.fit_words(columns, cuts, smoothing=1.0)
+        fitted = fit_file(source, words, progress=advance)
         if fitted.users >= FEWEST_PEOPLE:  # then it can be checked on people held out, and carries what was found
-            fitted = fit_file(source, context="order:1", **shared)
+            fitted = fit_file(source, words, context="order:1", progress=advance)
     return fitted.model, place, max(1, math.ceil(fitted.events / fitted.users))
 
 

@@ -14,7 +14,6 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress, stages
 
 if TYPE_CHECKING:
-    from seqveil.core.alphabet import Symbols
     from seqveil.interfaces.files.estimates import LearnedFile
     from seqveil.interfaces.files.fit import Fitted
     from seqveil.receive.learn import Evidence
@@ -38,7 +37,7 @@ class PrivateFitOptions:
     alphabet: Annotated[
         Path | None, o.option("FILE", "The values there are: one a line, a JSON list, or a model to take them from.")
     ] = None
-    span: Annotated[
+    range: Annotated[
         str | None,
         o.option(
             "LO,HI",
@@ -47,32 +46,6 @@ class PrivateFitOptions:
         ),
     ] = None
     seed: Annotated[int | None, o.option("N", "With --private: repeatable noise, for research; NOT private.")] = None
-
-    def check(self, order: int, smoothing: float, prior: str, context: str | None) -> None:
-        """Refuse options that do not go together."""
-        if context is not None and order != 1:
-            raise InputError("--context says what --order says; pass --context order:2, or leave it out")
-        if context is not None and self.private is not None:
-            raise InputError(
-                "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide "
-                "the types; leave --context out, or fit it to data that may be published"
-            )
-        if self.private is None and (self.contribution is not None or self.seed is not None):
-            raise InputError(
-                "--contribution and --seed are for a private fit; pass --private EPSILON, or leave them out"
-            )
-        if self.private is not None and (order != 1 or smoothing != 0.0 or prior != "data"):
-            raise InputError(
-                "a private fit is of order 1 and smooths by its noise; leave --order, --smoothing and --prior out"
-            )
-
-    def public_alphabet(self, cuts: o.CutOptions, on_unknown: str | None) -> Symbols | None:
-        """The alphabet that the options name; None where it is to come from the data."""
-        from seqveil.interfaces.files.fit import public_alphabet
-
-        if self.private is None and self.alphabet is None and self.span is None:
-            return None  # a list of places is read there, too
-        return public_alphabet(self.alphabet, span=self.span, on_unknown=on_unknown, **cuts.given)  # type: ignore[arg-type]
 
 
 @o.option_groups
@@ -128,25 +101,14 @@ def fit(
 
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
-    from seqveil.interfaces.files.fit import fit_file, fit_private_file
+    from seqveil.interfaces.files.fit import fit_file
 
     _check_out(out, data)
-    privacy.check(order, smoothing, prior, context)
-    alphabet = privacy.public_alphabet(cuts, on_unknown)
+    law = {"order": order, "smoothing": smoothing, "prior": prior, "context": context}
+    words = o.fit_words(cuts, privacy, files, timing, **law, other=other, on_unknown=on_unknown)
     passes = 1 if files.sort or data == "-" else 2
     with stages(data, "fitting", passes, "comparing contexts") as (advance, done):
-        read: dict[str, Any] = {"columns": files.columns, "format": files.format, "sort": files.sort}
-        read |= {"missing": files.missing, "slots": timing.slots, "progress": advance}
-        if privacy.private is not None:
-            assert alphabet is not None
-            if other is not None:
-                raise InputError("--other looks at who has what, which a private fit may not; leave it out")
-            read |= {} if privacy.contribution is None else {"contribution": privacy.contribution}
-            fitted = fit_private_file(data, privacy.private, alphabet, seed=privacy.seed, **read)
-        else:
-            law: dict[str, Any] = {"order": order, "smoothing": smoothing, "prior": prior, "on_unknown": on_unknown}
-            law |= {"context": context, "working": done, "other": other}
-            fitted = fit_file(data, alphabet=alphabet, **law, **cuts.given, **read)
+        fitted = fit_file(data, words, progress=advance, working=done)
     fitted.model.save(out)
     say_fitted(out, fitted, json)
 
@@ -320,7 +282,7 @@ class UpgradeOptions:
 
     def begin(self) -> Versions:
         """Version 0, saved."""
-        from seqveil.interfaces.files.fit import named_alphabet
+        from seqveil.interfaces.files.words import named_alphabet
         from seqveil.receive.versions import Versions, first_version
         from seqveil.release.accounting import Budget
 

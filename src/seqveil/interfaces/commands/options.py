@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
     from seqveil.core.slots import Slots
     from seqveil.interfaces.files import Columns
+    from seqveil.interfaces.files.words import FitWords
     from seqveil.receive.versions import Versions
     from seqveil.release.accounting import Budget, Schedule
     from seqveil.release.stream import Setting
@@ -513,6 +514,11 @@ class ReleasedOptions(ColumnOptions):
         """The columns and the side file, as the functions take them that read such a file."""
         return {"meta": self.meta, "columns": self.columns if self.named else None}
 
+    def made_with(self, model: MarkovModel, chosen: SettingOptions) -> dict[str, Any]:
+        """The same with the setting, where the options give one, and with the models of further observers."""
+        setting = chosen.setting_if_given(model, self.stream_column is not None)
+        return self.where | {"setting": setting, "observers": chosen.observers()}
+
 
 @dataclass(frozen=True)
 class FileOptions(ColumnOptions):
@@ -544,15 +550,6 @@ class CutOptions:
         str | None, option("NAME,LAT,LON", "Columns of --points  [default: as they are usually called]")
     ] = None
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """The options as the functions take them that fit; a list of places as it is, whatever kind it has."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    def __post_init__(self) -> None:
-        if self.points_columns is not None and self.points is None:
-            raise InputError("--points-columns says what the columns of a list of places are; pass --points FILE")
-
 
 @dataclass(frozen=True)
 class SlotOptions:
@@ -582,6 +579,26 @@ class SlotOptions:
                 raise InputError("--slot, --empty and --pad are about slots of time; pass --every-seconds S with them")
             return None
         return Slots(self.every_seconds, self.slot or "last", self.pad, self.empty)  # type: ignore[arg-type]
+
+
+def fit_words(*groups: Any, **words: Any) -> FitWords:
+    """What a fit is told, from groups of options or from words spelled as the options are, with underscores.
+
+    >>> fit_words(ColumnOptions(user_column="who"), bins="5", every_seconds=60.0).slots
+    Slots(seconds=60.0, rule='last', pad=False, empty=None)
+    """
+    from seqveil.interfaces.files.words import FitWords
+
+    given = {name: value for group in groups for name, value in vars(group).items()} | words
+    names = ColumnOptions(**{each.name: given.pop(each.name, None) for each in fields(ColumnOptions)})
+    timing = SlotOptions(**{each.name: given.pop(each.name, each.default) for each in fields(SlotOptions)})
+    known = {each.name for each in fields(FitWords)} - {"columns", "slots", "chunk"}
+    strange = next((name for name in given if name not in known), None)
+    if strange is not None:
+        raise InputError(
+            f"{strange!r} is not known here; the words of a fit are those of `seqveil fit --help`, with _ for -"
+        )
+    return FitWords(columns=names.columns, slots=timing.slots, **given)
 
 
 def versions_in(model: Path, given: bool = False) -> Versions | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
-    from seqveil.interfaces.files import Columns
+    from seqveil.interfaces.files.words import FitWords
     from seqveil.receive.planning import Plan, Row, SecretRow
     from seqveil.release.setting import Setting
 
@@ -72,8 +72,6 @@ class PlannedSecrets(o.KeepingOptions, o.SecretOptions):
 
     def each(self) -> Iterator[list[Secret]]:
         """The secrets with each of the totals; none where there are none."""
-        from seqveil.core.errors import InputError
-
         bounds = [None] if self.secret_epsilon is None else parse_epsilons(self.secret_epsilon, "secret-epsilon")
         own = {name: getattr(self, name) for name in ("secret", "secret_window", "secret_sides", "secret_per_day")}
         if not self.secret and any(value is not None for value in (*own.values(), self.secret_epsilon)):
@@ -138,87 +136,97 @@ def plan(
 
     Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
     """
-    from seqveil.receive import planning
+    from seqveil.release.stream import Setting
 
     check_picture(plot)
-    fitting: dict[str, Any] = {"columns": columns.columns, "order": order, "smoothing": smoothing, "sort": sort}
-    fitting |= cuts.given
+    words = o.fit_words(cuts, columns, order=order, smoothing=smoothing, sort=sort)
+    shown = _Shown(distortion or "hamming", plot, json)
     declared = list(kept.each())
     if declared:
-        idle: dict[str, object] = {"--batch": batch, "--every": every, "--find-period": find_period or None}
-        idle |= {"--data": data}
+        idle = {"--batch": batch, "--every": every, "--find-period": find_period or None, "--data": data}
         _refuse_with_secrets(mechanism, idle)
         rates = [None] if epsilon is None else parse_epsilons(epsilon)
-        model, costs = _model(source, **fitting), distortion or "hamming"
-        keeping = kept.keeping()
-        _plan_secrets(
-            [_guarded(model, secrets, rate, costs, keeping) for secrets in declared for rate in rates],
-            (length, users if users is not None else SECRET_USERS, seed),
-            plot,
-            json,
-        )
+        model = _model(source, words)
+        settings = [
+            Setting.of(model, "guarded", rate, shown.distortion, secrets=secrets, **kept.keeping())
+            for secrets in declared
+            for rate in rates
+        ]
+        _plan_secrets(settings, (length, SECRET_USERS if users is None else users, seed), shown)
         return
     kept.refuse_idle()
     bounds = parse_epsilons(EPSILONS if epsilon is None else epsilon)
     sizes = [] if batch is None else [size for size in parse_batches(batch) if size > 1]  # 1 is always shown
-    read: dict[str, Any] = {"columns": columns.columns, "sort": sort}
-    model = _model(source, order=order, smoothing=smoothing, **read, **cuts.given)
-    fitted = _is_data(source)
+    names = _mechanisms(mechanism, sizes)
+    period = None if find_period else 1 if every is None else every
+    _plan_releases(source, data, words, (bounds, sizes, names, period), (length, users, seed), shown)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What is simulated, by its cost, and how it is shown."""
+
+    distortion: str
+    plot: Path | None
+    json: bool
+
+
+def _plan_releases(
+    source: str,
+    data: str | None,
+    words: FitWords,
+    asked: tuple[list[float], list[int], tuple[str, str], int | None],
+    simulated: tuple[int, int | None, int],
+    shown: _Shown,
+) -> None:
+    """Simulate releases at each of the bounds, and show the error to expect; with data, beside that of real people."""
+    from seqveil.interfaces import plots
+    from seqveil.interfaces.files.reading import is_data
+    from seqveil.receive import planning
+
+    bounds, sizes, (name, batched), period = asked
+    length, users, seed = simulated
+    model, fitted = _model(source, words), source != "-" and is_data(source)  # a pipe cannot be read again
     if fitted and data is not None:
         raise InputError("--data goes with a model; where data stand in its place, people are held out of them")
-    people = None if data is None and not fitted else _people(source if data is None else data, model, **read)
-    name, batched = _mechanisms(mechanism, sizes)
-    costs = distortion or "hamming"
-    simulated = (length, users if users is not None else 200 if costs == "hamming" else 20, seed)
+    people = None if data is None and not fitted else _people(source if data is None else data, model, words)
+    most = users if users is not None else 200 if shown.distortion == "hamming" else 20
     in_batches = {"batch_sizes": sizes, "batch_mechanism": batched, "batch_users": users}
-    period = None if find_period else 1 if every is None else every
-    made = planning.plan(model, bounds, name, costs, *simulated, period=period, **in_batches)  # type: ignore[arg-type]
+    made = planning.plan(model, bounds, name, shown.distortion, length, most, seed, period=period, **in_batches)  # type: ignore[arg-type]
     about = HOLDS
     if people is not None:
-        made, about = _realised(made, model, people, fitted, (order, smoothing), costs, simulated[1], seed)
-    if plot is not None:
-        from seqveil.interfaces import plots
-
-        plots.tradeoff(made, plot)
+        law = (words.order, words.smoothing)
+        made, about = _realised(made, model, people, fitted, law, shown.distortion, most, seed)
+    if shown.plot is not None:
+        plots.tradeoff(made, shown.plot)
     sentences = [_sentence(made, model, name, bound) for bound in bounds]
     sentences += [_batch_sentence(made, model, batched, bound, size) for bound in bounds for size in sizes]
-    (_emit if json else _say)(made, sentences, plot, about)
+    (_emit if shown.json else _say)(made, sentences, shown.plot, about)
 
 
-def _refuse_with_secrets(mechanism: str | None, idle: dict[str, object]) -> None:
+def _refuse_with_secrets(mechanism: str | None, idle: Mapping[str, object]) -> None:
     """Refuse what a release that keeps secrets cannot have."""
-    from seqveil.core.errors import InputError
-
     if mechanism not in (None, "guarded"):
         raise InputError(f"--mechanism {mechanism} does not keep secrets; leave it out, or plan without --secret")
     for name in (name for name, value in idle.items() if value is not None):
         raise InputError(f"{name} does not go with --secret: a secret has one total for its window; leave it out")
 
 
-def _guarded(
-    model: MarkovModel, secrets: list[Secret], rate: float | None, costs: str, kept: dict[str, Any]
-) -> Setting:
-    from seqveil.release.stream import Setting
-
-    return Setting.of(model, "guarded", rate, costs, secrets=secrets, **kept)
-
-
-def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], plot: Path | None, json: bool) -> None:
+def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], shown: _Shown) -> None:
     """Simulate releases that keep secrets, and show what that costs."""
+    from seqveil.interfaces import plots
     from seqveil.interfaces.files.release import guarantee
     from seqveil.receive import planning
 
     made = [planning.simulate_secrets(setting, *simulated) for setting in settings]
-    if plot is not None:
-        from seqveil.interfaces import plots
-
-        plots.secret_tradeoff(made, settings[0].distortion.name, plot)
+    if shown.plot is not None:
+        plots.secret_tradeoff(made, settings[0].distortion.name, shown.plot)
     sentences = [
         f"{'; '.join(Risk.promised(setting, truth=row.truth).sentences)}; {guarantee(setting)}"
         for row, setting in zip(made, settings, strict=True)
     ]
-    if json:
-        drawn = None if plot is None else str(plot)
+    if shown.json:
+        drawn = None if shown.plot is None else str(shown.plot)
         shared = {"length": simulated[0], "distortion": settings[0].distortion.name, "plot": drawn, "holds": HOLDS}
         emit_json({"rows": [asdict(row) for row in made], "guarantees": sentences, **shared})
     else:
@@ -254,8 +262,6 @@ def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, se
 
 def check_picture(plot: Path | None) -> None:
     """Refuse a picture that could not be saved, before anything is computed for it."""
-    from seqveil.core.errors import InputError
-
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
     if plot is not None and not plot.absolute().parent.is_dir():
@@ -268,7 +274,6 @@ def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
     >>> parse_epsilons("0.5, 1")
     [0.5, 1.0]
     """
-    from seqveil.core.errors import InputError
     from seqveil.core.mechanisms import check_epsilon
 
     try:
@@ -285,8 +290,6 @@ def parse_batches(text: str) -> list[int]:
     >>> parse_batches("10,1, 5")
     [1, 5, 10]
     """
-    from seqveil.core.errors import InputError
-
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"expected whole numbers ≥ 1 between commas for batch, as in 1,5,10; got {text!r}")
@@ -300,40 +303,35 @@ def _mechanisms(mechanism: str | None, sizes: list[int]) -> tuple[str, str]:
     if mechanism is None or not isinstance(mechanisms.find(mechanism), mechanisms.BatchMechanism):
         return mechanism or "optimal", "auto"
     if not sizes:
-        from seqveil.core.errors import InputError
-
         raise InputError(f'"{mechanism}" releases batches; name their sizes, as in --batch 5,10')
     return "optimal", mechanism
 
 
-def _model(source: str, **fitting: Any) -> MarkovModel:
+def _model(source: str, words: FitWords) -> MarkovModel:
     """The model, or one fitted to the data: a data file tells by its extension."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.files.fit import fit_file
-
-    if source != "-" and not _is_data(source):
-        return MarkovModel.load(source)
-    with progress(source, "fitting", passes=2) as advance:
-        return fit_file(source, progress=advance, **fitting).model
-
-
-def _is_data(source: str) -> bool:
-    """Whether a file that can be read again holds data, by its extension; standard input is gone once it was read."""
     from seqveil.interfaces.files.reading import is_data
 
-    return is_data(source)
+    if not is_data(source):
+        return MarkovModel.load(source)
+    with progress(source, "fitting", passes=2) as advance:
+        return fit_file(source, words, progress=advance).model
 
 
-def _people(data: str, model: MarkovModel, columns: Columns, sort: bool) -> tuple[Ints, Ints]:
+def _people(data: str, model: MarkovModel, words: FitWords) -> tuple[Ints, Ints]:
     """Which stream each event of a file is in, numbered by name, and its code."""
+    from seqveil.interfaces.files.placing import located
     from seqveil.interfaces.files.rows import Source
 
     users: list[Any] = []
     codes = []
     with progress(data, "reading") as advance:
-        source = Source(data, columns, None, sort, missing=model.alphabet.missing, slots=model.alphabet.slots)
-        pooled = model.alphabet.on_unknown == "other"
-        for part in source.coded(model.alphabet if pooled else model.alphabet.strict, advance):
+        alphabet = model.alphabet
+        columns = located(data, words.columns, None, alphabet.widths) if alphabet.on_map else words.columns
+        source = Source(data, columns, None, words.sort, missing=alphabet.missing, slots=alphabet.slots)
+        kept = alphabet.on_unknown in ("other", "nearest")
+        for part in source.coded(alphabet if kept else alphabet.strict, advance):
             users += part.chunk.keys.to_list()
             codes.append(part.codes)
     place = {user: at for at, user in enumerate(sorted(set(users)))}
@@ -355,8 +353,9 @@ def _realised(
     Where the model was fitted to these very people, a fifth of them is held out of another fit and released with that.
     """
     from seqveil.core.model import Counts
-    from seqveil.receive.contexts import FEWEST_PEOPLE, SMOOTHING, held_out
-    from seqveil.receive.realised import realised
+    from seqveil.receive.choosing import FEWEST_PEOPLE, held_out
+    from seqveil.receive.contexts import SMOOTHING
+    from seqveil.receive.planning import realised
 
     users, codes = people
     whom = "whom --data names; they are held out only if the model was not fitted to them"

@@ -75,16 +75,12 @@ def audit(
     others = {str(path): MarkovModel.load(path) for path in against or ()}
     secrets = chosen.declared() or None
     # only of a guarded release are the secrets a part of the setting; of any other they are what is asked about
-    setting = (chosen if chosen.mechanism == "guarded" else chosen.without_secrets).setting_if_given(
-        chain, rows.stream_column is not None
-    )
-    where = rows.where | {"observers": chosen.observers()}
+    where = rows.made_with(chain, chosen if chosen.mechanism == "guarded" else chosen.without_secrets)
     asked: dict[str, Any] = {"secrets": secrets, "longest": chosen.longest}
     with progress(released, "auditing", passes=1 + len(others)) as advance:
-        report = audit_file(released, chain, setting, delta=delta, progress=advance, **asked, **where)
+        report = audit_file(released, chain, delta=delta, progress=advance, **asked, **where)
         departures = {
-            name: against_file(released, chain, other, setting, progress=advance, **where)
-            for name, other in others.items()
+            name: against_file(released, chain, other, progress=advance, **where) for name, other in others.items()
         }
     _end(report, chain, departures, json)
 
@@ -280,8 +276,6 @@ def decode(
     shared: dict[str, Any] = {
         "online": online,
         "distortion": loss,
-        **rows.where,
-        "observers": chosen.observers(),
         "out_format": format if out == "-" else None,
         "inputs": (model,),
         "truth": truth,
@@ -289,12 +283,12 @@ def decode(
     versions = o.versions_in(model, chosen.given or histogram is not None or chosen.observer is not None)
     if versions is not None:
         with progress(released, "decoding", passes=2) as advance:
-            decoded = decode_file(released, versions, out, progress=advance, **shared)
+            decoded = decode_file(released, versions, out, progress=advance, **shared, **rows.where)
     else:
         chain = MarkovModel.load(model)
-        setting = chosen.setting_if_given(chain, rows.stream_column is not None)
+        shared |= {"histogram": histogram, **rows.made_with(chain, chosen)}
         with progress(released, "decoding", passes=4) as advance:
-            decoded = decode_file(released, chain, out, setting, histogram=histogram, progress=advance, **shared)
+            decoded = decode_file(released, chain, out, progress=advance, **shared)
     _say_decoded(decoded, out, json)
 
 
@@ -353,11 +347,7 @@ def stats(
     chain = o.model_in(model)
     with progress(released, "counting", passes=2) as advance:
         counted: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
-        setting, where = (
-            chosen.setting_if_given(chain, rows.stream_column is not None),
-            rows.where | {"observers": chosen.observers()},
-        )
-        found = summarise_file(released, chain, setting, progress=advance, **counted, **where)
+        found = summarise_file(released, chain, progress=advance, **counted, **rows.made_with(chain, chosen))
     if json:
         emit_json(_stats_facts(found, chain))
     else:
@@ -496,11 +486,7 @@ def drift(
 
     chain = o.model_in(model)
     with progress(released, "looking for drift") as advance:
-        setting, where = (
-            chosen.setting_if_given(chain, rows.stream_column is not None),
-            rows.where | {"observers": chosen.observers()},
-        )
-        found = drift_file(released, chain, setting, alpha=alpha, progress=advance, **where)
+        found = drift_file(released, chain, alpha=alpha, progress=advance, **rows.made_with(chain, chosen))
     if json:
         emit_json(asdict(found))
     else:

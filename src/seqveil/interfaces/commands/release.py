@@ -209,10 +209,11 @@ def _release_cold(
     data: str, out: str, chosen: o.SettingOptions, cold: ColdStartOptions, shared: dict[str, Any], json: bool, yes: bool
 ) -> None:
     """Release a file without a model, and learn one on the way."""
-    from seqveil.interfaces.files.fit import named_alphabet, values_of
+    from seqveil.interfaces.files.fit import values_of
     from seqveil.interfaces.files.learning import versions_file
     from seqveil.interfaces.files.release import release_file
     from seqveil.interfaces.files.rows import Source
+    from seqveil.interfaces.files.words import named_alphabet
     from seqveil.interfaces.files.writing import refuse_second
 
     written = versions_file(out, cold.versions)

@@ -82,7 +82,7 @@ def account(
 
     Example: seqveil state account clicks.db --user ann
     """
-    from seqveil.release.store.offline import figures, reading
+    from seqveil.release.store.backup import figures, reading
     from seqveil.release.store.protocol import Damaged
 
     rows: list[dict[str, Any]] = []
@@ -116,8 +116,7 @@ def export(
     """
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.events import Wording
-    from seqveil.release.store.backup import facts_of
-    from seqveil.release.store.offline import reading
+    from seqveil.release.store.backup import facts_of, reading
     from seqveil.release.stream import Setting
 
     saved = facts_of(file).get("setting")
@@ -156,17 +155,17 @@ def rotate_key(
 
     Example: seqveil state rotate-key clicks.db --key new.key
     """
-    from seqveil.core.coins import key_file
+    from seqveil.core.coins import key_file, key_mark
     from seqveil.release.store.backup import facts_of
-    from seqveil.release.store.pseudonyms import FACT
+    from seqveil.release.store.protocol import KEY_MARK
+    from seqveil.release.store.records import SEALED_KEY
     from seqveil.release.store.upkeep import rotate_key as rotate
-    from seqveil.release.streams import KEY_MARK, key_mark
 
     facts = facts_of(file)
     if not facts:  # before a key is made for it
         raise DataError(f"{file.name}: is no state file of this version; check the path, or run `seqveil state verify`")
     old = None if old_key is None else key_file(old_key)
-    if FACT in facts and (old is None or key_mark(old) != facts.get(KEY_MARK)):
+    if SEALED_KEY in facts and (old is None or key_mark(old) != facts.get(KEY_MARK)):
         raise InputError(
             f"{file.name}: a person was erased from it, and only its present key tells who comes back; name that key "
             "with --old-key"

@@ -26,14 +26,17 @@ class MetricsOptions:
     ] = None
     metrics_host: Annotated[str, o.option("ADDRESS", "Address for that; they ask for no token.")] = "127.0.0.1"
 
+    def __post_init__(self) -> None:
+        """Refuse what is no port before anything is opened."""
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= MOST_PORT:
+            raise InputError(f"expected --metrics-port to be a port from 0 to {MOST_PORT}")
+
     @contextmanager
     def serving(self, working: Any, store: Streams, state: Path) -> Iterator[int | None]:
         """Answer for the health and the figures of a bridge while it works; the port, or None where none is asked."""
         if self.metrics_port is None:
             yield None
             return
-        if not 0 <= self.metrics_port <= MOST_PORT:
-            raise InputError(f"expected --metrics-port to be a port from 0 to {MOST_PORT}")
         with needs_extra("--metrics-port", "mqtt"):
             from seqveil.interfaces import health
 

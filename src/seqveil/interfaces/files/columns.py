@@ -1,7 +1,7 @@
-"""Which columns of a file are what, why, and one record of how its rows were read and ordered.
+"""Which columns of a file are what, of which type, and one record of how its rows were read and ordered.
 
-`Columns` is what somebody asked for, `chosen` finds it in a header, and `Taken` keeps what came of it: every command
-that reads a file prints its lines, or keeps them, from there.
+`Columns` is what somebody asked for, `Types` reads their fields, and `Taken` keeps what came of it: every command that
+reads a file prints its lines, or keeps them, from there.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from seqveil.core.errors import InputError
+import numpy as np
+
+from seqveil.core import times as clock
+from seqveil.core.alphabet import OnMissing
+from seqveil.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +26,14 @@ TIMES = ("time", "timestamp", "datetime", "ts", "date")  # names that say that a
 ORDERS = ("seq", *TIMES)
 LATITUDES, LONGITUDES = ("latitude", "lat"), ("longitude", "lon", "lng")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+ValueType = Literal["auto", "text", "number"]
+Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
+_WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
+DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_COMMA = r"^[+-]?\d+,\d+$"  # a decimal comma
+_EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
+_ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
+ROW = "\0row"  # the column that says of which row of the file an entry of a list is
 _FIELD = re.compile(r"((?:\\.|[^\\,])*)(?:,|$)", re.DOTALL)
 
 
@@ -179,6 +191,204 @@ class Taken:
 
 def _quoted(names: str) -> str:
     return ", ".join(repr(name) for name in _names(names))
+
+
+class Types:
+    """Of which type each column is, as the first rows settle it: text, whole numbers, numbers, times.
+
+    `order` are the columns that give the order; one that was taken for it by its name alone is let go of where it holds
+    no times. `separator` is what separates the fields of a delimited file, whose fields are all text at first.
+    """
+
+    def __init__(
+        self, columns: Columns, value_type: ValueType, holes: Holes, missing: OnMissing | None, taken: Taken
+    ) -> None:
+        self.order: tuple[str, ...] = ()
+        self.separator: str | None = None
+        self._columns, self._value_type, self._holes, self._missing = columns, value_type, holes, missing
+        self.lists: tuple[str, ...] = ()  # columns that hold a list of events in each row
+        self._taken, self._kinds = taken, dict[str, str]()
+        self._places = np.zeros(0, np.int64)  # the row of the file of each entry, counted from 1
+        self._unused: str | None = None  # a column that was thought to give the order
+        self._unit: int | None = None  # of times as numbers since 1970: thousandths of a second, by powers
+
+    def of(self, frame: pl.DataFrame, row: int) -> pl.DataFrame:
+        """The rows from `row` on with every column of its type, and no field empty but for holes."""
+        import polars as pl
+
+        self._places = row + np.arange(frame.height)
+        frame = self._unpacked(frame)
+        if row == 1 and self.order:
+            self._look_at_times(frame)
+        if self._unused is not None and self._unused in frame.columns:
+            frame = frame.drop(self._unused)
+        casts = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64}
+        columns = []
+        for series in frame.get_columns():
+            value = series.name in self._columns.value_columns
+            holes: Holes = "none" if not value else "empty" if self._missing is not None else self._holes
+            if value and self._missing is not None and series.dtype == pl.String:
+                series = series.replace("", None)
+            if value and self._missing is not None and series.dtype.is_float():
+                series = series.fill_nan(None)
+            empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
+            if holes == "none" and empty.any():
+                self._refuse_empty(series.name, value, self._places[int(empty.arg_max() or 0)])
+            if series.name not in self._kinds and (~empty).any():
+                self._kinds[series.name] = self._kind(series.filter(~empty))
+            elif series.name not in self._kinds and value:
+                columns.append(pl.Series(series.name, [None] * series.len(), dtype=pl.Null))
+                continue
+            kind = self._kinds.get(series.name, "text")
+            if kind == "comma":
+                series, kind = series.str.replace(",", ".", literal=True), "number"
+            column = series.cast(casts[kind], strict=False) if kind in casts else series
+            bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
+            if holes == "empty":
+                column, bad = pl.select(pl.when(~empty).then(column)).to_series().alias(series.name), bad & ~empty
+            if holes != "any" and bad.any():
+                expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
+                row = self._places[int(bad.arg_max() or 0)]
+                remedy = "mend the row, or check that this is the value column and the model is this file's"
+                _refuse(f"row {row}: column {series.name!r} must hold {expected}; {remedy}")
+            columns.append(column)
+        if self.order:
+            self._check_times(next(column for column in columns if column.name == self.order[0]))
+        return pl.DataFrame([*columns, *([pl.Series(ROW, self._places)] if self.lists else [])])
+
+    def _unpacked(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A row for each entry, where the values, and perhaps their times, are lists; an empty one has no event."""
+        import polars as pl
+
+        needed = (*self._columns.value_columns, *self.order)
+        self.lists = tuple(name for name in lists_in(frame) if name in needed)
+        if not self.lists:
+            return frame
+        lengths = [frame[name].cast(pl.List(frame.schema[name].inner)).list.len().fill_null(0) for name in self.lists]  # type: ignore[attr-defined]
+        uneven = pl.Series([False] * frame.height)
+        for length in lengths[1:]:
+            uneven |= length != lengths[0]
+        if uneven.any():
+            row = self._places[int(uneven.arg_max() or 0)]
+            _refuse(f"row {row}: its lists have different lengths; write one time for each value, or name no times")
+        self._taken.note(f"one event for each entry of the lists in {_quoted(','.join(self.lists))}")
+        some = lengths[0] > 0
+        self._places = np.repeat(self._places, lengths[0].to_numpy())
+        return frame.filter(some).explode(self.lists)
+
+    def _refuse_empty(self, name: str, value: bool, row: int) -> NoReturn:
+        names = len(self._columns.value_columns) == 1 and self._value_type != "number"
+        ways = "--missing drop, --missing hold or --missing symbol" if names else "--missing drop or --missing hold"
+        remedy = f"say what to do with {ways}"
+        _refuse(f"row {row}: column {name!r} is empty; {remedy if value else 'fill it in or remove the row'}")
+
+    def _look_at_times(self, frame: pl.DataFrame) -> None:
+        """Let go of a column that was taken for the time by its name alone, where the first rows of it hold none."""
+        import polars as pl
+
+        name = self.order[0]
+        guessed = self._columns.time is None and name not in ("seq", "time")
+        if not guessed or frame[name].dtype != pl.String:
+            return
+        text = frame[name].drop_nulls()
+        if text.str.contains(DECIMAL).any() or iso_times(text).is_not_null().any():
+            return
+        self.order, self._unused, self._taken.order = (), name, None
+        self._taken.why = f"column {name!r} holds no times"
+
+    def _check_times(self, order: pl.Series) -> None:
+        """Refuse numbers that are no times, in a column that is called as times are: all in one unit, none absurd."""
+        import polars as pl
+
+        if order.name.strip().lower() not in TIMES or len(self.order) > 1:
+            self._taken.unit = self._taken.unit or ("" if order.dtype.is_numeric() else _unit_of(order))
+            return
+        if not order.dtype.is_numeric():
+            self._taken.unit = _unit_of(order)
+            return
+        numbers = order.cast(pl.Float64).to_numpy()
+        powers = clock.powers(numbers)
+        if self._unit is None and numbers.size:
+            self._unit = int(powers[0]) if numbers[0] >= _EPOCH else -1
+        wrong = powers >= len(clock.UNITS)
+        if self._unit is not None and self._unit >= 0:
+            wrong |= (powers != self._unit) | (numbers < 0)
+        if wrong.any():
+            row = self._places[int(wrong.argmax())]
+            known = self._unit is not None and 0 <= self._unit < len(clock.UNITS)
+            any_unit = "seconds, or in milli-, micro- or nanoseconds since 1970,"
+            unit = f"{self._named_unit} like that of row 1" if known else any_unit
+            remedy = "mend the row, or name the column that gives the order with --time-column"
+            _refuse(f"row {row}: expected a time in {unit} in column {order.name!r}; {remedy}")
+        self._taken.unit = self._named_unit
+
+    @property
+    def _named_unit(self) -> str:
+        """What times as numbers are in."""
+        if self._unit is None or self._unit < 0:
+            return "numbers, from the least to the greatest"
+        return clock.UNITS[self._unit] if self._unit else "seconds since 1970"
+
+    def _kind(self, series: pl.Series) -> str:
+        """How to read a column: "text", "whole", "number", "comma", or "own" for the type that the file gives it."""
+        import polars as pl
+
+        values = self._columns.value_columns
+        if series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
+            _refuse(f"column {series.name!r} must hold text or numbers; unpack it into plain columns")
+        if series.name in values and series.dtype == pl.Boolean:
+            return "own"  # true is no number
+        delimited = self.separator is not None
+        if delimited and self.separator != "," and series.name not in self._columns.user_columns:
+            commas = series.str.contains(_COMMA)
+            if commas.any() and (commas | series.str.contains(DECIMAL)).all() and self._value_type != "text":
+                self._taken.note(f"column {series.name!r} has decimal commas")
+                return "comma"
+        if series.name in values and (len(values) == 2 or self._value_type == "number"):
+            return "number"
+        if series.dtype in (pl.Categorical, pl.Enum) or (series.name in values and self._value_type == "text"):
+            return "text"
+        keys = (*self._columns.user_columns, *self._columns.stream_columns)
+        digits = series.dtype == pl.String and series.name in self.order and series.str.contains(DECIMAL).all()
+        if not delimited and not digits:
+            return "number" if series.dtype.is_decimal() else "own"
+        padded = series.name in values and series.str.contains(_PADDED).any()
+        if series.name in keys or padded or not series.str.contains(DECIMAL).all():
+            return "text"
+        return "whole" if series.str.contains(_WHOLE).all() else "number"
+
+
+def lists_in(frame: pl.DataFrame) -> list[str]:
+    """The columns that hold a list in each row."""
+    import polars as pl
+
+    return [name for name in frame.columns if isinstance(frame.schema[name], pl.List | pl.Array)]
+
+
+def _refuse(problem: str) -> NoReturn:
+    """Refuse what stands in a row; whoever reads the file puts its name before that."""
+    raise DataError(problem) from None
+
+
+def _unit_of(order: pl.Series) -> str:
+    """What a column of dates or times holds, in words."""
+    import polars as pl
+
+    if order.dtype != pl.String:
+        return clock.CALENDAR if order.dtype.is_temporal() else ""
+    if order.str.contains(r"[T ]\d{1,2}:\d{2}").not_().all():
+        return "ISO 8601 dates"
+    zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})$")
+    return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
+
+
+def iso_times(text: pl.Series, unit: Literal["ns", "us"] = "us") -> pl.Series:
+    """Text as times, null where it is none in ISO 8601; without a zone it is UTC."""
+    import polars as pl
+
+    plain = pl.lit(text).str.replace(r"^(\S{10}) ", "${1}T")
+    times = [plain.str.to_datetime(form, time_unit=unit, time_zone="UTC", strict=False) for form in _ISO]
+    return pl.select(pl.coalesce(times)).to_series()
 
 
 def separator_of(block: bytes, columns: Columns, usual: str) -> str | None:

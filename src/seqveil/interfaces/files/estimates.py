@@ -23,8 +23,8 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files.audit import FollowedPart, Verdict
-from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.reading import FilePath, Holes
+from seqveil.interfaces.files.columns import Columns, Holes
+from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqveil.core.errors import DataError
-from seqveil.interfaces.files.columns import TIMES, Columns, coordinates_in, order_in
-from seqveil.interfaces.files.ordering import iso_times
-from seqveil.interfaces.files.reading import DECIMAL
+from seqveil.interfaces.files.columns import DECIMAL, TIMES, Columns, coordinates_in, iso_times, lists_in, order_in
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,24 +55,24 @@ class Guess:
 
 def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
     """What each column is taken for: what was named, else by names, else by what it holds."""
-    import polars as pl
-
-    columns = given or Columns()
-    listed = [name for name in head.columns if isinstance(head.schema[name], pl.List | pl.Array)]
+    columns, listed = given or Columns(), lists_in(head)
     if not listed:
         return _Guesser(head, columns, file).all()
     named = {*columns.user_columns, *columns.value_columns, *columns.time_columns, *columns.stream_columns}
+    events = [name for name in listed if name in named]
     try:
-        found = None if named & {*listed} else _Guesser(head.drop(listed), columns, file).all()
+        found = None if events else _Guesser(head.drop(listed), columns, file).all()
     except DataError:
-        found = None
-    if found is None:
-        name = next((name for name in listed if name in named), listed[0])
+        found, events = None, listed
+    if found is not None:
+        return _beside_lists(found, listed)
+    if not {*events} <= {*columns.value_columns, *columns.time_columns} and len(events) > 1:
         raise DataError(
-            f"{file}: column {name!r} holds a list in each row, and one event a row was expected; make a row of each "
-            f"entry, as polars does with explode({name!r})"
+            f"{file}: columns {', '.join(map(repr, listed))} hold lists; name the one that holds the events with "
+            "--value-column"
         )
-    return _beside_lists(found, listed)
+    rest = head.drop([name for name in listed if name not in events])
+    return _Guesser(rest.explode(events), columns, file).all()
 
 
 def _beside_lists(found: Guess, listed: list[str]) -> Guess:
@@ -82,8 +80,8 @@ def _beside_lists(found: Guess, listed: list[str]) -> Guess:
     asks = any(role.role == "value" and role.why == BY_VALUES for role in found.roles)
     roles = [*found.roles, *(Role(name, "not used", "it holds lists") for name in listed)]
     question = (
-        f"column {listed[0]!r} holds lists and is left out; if events stand in it, make a row of each entry, as polars "
-        f"does with explode({listed[0]!r})"
+        f"column {listed[0]!r} holds lists and is left out; if events stand in it, name it with --value-column "
+        f"{listed[0]}, and each entry is an event"
     )
     return Guess(roles, found.columns, [*found.questions, question] if asks else found.questions)
 

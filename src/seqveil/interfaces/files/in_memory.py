@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.alphabet import OnMissing, OnUnknown
-from seqveil.core.errors import BudgetSpent, DataError
+from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import Ints
 from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.ordering import OrderCheck, sorted_chunks
-from seqveil.interfaces.files.placing import located
-from seqveil.interfaces.files.reading import FilePath, ValueType, file_name, read
+from seqveil.interfaces.files.ordering import goes_back, in_order
+from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import (
     BATCH_ROWS,
     MEMORY,
     Choices,
     Released,
     Whole,
-    check_together,
     left_out,
-    names_for,
     raw_alphabet,
+    source_for,
     streams_in_memory,
 )
-from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Rows, Source, StreamCheck
+from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Rows
 from seqveil.interfaces.files.writing import BATCH, PATH, Digest, Held, Meta
 from seqveil.release.stream import Setting
 
@@ -68,16 +66,8 @@ def release_rows(
 
     Parameters: as in `release_file`. With `sort` left out, rows that go back in time are put in order for the release.
     """
-    check_together(setting, setting, None, None, False)
-    names = names_for(setting, setting, columns)
-    alphabet = setting.model.alphabet
-    names = located(data, names, format, alphabet.widths) if alphabet.on_map else names
-    told = alphabet.missing if missing is None else missing
-    if told == "symbol":
-        alphabet.with_missing(told)  # refuses it where there is no such symbol
-    arrange = goes_back(data, names, format) if sort is None else sort
     size = BATCH_ROWS if setting.in_batches else CHUNK_ROWS
-    source = Source(data, names, format, arrange, size, told, setting.model.alphabet.slots)
+    source = source_for(data, setting, columns, format, sort, missing, chunk=size)
     choices: Choices = {}
     streams = streams_in_memory(setting, seed, memory, choices)
     run = _InMemory(source, setting, raw_alphabet(setting, on_unknown), streams, seed, choices)
@@ -150,29 +140,4 @@ class _InMemory(Whole):
         return found
 
 
-def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None) -> bool:
-    """Whether rows go back in time, or to a stream that another one followed, so that they need to be put in order."""
-    check, apart = OrderCheck(data), StreamCheck(file_name(data))
-    try:
-        for part in read(data, columns, format=format, value_type=_plain(columns), holes="any"):
-            if part.order is None:
-                return False
-            check.check(part)
-            if part.streams is not None:
-                apart.marks(part)
-    except DataError as error:
-        if "lies before" in str(error) or "goes back to a stream" in str(error):
-            return True
-        raise
-    return False
-
-
-def in_order(data: pl.DataFrame, columns: Columns) -> Ints:
-    """The rows of a frame, counted from 0, in the order in which they happened; ties as they stand."""
-    parts = sorted_chunks(data, columns, value_type=_plain(columns), holes="any")
-    return np.concatenate([part.places for part in parts])
-
-
-def _plain(columns: Columns) -> ValueType:
-    """How to read values that are not looked at."""
-    return "number" if len(columns.value_columns) == 2 else "text"
+__all__ = ["HeldRelease", "goes_back", "in_order", "release_rows"]

@@ -29,7 +29,7 @@ from seqveil.interfaces.files.placing import round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
-from seqveil.receive.contexts import held_out
+from seqveil.receive.choosing import held_out
 from seqveil.receive.follow import numbered
 
 if TYPE_CHECKING:
@@ -356,8 +356,9 @@ def _questions(values: _Values, names: Columns, people: int, longest: int) -> li
     asked = []
     if values.asks and len(names.value_columns) == 1:
         asked.append(
-            f"the values are {values.count:,} different numbers: as symbols hardly two rows would be alike. How finely "
-            "shall they be cut? --bins WIDTH cuts evenly, --levels N into bins of about equal count"
+            f"the values are {values.count:,} different numbers. Taken as they are, each would be a symbol of its own, "
+            "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
+            "--bins WIDTH cuts evenly, --levels N into bins of about equal count"
         )
     elif not values.numbers and values.count > MOST_SYMBOLS:
         asked.append(f"{values.count:,} different values are many: is this the value column?")

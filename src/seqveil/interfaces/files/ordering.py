@@ -1,14 +1,14 @@
 """Rows in the order in which they happened: by their times or numbers, ties as they stand in the file.
 
-`ordered` is the one way in which every command reads rows: it reads, sorts where that is asked for, refuses rows that
-go back in time, does with missing values what was chosen, and fills in the record of all that (`columns.Taken`).
+`rows.Source` reads rows for every command, and takes from here what a file needs: sorting, a refusal of rows that go
+back in time or to another stream, and what was chosen for missing values; all of it is noted in `columns.Taken`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,79 +17,28 @@ from seqveil.core import times as clock
 from seqveil.core.alphabet import MISSING
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Floats
-from seqveil.core.slots import Slots
-from seqveil.interfaces.files.columns import Columns, Taken, joined
-from seqveil.interfaces.files.reading import DECIMAL, Chunk, FilePath, Holes, ValueType, file_name, read
-from seqveil.interfaces.files.slots import resampled
+from seqveil.core.kernel import Floats, Ints
+from seqveil.interfaces.files.columns import DECIMAL, Columns, Holes, Taken, ValueType, iso_times, joined
+from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 
 if TYPE_CHECKING:
     import polars as pl
 
-_TIMES = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F")
 _CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
 _YEARS = (1678, 2261)  # that 64 bits of nanoseconds reach
 
 
-def ordered(
-    path: FilePath | pl.DataFrame,
-    columns: Columns,
-    chunk: int,
-    format: str | None,
-    value_type: ValueType,
-    *,
-    sort: bool = False,
-    live: bool = False,
-    holes: Holes = "none",
-    missing: Missing | None = None,
-    taken: Taken | None = None,
-    slots: Slots | None = None,
-) -> Iterator[Chunk]:
-    """The rows of a file in their order, with what was chosen for missing values done; `taken` is filled in.
-
-    Without `taken` the rows are read a second time: what is wrong with their order was said before. With `slots` there
-    is one row for each slot of time.
-    """
-    if slots is not None:
-        how: dict[str, Any] = {"sort": sort, "holes": holes, "missing": missing, "taken": taken}
-        rows = ordered(path, columns, chunk, format, value_type, **how)
-        name = file_name(path)
-        yield from resampled(((part, seconds(part, name)) for part in rows), slots, name, chunk)
-        if taken is not None:
-            taken.note(f"one row for each of {slots.describe()}")
-        return
-    record, first = Taken() if taken is None else taken, taken is not None
-    record.begin()
-    record.sorted, record.policy = sort, missing
-    check, filled = OrderCheck(path, record), _Filled(missing, record)
-    where = (path, columns, chunk, format, value_type)
-    more = (holes, missing, record)
-    rows = sorted_chunks(*where, *more) if sort else read(*where, live, *more)
-    empty = True
-    for part in rows:
-        record.rows += part.n
-        if first:
-            check.check(part)
-        kept = filled.fill(part)
-        if kept.n:
-            empty = False
-            yield kept
-    if empty and record.rows:
-        raise DataError(f"{file_name(path)}: no row has a value; check that this is the value column")
-
-
-class _Filled:
+class Filled:
     """Does what was chosen for rows without a value."""
 
-    def __init__(self, policy: Missing | None, record: Taken) -> None:
+    def __init__(self, policy: Missing, record: Taken) -> None:
         self._policy, self._record = policy, record
         self._last: dict[Hashable, Any] = {}  # of each stream, to be held
 
     def fill(self, part: Chunk) -> Chunk:
+        """The rows that are left, each with a value."""
         import polars as pl
 
-        if self._policy is None:
-            return part
         values = part.values
         empty = np.isnan(values).any(1) if isinstance(values, np.ndarray) else values.is_null().to_numpy()
         lost = np.asarray(empty, bool)
@@ -133,15 +82,6 @@ NO_SYMBOL = (
     "a missing value can be a symbol of its own where values are names, not numbers that are cut; pass --missing drop "
     "or --missing hold"
 )
-
-
-def iso_times(text: pl.Series, unit: Literal["ns", "us"] = "us") -> pl.Series:
-    """Text as times, null where it is none in ISO 8601; without a zone it is UTC."""
-    import polars as pl
-
-    plain = pl.lit(text).str.replace(r"^(\S{10}) ", "${1}T")
-    times = [plain.str.to_datetime(form, time_unit=unit, time_zone="UTC", strict=False) for form in _TIMES]
-    return pl.select(pl.coalesce(times)).to_series()
 
 
 def order_key(order: pl.Series, row: Callable[[int], int], name: str) -> pl.Series:
@@ -285,6 +225,34 @@ class OrderCheck:
         self._last |= {user: tuple(rest) for user, *rest in frame.unique("user", keep="last").iter_rows()}
 
 
+class StreamCheck:
+    """Tells where a new stream of a user begins, and refuses to go back to one that another followed."""
+
+    def __init__(self, name: str, taken: Taken | None = None) -> None:
+        self._name, self._taken = name, Taken() if taken is None else taken
+        self._now: dict[Hashable, Hashable] = {}
+        self._known: set[tuple[Hashable, Hashable]] = set()
+
+    def marks(self, chunk: Chunk) -> NDArray[np.bool_]:
+        """Which rows begin a stream of their user."""
+        assert chunk.streams is not None
+        marks = np.zeros(chunk.n, bool)
+        for k, both in enumerate(zip(chunk.users.to_list(), chunk.streams.to_list(), strict=True)):
+            user, stream = both
+            if user in self._now and self._now[user] == stream:
+                continue
+            if both in self._known:
+                raise DataError(
+                    f"{self._name}: row {chunk.row(k)} goes back to a stream of its user that another one followed; "
+                    "put the rows of a stream together, by --sort where there is a time, or name what tells streams "
+                    "apart"
+                )
+            self._known.add(both)
+            self._now[user], marks[k] = stream, True
+        self._taken.streams = len(self._known)
+        return marks
+
+
 def sorted_chunks(
     path: FilePath | pl.DataFrame,
     columns: Columns | None = None,
@@ -312,14 +280,15 @@ def sorted_chunks(
     apart = pl.concat(streams) if streams else None
     arrays = [part.values for part in parts if isinstance(part.values, np.ndarray)]
     values = np.concatenate(arrays) if arrays else _stacked([cast("pl.Series", part.values) for part in parts])
-    keys = order_keys(order, lambda i: i + 1, file_name(path))
+    rows = np.concatenate([part.places for part in parts]) + 1
+    keys = order_keys(order, lambda i: int(rows[i]), file_name(path))
     places = np.lexsort([key.to_numpy() for key in keys[::-1]])
     if apart is not None:
         places = _together(joined([users, apart], "stream"), places)
     for start in range(0, len(places), chunk):
         take = places[start : start + chunk]
         own = None if apart is None else apart[take]
-        yield Chunk(users[take], values[take], order[take], start + 1, take + 1, parts[0].counts, own)
+        yield Chunk(users[take], values[take], order[take], start + 1, rows[take], parts[0].counts, own)
 
 
 def _together(streams: pl.Series, places: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -335,3 +304,31 @@ def _stacked(values: list[pl.Series]) -> pl.Series:
     import polars as pl
 
     return pl.concat([value.to_frame() for value in values], how="vertical_relaxed").to_series()
+
+
+def goes_back(data: FilePath | pl.DataFrame, columns: Columns, format: str | None = None) -> bool:
+    """Whether rows go back in time, or to a stream that another one followed, so that they need to be put in order."""
+    check, apart = OrderCheck(data), StreamCheck(file_name(data))
+    try:
+        for part in read(data, columns, format=format, value_type=_plain(columns), holes="any"):
+            if part.order is None:
+                return False
+            check.check(part)
+            if part.streams is not None:
+                apart.marks(part)
+    except DataError as error:
+        if "lies before" in str(error) or "goes back to a stream" in str(error):
+            return True
+        raise
+    return False
+
+
+def in_order(data: pl.DataFrame, columns: Columns) -> Ints:
+    """The rows of a frame, counted from 0, in the order in which they happened; ties as they stand."""
+    parts = sorted_chunks(data, columns, value_type=_plain(columns), holes="any")
+    return np.concatenate([part.places for part in parts])
+
+
+def _plain(columns: Columns) -> ValueType:
+    """How to read values that are not looked at."""
+    return "number" if len(columns.value_columns) == 2 else "text"

@@ -22,31 +22,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core import times as clock
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import FILES, DataError, InputError, needs_extra
+from seqveil.interfaces.files.columns import DECIMAL as DECIMAL
 from seqveil.interfaces.files.columns import (
+    ROW,
     SEPARATORS,
-    TIMES,
     Columns,
     Taken,
+    Types,
     coordinates_in,
     joined,
     order_in,
     separator_of,
 )
+from seqveil.interfaces.files.columns import Holes as Holes
+from seqveil.interfaces.files.columns import ValueType as ValueType
 
 if TYPE_CHECKING:
     import polars as pl
 
 FilePath = str | os.PathLike[str]
-ValueType = Literal["auto", "text", "number"]
-Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 READABLE = {**FORMATS, ".json": "json"}  # and all but Parquet with .gz behind
@@ -56,10 +57,6 @@ BLOCK_BYTES = 4 << 20
 RECORD_BYTES = 16 << 20  # a longer record is a quote that was never closed
 SLICE_ROWS = 1_000_000
 ARRAY_ROWS = 100_000
-_WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
-DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_COMMA = r"^[+-]?\d+,\d+$"  # a decimal comma
-_EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,11 +228,10 @@ class _Reader:
     width: int = 0
     separator: str = ","
     keep: dict[str, Any] = field(default_factory=dict)  # CSV: position to name; JSON: name to type
-    kinds: dict[str, str] = field(default_factory=dict)
-    order: tuple[str, ...] = ()  # the columns that give the order
-    unused: str | None = None  # a column that was thought to
     everything: bool = False  # whether to keep all columns
-    unit: int | None = None  # of times as numbers since 1970: thousandths of a second, by powers
+
+    def __post_init__(self) -> None:
+        self.types = Types(self.columns, self.value_type, self.holes, self.missing, self.taken)
 
     def refuse(self, problem: str) -> NoReturn:
         raise DataError(f"{file_name(self.path)}: {problem}") from None
@@ -252,7 +248,10 @@ class _Reader:
 
         held, first_row = pl.DataFrame(), 1
         for frame in self.frames():
-            typed = self.typed(frame)
+            try:
+                typed = self.types.of(frame, self.row)
+            except DataError as error:
+                self.refuse(str(error))
             self.row += frame.height
             held = pl.concat([held, typed], how="vertical_relaxed") if held.height else typed
             while held.height >= size or (self.live and held.height):
@@ -272,11 +271,13 @@ class _Reader:
         streams = None
         if names.stream_columns:
             streams = joined([held[name] for name in names.stream_columns], ",".join(names.stream_columns))
-        order = held[self.order[0]] if self.order else None
-        if len(self.order) > 1:
-            order = held.select(self.order).to_struct(",".join(self.order))
+        given = self.types.order
+        order = held[given[0]] if given else None
+        if len(given) > 1:
+            order = held.select(given).to_struct(",".join(given))
         counts = order is not None and names.time is None and order.name == "seq"
-        return Chunk(users, values, order, first_row, counts=counts, streams=streams)
+        rows = held[ROW].to_numpy() if ROW in held.columns else None
+        return Chunk(users, values, order, first_row, rows, counts, streams)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Frames with the columns user, value(s) and perhaps order, as the file has them."""
@@ -355,8 +356,8 @@ class _Reader:
         names = self.columns
         if self.everything:
             return list(found)
-        self.order, why = order_in(found, names)
-        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *names.stream_columns, *self.order]))
+        order, why = order_in(found, names)
+        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *names.stream_columns, *order]))
         missing = [name for name in wanted if name not in found]
         if missing:
             # A CSV with none of the names may have no header at all: its first line is then somebody's data.
@@ -378,6 +379,8 @@ class _Reader:
             self.refuse(f"no column {what} ({has}); name yours with {options}{look}")
         if any(found.count(name) > 1 for name in wanted):
             self.refuse("a column that is needed appears twice in the header; rename one of the two")
+        self.types.order = order
+        self.types.separator = self.separator if self.format in ("csv", "tsv") else None
         self.note(why)
         return wanted
 
@@ -389,7 +392,7 @@ class _Reader:
         record, names = self.taken, self.columns
         record.file, record.form, record.user, record.value = file_name(self.path), form, names.user, names.value
         record.stream = ",".join(names.stream_columns) or None
-        record.order, record.why, record.unit = ",".join(self.order) or None, why, ""
+        record.order, record.why, record.unit = ",".join(self.types.order) or None, why, ""
 
     def csv(self, block: bytes) -> pl.DataFrame:
         """Every kept field as text. A row with a field too many or too few is refused, a blank line skipped."""
@@ -495,141 +498,6 @@ class _Reader:
         keep = self.select(list(attempt(scan.collect_schema)))
         while (frame := attempt(scan.select(keep).slice(self.row - 1, SLICE_ROWS).collect)).height:
             yield frame
-
-    def typed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame with every column of the type that the first rows settled, and no field empty but for holes."""
-        import polars as pl
-
-        if self.row == 1 and self.order:
-            self.look_at_times(frame)
-        if self.unused is not None and self.unused in frame.columns:
-            frame = frame.drop(self.unused)
-        casts = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64}
-        columns = []
-        for series in frame.get_columns():
-            value = series.name in self.columns.value_columns
-            holes: Holes = "none" if not value else "empty" if self.missing is not None else self.holes
-            if value and self.missing is not None and series.dtype == pl.String:
-                series = series.replace("", None)
-            if value and self.missing is not None and series.dtype.is_float():
-                series = series.fill_nan(None)
-            empty = series.is_null() | (series == "" if series.dtype == pl.String else False)
-            if holes == "none" and empty.any():
-                self.refuse_empty(series.name, value, self.row + int(empty.arg_max() or 0))
-            if series.name not in self.kinds and (~empty).any():
-                self.kinds[series.name] = self.kind(series.filter(~empty))
-            elif series.name not in self.kinds and value:
-                columns.append(pl.Series(series.name, [None] * series.len(), dtype=pl.Null))
-                continue
-            kind = self.kinds.get(series.name, "text")
-            if kind == "comma":
-                series, kind = series.str.replace(",", ".", literal=True), "number"
-            column = series.cast(casts[kind], strict=False) if kind in casts else series
-            bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
-            if holes == "empty":
-                column, bad = pl.select(pl.when(~empty).then(column)).to_series().alias(series.name), bad & ~empty
-            if holes != "any" and bad.any():
-                expected = "whole numbers like the first rows" if kind == "whole" else "finite numbers"
-                row = self.row + int(bad.arg_max() or 0)
-                remedy = "mend the row, or check that this is the value column and the model is this file's"
-                self.refuse(f"row {row}: column {series.name!r} must hold {expected}; {remedy}")
-            columns.append(column)
-        if self.order:
-            self.check_times(next(column for column in columns if column.name == self.order[0]))
-        return pl.DataFrame(columns)
-
-    def refuse_empty(self, name: str, value: bool, row: int) -> NoReturn:
-        remedy = "say what to do with --missing drop, --missing hold or --missing symbol"
-        self.refuse(f"row {row}: column {name!r} is empty; {remedy if value else 'fill it in or remove the row'}")
-
-    def look_at_times(self, frame: pl.DataFrame) -> None:
-        """Let go of a column that was taken for the time by its name alone, where the first rows of it hold none."""
-        import polars as pl
-
-        from seqveil.interfaces.files.ordering import iso_times
-
-        name = self.order[0]
-        guessed = self.columns.time is None and name not in ("seq", "time")
-        if not guessed or frame[name].dtype != pl.String:
-            return
-        text = frame[name].drop_nulls()
-        if text.str.contains(DECIMAL).any() or iso_times(text).is_not_null().any():
-            return
-        self.order, self.unused, self.taken.order = (), name, None
-        self.taken.why = f"column {name!r} holds no times"
-
-    def check_times(self, order: pl.Series) -> None:
-        """Refuse numbers that are no times, in a column that is called as times are: all in one unit, none absurd."""
-        import polars as pl
-
-        if order.name.strip().lower() not in TIMES or len(self.order) > 1:
-            self.taken.unit = self.taken.unit or ("" if order.dtype.is_numeric() else _unit_of(order))
-            return
-        if not order.dtype.is_numeric():
-            self.taken.unit = _unit_of(order)
-            return
-        numbers = order.cast(pl.Float64).to_numpy()
-        powers = clock.powers(numbers)
-        if self.unit is None and numbers.size:
-            self.unit = int(powers[0]) if numbers[0] >= _EPOCH else -1
-        wrong = powers >= len(clock.UNITS)
-        if self.unit is not None and self.unit >= 0:
-            wrong |= (powers != self.unit) | (numbers < 0)
-        if wrong.any():
-            row = self.row + int(wrong.argmax())
-            known = self.unit is not None and 0 <= self.unit < len(clock.UNITS)
-            any_unit = "seconds, or in milli-, micro- or nanoseconds since 1970,"
-            unit = f"{self.named_unit} like that of row 1" if known else any_unit
-            remedy = "mend the row, or name the column that gives the order with --time-column"
-            self.refuse(f"row {row}: expected a time in {unit} in column {order.name!r}; {remedy}")
-        self.taken.unit = self.named_unit
-
-    @property
-    def named_unit(self) -> str:
-        """What times as numbers are in."""
-        if self.unit is None or self.unit < 0:
-            return "numbers, from the least to the greatest"
-        return clock.UNITS[self.unit] if self.unit else "seconds since 1970"
-
-    def kind(self, series: pl.Series) -> str:
-        """How to read a column: "text", "whole", "number", "comma", or "own" for the type that the file gives it."""
-        import polars as pl
-
-        values = self.columns.value_columns
-        if series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
-            self.refuse(f"column {series.name!r} must hold text or numbers; unpack it into plain columns")
-        if series.name in values and series.dtype == pl.Boolean:
-            return "own"  # true is no number
-        delimited = self.format in ("csv", "tsv")
-        if delimited and self.separator != "," and series.name not in self.columns.user_columns:
-            commas = series.str.contains(_COMMA)
-            if commas.any() and (commas | series.str.contains(DECIMAL)).all() and self.value_type != "text":
-                self.taken.note(f"column {series.name!r} has decimal commas")
-                return "comma"
-        if series.name in values and (len(values) == 2 or self.value_type == "number"):
-            return "number"
-        if series.dtype in (pl.Categorical, pl.Enum) or (series.name in values and self.value_type == "text"):
-            return "text"
-        keys = (*self.columns.user_columns, *self.columns.stream_columns)
-        digits = series.dtype == pl.String and series.name in self.order and series.str.contains(DECIMAL).all()
-        if not delimited and not digits:
-            return "number" if series.dtype.is_decimal() else "own"
-        padded = series.name in values and series.str.contains(_PADDED).any()
-        if series.name in keys or padded or not series.str.contains(DECIMAL).all():
-            return "text"
-        return "whole" if series.str.contains(_WHOLE).all() else "number"
-
-
-def _unit_of(order: pl.Series) -> str:
-    """What a column of dates or times holds, in words."""
-    import polars as pl
-
-    if order.dtype != pl.String:
-        return clock.CALENDAR if order.dtype.is_temporal() else ""
-    if order.str.contains(r"[T ]\d{1,2}:\d{2}").not_().all():
-        return "ISO 8601 dates"
-    zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})$")
-    return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
 
 
 def count_rows(path: FilePath, format: str | None = None) -> int | None:

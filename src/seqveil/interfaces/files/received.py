@@ -16,8 +16,8 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.interfaces.files import writing as side
-from seqveil.interfaces.files.columns import Columns
-from seqveil.interfaces.files.reading import Chunk, FilePath, ValueType, file_name, read
+from seqveil.interfaces.files.columns import Columns, ValueType
+from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 from seqveil.interfaces.files.rows import (
     CHUNK_ROWS,
     OTHER_RELEASE,

@@ -27,6 +27,7 @@ from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
+from seqveil.interfaces.files.ordering import goes_back
 from seqveil.interfaces.files.placing import located
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.rows import (
@@ -184,16 +185,9 @@ def release_file(
         progress: called with the number of rows done.
     """
     how = setting if isinstance(setting, Setting) else setting.versions[0].setting
-    check_together(setting, how, state, key, force)
+    _check_together(setting, slots, columns, state, key, force)
     most = STATE_ROWS if state is not None else BATCH_ROWS if how.in_batches else CHUNK_ROWS
-    names = names_for(setting, how, columns)
-    if how.model.alphabet.on_map:
-        names = located(data, names, format, how.model.alphabet.widths)
-    told = how.model.alphabet.missing if missing is None else missing
-    if told == "symbol":
-        how.model.alphabet.with_missing(told)  # refuses it where there is no such symbol
-    timing = _slots(setting, how.model.alphabet, slots, state)
-    source = Source(data, names, format, sort, min(chunk, most), told, timing)
+    source = source_for(data, how, columns, format, sort, missing, slots, min(chunk, most))
     target = Target(out, out_format, meta, (data, *inputs), force)
     if state is not None:
         from seqveil.interfaces.files.resume import resumed
@@ -211,45 +205,68 @@ def release_file(
     return _run_to_the_end(opened, target, progress)
 
 
-def _slots(
-    setting: Setting | ColdStart, alphabet: Symbols, asked: Slots | None, state: FilePath | None
-) -> Slots | None:
-    """The slots of the model; others than these, and runs that cannot be in slots, are refused."""
-    kept = alphabet.slots
-    if not isinstance(setting, Setting) and (asked is not None or kept is not None):
-        raise InputError(NO_COLD_START)
-    if asked is not None and asked.empty is None and kept is not None:
-        asked = replace(asked, empty=kept.empty)
-    if asked is not None and asked != kept:
-        of = "without slots" if kept is None else f"for {kept.describe()}"
-        raise InputError(f"the model was fitted {of}, not for {asked.describe()}; fit one for these, or follow it")
-    if kept is not None and state is not None:
-        raise InputError(NO_STATE)
-    return kept
-
-
-def check_together(
-    setting: Setting | ColdStart, how: Setting, state: FilePath | None, key: bytes | None, force: bool
+def _check_together(
+    setting: Setting | ColdStart,
+    slots: Slots | None,
+    columns: Columns | None,
+    state: FilePath | None,
+    key: bytes | None,
+    force: bool,
 ) -> None:
     """Refuse what does not go together, before anything is read."""
     if state is None and key is not None:
         raise InputError("a key is for a release that can be gone on with; name its state file")
     if state is not None and force:
         raise InputError("force does not go with a state file, which goes on with its own output; name another one")
-    if state is not None and not isinstance(setting, Setting):
+    if isinstance(setting, Setting):
+        if setting.model.alphabet.slots is not None and state is not None:
+            raise InputError(NO_STATE)
+        return
+    if state is not None:
         raise InputError("a cold start cannot be gone on with after a stop; leave the state file out")
-    if may_be_empty(how):
-        _refuse_empty_symbol(how.model.alphabet)
-
-
-def names_for(setting: Setting | ColdStart, how: Setting, columns: Columns | None) -> Columns:
-    """The columns to read; streams apart are named there and are part of the setting, or neither."""
-    names = columns_for(how, columns)
-    if names.stream_columns and not isinstance(setting, Setting):
+    if columns is not None and columns.stream_columns:
         raise InputError("a cold start takes one stream of each user; leave --stream-column out")
-    if bool(names.stream_columns) != how.restarts:
+    if slots is not None or setting.versions[0].setting.model.alphabet.slots is not None:
+        raise InputError(NO_COLD_START)
+
+
+def source_for(
+    data: FilePath | pl.DataFrame,
+    setting: Setting,
+    columns: Columns | None,
+    format: str | None,
+    sort: bool | None,
+    missing: OnMissing | None,
+    slots: Slots | None = None,
+    chunk: int = CHUNK_ROWS,
+) -> Source:
+    """The rows to release, read as the setting and its model need them; what does not fit the model is refused.
+
+    `sort`: None puts rows in order where they go back in time.
+    """
+    if may_be_empty(setting):
+        _refuse_empty_symbol(setting.model.alphabet)
+    names, alphabet = columns_for(setting, columns), setting.model.alphabet
+    if bool(names.stream_columns) != setting.restarts:
         raise InputError("streams apart need both: columns that tell them (stream=), and a setting with restarts=True")
-    return names
+    if alphabet.on_map:
+        names = located(data, names, format, alphabet.widths)
+    told = alphabet.missing if missing is None else missing
+    if told == "symbol":
+        alphabet.with_missing(told)  # refuses it where there is no such symbol
+    arrange = goes_back(data, names, format) if sort is None else sort
+    return Source(data, names, format, arrange, chunk, told, _slots(alphabet, slots))
+
+
+def _slots(alphabet: Symbols, asked: Slots | None) -> Slots | None:
+    """The slots of the model; others than these are refused."""
+    kept = alphabet.slots
+    if asked is not None and asked.empty is None and kept is not None:
+        asked = replace(asked, empty=kept.empty)
+    if asked is not None and asked != kept:
+        of = "without slots" if kept is None else f"for {kept.describe()}"
+        raise InputError(f"the model was fitted {of}, not for {asked.describe()}; fit one for these, or follow it")
+    return kept
 
 
 def _run_to_the_end(opened: AbstractContextManager[Run], target: Target, progress: Progress | None) -> Released:

@@ -19,10 +19,10 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.places import Places
 from seqveil.core.slots import Slots
-from seqveil.interfaces.files.columns import Columns, Taken, joined, parted
-from seqveil.interfaces.files.ordering import ordered, seconds
-from seqveil.interfaces.files.reading import Chunk, FilePath, Holes, ValueType, file_name
-from seqveil.interfaces.files.slots import NO_STREAMS
+from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, joined, parted
+from seqveil.interfaces.files.ordering import Filled, OrderCheck, StreamCheck, seconds, sorted_chunks
+from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
+from seqveil.interfaces.files.slots import NO_STREAMS, resampled
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
 from seqveil.release.batches import encode_path
 from seqveil.release.releases import Releases
@@ -116,13 +116,45 @@ class Source:
         (`reading.read`), where nothing else was said about them.
         """
         kind: ValueType = "text" if self.missing == "symbol" and value_type == "auto" else value_type
-        how: dict[str, Any] = {"sort": self.sort, "live": self.piped, "missing": self.missing}
-        how |= {"holes": holes if self.missing is None else "none", "taken": None if again else self.taken}
-        columns = self.columns if self.slots is None else replace(self.columns, clock=True)
-        for chunk in ordered(self.path, columns, self.chunk, self.format, kind, slots=self.slots, **how):
+        record = Taken() if again else self.taken
+        parts = self._in_order(self._rows(kind, holes if self.missing is None else "none", record), record, again)
+        if self.slots is not None:
+            timed = ((part, seconds(part, self.name)) for part in parts)
+            parts = resampled(timed, self.slots, self.name, self.chunk)
+        for chunk in parts:
             yield chunk
             if progress is not None:
                 progress(chunk.n)
+        if self.slots is not None:
+            record.note(f"one row for each of {self.slots.describe()}")
+
+    def _rows(self, kind: ValueType, holes: Holes, record: Taken) -> Iterator[Chunk]:
+        """The rows as they stand in the file, or sorted."""
+        columns = self.columns if self.slots is None else replace(self.columns, clock=True)
+        where = (self.path, columns, self.chunk, self.format, kind)
+        if self.sort:
+            return sorted_chunks(*where, holes, self.missing, record)
+        return read(*where, self.piped and self.slots is None, holes, self.missing, record)
+
+    def _in_order(self, rows: Iterator[Chunk], record: Taken, again: bool) -> Iterator[Chunk]:
+        """The rows with what was chosen for missing values done; those that go back in time are refused at once."""
+        record.begin()
+        record.sorted, record.policy = self.sort, self.missing
+        check = filled = None
+        empty = True
+        for part in rows:
+            record.rows += part.n
+            if part.order is not None and not again:  # of a second reading everything was said before
+                check = check or OrderCheck(self.path, record)
+                check.check(part)
+            if self.missing is not None:
+                filled = filled or Filled(self.missing, record)
+                part = filled.fill(part)
+            if part.n:
+                empty = False
+                yield part
+        if empty and record.rows:
+            raise DataError(f"{self.name}: no row has a value; check that this is the value column")
 
     def coded(
         self,
@@ -138,11 +170,14 @@ class Source:
         outside the alphabet. With `blanks` an empty value says that nothing was released, and its code is WITHHELD.
         """
         self.check_width(alphabet)
-        apart = StreamCheck(self.name, self.taken)
+        apart: StreamCheck | None = None
         holes: Holes = "empty" if blanks else "any" if alphabet.hides else "none"
         for chunk in self.chunks(value_type_of(alphabet), progress, holes=holes):
             codes = (encode_with_blanks if blanks else encode)(chunk, alphabet, self.name, remedy)
-            begins = None if chunk.streams is None else apart.marks(chunk)
+            begins = None
+            if chunk.streams is not None:
+                apart = apart or StreamCheck(self.name, self.taken)
+                begins = apart.marks(chunk)
             yield Coded(chunk, codes, seconds(chunk, self.name) if self.columns.clock else None, begins)
 
     def check_width(self, alphabet: Symbols) -> None:
@@ -159,34 +194,6 @@ class Source:
         if alphabet.on_map:
             wanted = "two columns, named with --latitude and --longitude"
         raise InputError(f"the model is for values in {wanted}; name the right ones")
-
-
-class StreamCheck:
-    """Tells where a new stream of a user begins, and refuses to go back to one that another followed."""
-
-    def __init__(self, name: str, taken: Taken | None = None) -> None:
-        self._name, self._taken = name, Taken() if taken is None else taken
-        self._now: dict[Hashable, Hashable] = {}
-        self._known: set[tuple[Hashable, Hashable]] = set()
-
-    def marks(self, chunk: Chunk) -> Marks:
-        """Which rows begin a stream of their user."""
-        assert chunk.streams is not None
-        marks = np.zeros(chunk.n, bool)
-        for k, both in enumerate(zip(chunk.users.to_list(), chunk.streams.to_list(), strict=True)):
-            user, stream = both
-            if user in self._now and self._now[user] == stream:
-                continue
-            if both in self._known:
-                raise DataError(
-                    f"{self._name}: row {chunk.row(k)} goes back to a stream of its user that another one followed; "
-                    "put the rows of a stream together, by --sort where there is a time, or name what tells streams "
-                    "apart"
-                )
-            self._known.add(both)
-            self._now[user], marks[k] = stream, True
-        self._taken.streams = len(self._known)
-        return marks
 
 
 def value_type_of(alphabet: Symbols) -> ValueType:

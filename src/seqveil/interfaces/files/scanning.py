@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from seqveil.interfaces.files.reading import Chunk
 from seqveil.interfaces.files.rows import Source
 from seqveil.interfaces.files.slots import NO_MEAN
 
+if TYPE_CHECKING:
+    from seqveil.interfaces.files.words import FitWords
+
 MOST_SYMBOLS = 100_000
 SAMPLE = 2_000_000  # numbers kept to find quantiles
 AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts
@@ -27,22 +31,15 @@ STRANGE = 0.01  # share of rows that are no places at all, beyond which the colu
 TAIL, FENCE, MARGIN = 0.005, 10.0, 0.1  # the bulk: within these quantiles, so many quartile ranges, and a margin
 
 
-def scanner(
-    source: Source,
-    bins: float | str | None,
-    levels: int | None,
-    grid: str | None,
-    other: int | None = None,
-    cell_metres: float | None = None,
-) -> Distinct | _Width | _Levels | _Plane | _Bulk | _Map:
+def scanner(source: Source, words: FitWords) -> Distinct | _Width | _Levels | _Plane | _Bulk | _Map:
     """What finds the alphabet of a file: the values that occur, or cuts of numbers."""
-    ways = [option for option in (bins, levels, grid, cell_metres) if option is not None]
-    cut = bool(ways)
+    bins, levels, grid, cell_metres, other = words.bins, words.levels, words.grid, words.cell_metres, words.other
+    cut = bool(words.ways)
     if cut and other is not None:
         raise InputError("--other pools values that are names, and numbers that are cut have bins; leave one out")
     if cut and source.missing == "symbol":
         raise InputError(NO_SYMBOL)
-    if len(ways) > 1:
+    if len(words.ways) > 1:
         raise InputError("expected at most one of bins, levels, grid and cell-metres; they are ways to cut numbers")
     pairs = len(source.columns.value_columns) == 2
     if cell_metres is not None:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from seqveil.interfaces.client import is_loopback
@@ -202,8 +204,15 @@ def covered(token: Token, users: Iterable[str]) -> None:
             raise Problem("forbidden", f"the token is not for the user of event {place}", position=place)
 
 
-def guarded(scope: str | None) -> type[APIRoute]:
-    """Routes that let a caller in with this scope, by the guard of their application."""
+def guarded(scope: str | None, form: TypeAdapter[Any] | None = None) -> type[APIRoute]:
+    """Routes that let a caller in with this scope, by the guard of their application.
+
+    Parameters:
+        scope: which a token needs; None: any token will do.
+        form: of the body, where the endpoint takes the request and that alone. A body that fits is then handed over at
+            once: what FastAPI does around a call takes as long as all the rest of one event. Of any other body FastAPI
+            says what is wrong with it.
+    """
 
     class Guarded(APIRoute):
         def get_route_handler(self) -> Handler:
@@ -214,8 +223,23 @@ def guarded(scope: str | None) -> type[APIRoute]:
                 if "user" in request.path_params and "seqveil" in request.scope:  # whoever asks, and may not, is named
                     request.scope["seqveil"].users = [request.path_params["user"][:256]]
                 request.state.token = guard.admit(request, scope)
-                return await inner(guard.body(request) if request.method == "POST" else request)
+                if request.method != "POST":
+                    return await inner(request)
+                limited = guard.body(request)
+                body = None if form is None else await _fitting(limited, form)
+                if body is None:
+                    return await inner(limited)
+                answer: Response = await self.endpoint(limited, body)
+                return answer
 
             return handle
 
     return Guarded
+
+
+async def _fitting(request: Request, form: TypeAdapter[Any]) -> Any | None:
+    """The body of a request, if it has this form."""
+    try:
+        return form.validate_json(await request.body())
+    except (ValidationError, ClientDisconnect):
+        return None

@@ -67,19 +67,40 @@ def _batch(path: Sequence[int] | None, codes: Sequence[int], wording: Wording) -
 def page_of(user: str, stored: Sequence[Stored], since: int, limit: int, wording: Wording, batches: bool) -> bytes:
     """Releases of a user for a receiver, at most `limit` of them."""
     shown = stored[:limit]
-    rows = ", ".join([_told(each, wording, batches) for each in shown])
+    rows = _batches_told(shown, wording) if batches else _symbols_told(shown, wording)
     following, more = shown[-1].seq + 1 if shown else since, _TRUTH[len(stored) > limit]
-    return f'{{"user": {quoted(user)}, "releases": [{rows}], "next": {following}, "more": {more}}}'.encode()
+    text = f'{{"user": {quoted(user)}, "releases": [{", ".join(rows)}], "next": {following}, "more": {more}}}'
+    return text.encode()
 
 
-def _told(each: Stored, wording: Wording, batches: bool) -> str:
-    if batches:
-        value = f'{_batch(each.path if each.released else None, each.codes, wording)}, "events": {each.events}'
-    else:
-        value = f'"value": {wording.texts[each.codes[0]] if each.released else "null"}'
-    time = "null" if each.time is None or math.isnan(each.time) else repr(each.time)
-    status = _status(each.code)
-    return f'{{"seq": {each.seq}, "status": "{status}", {value}, "epsilon": {_rate(each.epsilon)}, "time": {time}}}'
+def _symbols_told(shown: Sequence[Stored], wording: Wording) -> list[str]:
+    """Single symbols: most of a row is one of a few texts, so each of those is made once."""
+    known: dict[tuple[int, float], str] = {}
+    rows = []
+    for each in shown:
+        kind = (each.code, each.epsilon)
+        said = known.get(kind)
+        if said is None:
+            value = wording.texts[each.code] if each.released else "null"
+            said = f'"status": "{_status(each.code)}", "value": {value}, "epsilon": {_rate(each.epsilon)}'
+            known[kind] = said
+        rows.append(f'{{"seq": {each.seq}, {said}, "time": {_moment(each.time)}}}')
+    return rows
+
+
+def _batches_told(shown: Sequence[Stored], wording: Wording) -> list[str]:
+    rows = []
+    for each in shown:
+        said = f'{_batch(each.path if each.released else None, each.codes, wording)}, "events": {each.events}'
+        rows.append(
+            f'{{"seq": {each.seq}, "status": "{_status(each.code)}", {said}, "epsilon": {_rate(each.epsilon)}, '
+            f'"time": {_moment(each.time)}}}'
+        )
+    return rows
+
+
+def _moment(time: float | None) -> str:
+    return "null" if time is None or math.isnan(time) else repr(time)
 
 
 def account_of(account: Standing) -> bytes:

@@ -11,8 +11,8 @@ import socket
 import ssl
 import stat
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
-from seqveil.interfaces.service.audit import NotWritten
+from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.messages import invalid, refused
@@ -41,8 +41,14 @@ SWITCH = 0.0002
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
-def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
+def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: AuditLog | None = None) -> FastAPI:
     """The service as an ASGI application over an open store, which stays the caller's to close.
+
+    Parameters:
+        store: where events are released.
+        setting: that of the store.
+        config: what the service is told at its start.
+        audit: the audit log, where it is open already; else that of the configuration is opened.
 
     *Guarantee*: what is answered was committed and synced before. No value, user or token is logged, counted or told
     in a refusal.
@@ -54,7 +60,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
     ['/healthz', '/livez', '/metrics']
     """
-    service = Service(store, setting, config)
+    service = Service(store, setting, config, audit)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -85,10 +91,13 @@ def serve(setting: Setting, config: ServeConfig) -> None:
     config.check()
     if config.state is None:
         raise InputError("expected --state FILE, where releases are kept")
-    begin_log(config.log_level)
-    secret = key_for(config.state, config.key)
-    with Streams.open(config.state, setting, key=secret, gaps=config.gaps, must_exist=config.must_exist) as store:
-        app = create_app(store, setting, config)
+    with ExitStack() as opened:
+        opened.callback(begin_log(config.log_level))
+        audit = opened.enter_context(_audited(config))
+        secret = key_for(config.state, config.key)
+        how: Any = {"key": secret, "gaps": config.gaps, "must_exist": config.must_exist}
+        store = opened.enter_context(Streams.open(config.state, setting, **how))
+        app = create_app(store, setting, config, audit)
         _warm(setting)
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
@@ -97,6 +106,24 @@ def serve(setting: Setting, config: ServeConfig) -> None:
             if store.begun:
                 log.warning("a ledger begins at zero", extra={"facts": {"file": config.state.name, "detail": BEGINS}})
             _run(server(app, config), app.state.service, listener)
+
+
+@contextmanager
+def _audited(config: ServeConfig) -> Iterator[AuditLog | None]:
+    """The audit log, with lines for start and stop; one that cannot be written is refused before anything is opened."""
+    if config.audit_log is None:
+        yield None
+        return
+    try:
+        audit = AuditLog(config.audit_log, config.audit_users, "start", version=__version__)
+    except NotWritten as error:
+        raise InputError(f"{error}; make room there, or name another file") from None
+    try:
+        yield audit
+    finally:
+        with suppress(NotWritten):
+            audit.write("stop")
+        audit.close()
 
 
 def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> None:
@@ -112,17 +139,11 @@ def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> 
 
     hangup = getattr(signal, "SIGHUP", None)
     before = None if hangup is None else signal.signal(hangup, hung_up)
-    if service.audit is not None:
-        service.audit.write("start", version=__version__)
     try:
         running.run(sockets=[listener])
     finally:
         if hangup is not None:
             signal.signal(hangup, before)
-        if service.audit is not None:
-            with suppress(NotWritten):
-                service.audit.write("stop")
-            service.audit.close()
 
 
 def _reload_certificate(options: uvicorn.Config, config: ServeConfig) -> str | None:

@@ -47,6 +47,8 @@ class AuditLog:
     Parameters:
         path: the file, made where there is none.
         users: whether users are written as pseudonyms or by name.
+        first: an action to write down at once, with its facts, before anything else is made; `NotWritten` where the log
+            cannot take it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -57,14 +59,23 @@ class AuditLog:
     ['action', 'events', 'status', 'time', 'token', 'users']
     """
 
-    def __init__(self, path: str | os.PathLike[str], users: UsersAs = "pseudonym") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], users: UsersAs = "pseudonym", first: str | None = None, **facts: Any
+    ) -> None:
         self._path = Path(path)
-        self._key = key_file(f"{os.fspath(path)}.key", create=True) if users == "pseudonym" else None
+        self._key: bytes | None = None
         self._lock = threading.Lock()
         self.trouble: str | None = None  # why the log cannot be written, while it cannot
         self.failures = 0
         self._file = self._opened()
         self._torn = self._ends_within()  # whether the last line may stand there in part
+        try:
+            if first is not None:
+                self.write(first, **facts)
+            self._key = key_file(f"{os.fspath(path)}.key", create=True) if users == "pseudonym" else None
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, action: str, *, token: str | None = None, users: Iterable[str] = (), **facts: Any) -> None:
         """Append a line; `NotWritten` where that cannot be."""

@@ -62,7 +62,7 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     timeout: float = Field(10.0, gt=0, allow_inf_nan=False, description="seconds for one request")
     grace: float = Field(30.0, gt=0, allow_inf_nan=False, description="seconds for what was accepted, at the end")
     group: int = Field(1000, ge=1, description="events a transaction is filled up to")
-    linger: float = Field(0.002, ge=0, le=1, description="seconds it waits for more of them")
+    linger: float = Field(0.0005, ge=0, le=1, description="seconds it waits for more of them")
     min_free: int = Field(64 << 20, ge=0, description="bytes free on the disk, below which /readyz fails")
     metrics_refresh: float = Field(60.0, ge=0, description="seconds for which figures over all users stand")
     log_level: Literal["debug", "info", "warning", "error"] = "info"

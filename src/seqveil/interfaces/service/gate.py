@@ -13,6 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD = 32 << 10  # bytes of a request before its body
+PENALTY = 0.5  # seconds that whoever sends a larger one waits for the answer, or it would be back at once
 CHUNK = 16  # bytes that say how large a chunk of a body is
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -113,7 +114,7 @@ class Gated(HttpToolsProtocol):
             self._beside += len(data)
         super().data_received(data)
         if not self._in_body and self._head > self.gate.head:
-            self._refuse(TOO_LARGE)
+            self._refuse_later()
         elif self._in_body and self._beside > self.gate.head:
             self.drop()  # headers after the body have no end, and would be kept until they have
 
@@ -122,7 +123,7 @@ class Gated(HttpToolsProtocol):
         self._stop_waiting()
         self._head, self._beside, self._in_body = 0, 0, True
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > self.gate.head:
-            self._refuse(TOO_LARGE)
+            self._refuse_later()
         if not self._refused:
             super().on_headers_complete()
 
@@ -159,6 +160,15 @@ class Gated(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _refuse_later(self) -> None:
+        """Refuse a head that is too large, and read no more of it: each of those who send one again and again, over a
+        new connection each time, would take as much of the one event loop as a hundred senders of events."""
+        self._stop_waiting()
+        if not self._refused and not self.transport.is_closing():
+            self._refused = True
+            self.transport.pause_reading()
+            self._timer = self.loop.call_later(PENALTY, self._refuse, TOO_LARGE)
 
     def _refuse(self, answer: bytes) -> None:
         self._stop_waiting()

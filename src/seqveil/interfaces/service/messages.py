@@ -58,7 +58,7 @@ class SymbolEvent(_Strict):
 
 
 class BatchEvent(_Strict):
-    """One batch of a user; shorter than the setting's only at the end of a stream."""
+    """One batch of a user; a shorter one than the setting's, as at the end of a stream, costs as much."""
 
     user: UserName
     seq: Seq
@@ -235,6 +235,16 @@ class Copied(BaseModel):
     releases: int = Field(description="In the users' own records; those of the latest transactions come on top.")
 
 
+class ErasedUser(BaseModel):
+    """A user who was taken out of the state file."""
+
+    releases: int = Field(description="How many were taken out; 0 where the user had been erased before.")
+    ledger: Literal["kept", "forgotten"] = Field(
+        description='"kept": the total stays under a pseudonym, so that coming back does not begin the budget anew.'
+    )
+    sources: list[str] = Field(description="What still has the name in its own account of how far it was read.")
+
+
 class Health(BaseModel):
     """The service is up."""
 
@@ -265,6 +275,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "budget-spent": (409, "The privacy budget is spent"),
     "out-of-order": (409, "Events are missing before this one"),
     "time-went-back": (409, "The times of a user's events went back"),
+    "no-key": (409, "Erasing needs another key, or none"),
     "wrong-model": (409, "The service releases with another model"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The body must be JSON"),
@@ -291,7 +302,7 @@ _PLAIN = {
     "string_unicode": "text of whole characters",
 }
 UNREADABLE = "expected JSON in UTF-8, without numbers of thousands of digits and nested less than some hundred deep"
-_FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit"}
+_FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit", "forget_ledger"}
 
 
 class Problem(HTTPException):

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -37,7 +37,7 @@ log = logging.getLogger("seqveil.service")
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 NATS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 LOOK = 5.0  # seconds between looks at all users for a page that asks every other second
-METHODS = ("GET", "POST", "HEAD", "OPTIONS")
+METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
 
 
 class Metrics:
@@ -183,14 +183,25 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def begin_log(level: str = "info", stream: TextIO | None = None) -> None:
-    """Send the service's own lines and the server's to a stream (standard error) as JSON."""
+def begin_log(level: str = "info", stream: TextIO | None = None) -> Callable[[], None]:
+    """Send the service's own lines and the server's to a stream (standard error) as JSON.
+
+    Returns what puts the loggers back as they were: the stream may be closed once the service has ended.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in LOGGERS:
-        logger = logging.getLogger(name)
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level.upper())
+
+    def put_back() -> None:
+        for logger, handlers, propagate, was in before:
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(was)
+
+    return put_back
 
 
 class Pseudonyms:

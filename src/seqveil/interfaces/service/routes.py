@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from seqveil import __version__
@@ -28,10 +29,10 @@ from seqveil.release.streams import Releases
 UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PRINTABLE)]
 Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]
 Limit = Annotated[int, Query(ge=1, le=10_000, description="The most releases wanted.")]
+Forget = Annotated[bool, Query(description="Drop the ledger too; refused where events are drawn with a key.")]
 JSON = "application/json"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
 ENTRY = ("unauthorised", "forbidden", "too-many", "tokens", "audit")
-COPIES = ("malformed", "not-found", "too-slow", "too-large", "wrong-type", "busy", "store")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
 
@@ -52,6 +53,7 @@ def routers(service: Service) -> list[APIRouter]:
             "release",
             "/v1/release",
             release_batches if batches else release_symbols,
+            form=TypeAdapter(messages.Batches if batches else messages.Symbols),
             methods=["POST"],
             response_model=messages.BatchReleases if batches else messages.SymbolReleases,
             responses=refusals(
@@ -72,6 +74,14 @@ def routers(service: Service) -> list[APIRouter]:
             releases,
             response_model=messages.Page,
             responses=reading,
+        ),
+        _endpoint(
+            "admin",
+            "/v1/users/{user:path}",
+            erase,
+            methods=["DELETE"],
+            response_model=messages.ErasedUser,
+            responses=reading | refusals("no-key"),
         ),
         _endpoint(
             None,
@@ -103,10 +113,15 @@ def routers(service: Service) -> list[APIRouter]:
 
 
 def _endpoint(
-    scope: str | None, path: str, answer: Callable[..., Any], openapi_extra: dict[str, Any] | None = None, **how: Any
+    scope: str | None,
+    path: str,
+    answer: Callable[..., Any],
+    openapi_extra: dict[str, Any] | None = None,
+    form: TypeAdapter[Any] | None = None,
+    **how: Any,
 ) -> APIRouter:
-    """An endpoint that needs a token with this scope, or any token."""
-    router = APIRouter(route_class=guarded(scope))
+    """An endpoint that needs a token with this scope, or any token; `form` is as for `guarded`."""
+    router = APIRouter(route_class=guarded(scope, form))
     security = {"security": [{"token": [] if scope is None else [scope]}]}
     router.add_api_route(path, answer, openapi_extra=security | (openapi_extra or {}), **how)
     return router
@@ -241,6 +256,15 @@ def _page(service: Service, user: str, since: int, limit: int) -> Response:
         raise Problem("not-found", "nothing was released of this user")
     content = answers.page_of(user, stored, since, limit, service.wording, service.setting.in_batches)
     return Response(content, media_type=JSON)
+
+
+def erase(request: Request, user: UserPath, forget_ledger: Forget = False) -> Any:
+    """Take a user out of the state file: the releases, the state and the name. Events wait while it is written anew.
+
+    The total of the ledger stays under a pseudonym, so that coming back does not begin the budget anew.
+    """
+    service: Service = request.app.state.service
+    return service.erase(user, forget_ledger)
 
 
 def _of(request: Request, user: str) -> Service:

@@ -18,7 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -39,9 +38,8 @@ from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
-READERS = 1  # who look something up at the same time
-RECENT = 0.05  # seconds since something was committed, for which a reader rests
-REST, LONGEST_REST = 3.0, 0.1  # so many times as long as it read, and at most so many seconds
+RECENT = 0.05  # seconds since something was committed, for which readers are held back
+REST, SHORTEST_REST, LONGEST_REST = 3.0, 0.01, 0.1  # times as long as the last one read, and in seconds
 PROBE_EVERY = 2.0  # seconds for which a look at the disk stands
 
 Promise = asyncio.Future[Releases]
@@ -115,11 +113,12 @@ class Writer:
         first = self._queue.get()
         if first is None:
             return [], False
-        group, count, end = [first], first[0].size, time.monotonic() + self._linger
+        group, count = [first], first[0].size
+        if count < self._most and self._linger:
+            time.sleep(self._linger)  # once: whoever wakes for each of them takes the interpreter from who brings them
         while count < self._most:
-            wait = end - time.monotonic()
             try:
-                found = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+                found = self._queue.get_nowait()
             except queue.Empty:
                 break
             if found is None:
@@ -178,7 +177,7 @@ def _tokens_told(trouble: str | None) -> None:
 class Service:
     """Everything behind the endpoints."""
 
-    def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
+    def __init__(self, store: Streams, setting: Setting, config: ServeConfig, audit: AuditLog | None = None) -> None:
         refuse_restarts(setting, "the service")
         refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
@@ -188,11 +187,14 @@ class Service:
         self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
-        self.audit = None if config.audit_log is None else AuditLog(config.audit_log, config.audit_users)
-        self.metrics = Metrics(store, config.metrics_refresh, config.state)
+        if audit is None and config.audit_log is not None:
+            audit = AuditLog(config.audit_log, config.audit_users)
+        self.audit = audit
+        self.state = Path(store.file) if config.state is None and store.file is not None else config.state
+        self.metrics = Metrics(store, config.metrics_refresh, self.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
         self._probed, self._copying = float("-inf"), threading.Lock()
-        self._readers: CapacityLimiter | None = None  # made on the event loop
+        self._reading, self._rested = asyncio.Lock(), 0.0  # one reader at a time, and when the next one may begin
 
     @cached_property
     def model_file(self) -> bytes:
@@ -255,11 +257,14 @@ class Service:
             return damaged_problem(error)
         if isinstance(error, StoreError):
             log.error("the store refused", extra={"facts": {"detail": str(error)}})
+            self._probed = float("-inf")  # whoever asks for its health sees it tried again
             return Problem("store", f"the state file cannot be written now; {stands}, try again", wait=5)
         if isinstance(error, BeyondSecrets):
             return Problem("malformed", f"{error}; {stands}")
-        if self.setting.budget.seconds is not None:
-            return Problem("time-went-back", f"the times of a user's events may not go back; {stands}")
+        if self.setting.budget.seconds is not None and isinstance(error, InputError) and error.position is not None:
+            place = parts.place(error.position)
+            detail = f"event {place} is of an earlier time than one of its user before; times may not go back; {stands}"
+            return Problem("time-went-back", detail, position=place)
         # of what is told here, only that an event came at another hour than is its turn can be news to a sender
         by_hour = self.setting.model.hours is not None
         return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
@@ -268,24 +273,27 @@ class Service:
         """Have something looked up off the event loop, one after another.
 
         Whoever reads takes the interpreter, and the writer asks for it back a dozen times in a transaction: many
-        readers wait for each other, so that no event waits for many readers. While events come, a reader also rests, so
-        that a quarter of the time is theirs.
+        readers wait for each other, so that no event waits for many readers. While events come, there is also a rest
+        between one and the next: at most a hundred a second are looked after, in at most a quarter of the time.
         """
-        self._readers = self._readers or CapacityLimiter(READERS)
-
-        def watched() -> Response:
-            begin = time.perf_counter()
-            with damage_told():
-                found = look()
+        async with self._reading:
             if self.writer.waiting or time.time() - (self.store.committed or 0.0) < RECENT:
-                time.sleep(min(REST * (time.perf_counter() - begin), LONGEST_REST))
-            return found
+                await asyncio.sleep(max(0.0, self._rested - time.monotonic()))
+            begin = time.monotonic()
+            try:
+                return await run_in_threadpool(self._looked, look)
+            finally:
+                end = time.monotonic()
+                self._rested = end + min(max(REST * (end - begin), SHORTEST_REST), LONGEST_REST)
 
-        return await to_thread.run_sync(watched, limiter=self._readers)
+    @staticmethod
+    def _looked(look: Callable[[], Response]) -> Response:
+        with damage_told():
+            return look()
 
     def backup(self) -> dict[str, Any]:
         """Copy the state file into the folder for that; one copy at a time."""
-        folder, state = self.config.backups, self.config.state
+        folder, state = self.config.backups, self.state
         if folder is None:
             raise Problem("not-found", "the service was started without --backups FOLDER, so it makes no copies")
         if not self._copying.acquire(blocking=False):
@@ -301,6 +309,21 @@ class Service:
             self._copying.release()
         log.info("copied", extra={"facts": {"file": name}})
         return {"file": name, "users": found.users, "releases": found.releases}
+
+    def erase(self, user: str, forget_ledger: bool) -> dict[str, Any]:
+        """Take a user out of the state file; events wait while it is written anew."""
+        with damage_told():
+            if self.store.standing(user) is None:
+                raise Problem("not-found", "nothing was released of this user")
+        try:
+            releases, sources = self.store.erase([user], forget_ledger)
+        except InputError as error:
+            raise Problem("no-key", str(error).replace("--forget-ledger", "forget_ledger=true")) from None
+        except StoreError as error:
+            log.error("a user was not erased", extra={"facts": {"detail": str(error)}})
+            raise Problem("store", f"{error}", wait=5) from None
+        log.info("erased", extra={"facts": {"releases": releases}})
+        return {"releases": releases, "ledger": "forgotten" if forget_ledger else "kept", "sources": sources}
 
     def left_out(self, users: list[str], seqs: list[int]) -> int:
         """How many numbers these events leave out, as far as is known: each counts as an event for the rate.
@@ -341,7 +364,7 @@ class Service:
             found.append(("busy", detail))
         if self.audit is not None and (trouble := self._unaudited(self.audit)) is not None:
             found.append(("audit", f"{trouble}, so requests are refused; make room, or check its folder"))
-        if self.config.state is not None and (trouble := disk_trouble(self.config.state, self.config.min_free)):
+        if self.state is not None and (trouble := disk_trouble(self.state, self.config.min_free)):
             found.append(("store", trouble))
         try:
             await self.probe()

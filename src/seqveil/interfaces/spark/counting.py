@@ -19,7 +19,8 @@ from seqveil.core.states import checked_order
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
-from seqveil.receive.contexts import LONGEST, SMOOTHING, Choice, Context, choose_among
+from seqveil.receive.choosing import Choice, choose_among
+from seqveil.receive.contexts import LONGEST, SMOOTHING, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -23,8 +23,8 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.calls import Gaps, OutOfOrder
 from seqveil.release.store import Position, Stored, packing
-from seqveil.release.store.database import CHUNK
 from seqveil.release.store.protocol import Entry, Row, codec_of
+from seqveil.release.store.schema import CHUNK
 from seqveil.release.stream import Setting
 from seqveil.release.streams import Streams
 
@@ -156,7 +156,8 @@ class SparkStore:
         if self.keeps_releases:
             self._tell(entry)
         for k, (user, events, releases, spent, most, least) in enumerate(ledgers):
-            before, state = self._before.get(user, NEW), entry.states[k * size : (k + 1) * size]
+            before = self._before.get(user, NEW)
+            state = entry.states[k * size : (k + 1) * size]
             kept = Kept(events, releases, spent, most, least, state, before.symbols, before.waiting)
             self._before[user] = kept
             self._kept.put(self._names[user], kept)

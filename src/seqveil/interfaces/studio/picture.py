@@ -32,7 +32,7 @@ from seqveil.release import batches, stream
 from seqveil.release.accounting import compose
 from seqveil.release.secrets import totals
 from seqveil.release.setting import NO_BOUND
-from seqveil.release.stream import NOTHING, Setting, State
+from seqveil.release.stream import NOTHING, Setting, State, Weights
 
 # figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
 # where the account stands after it: leakage, its two sides, Σε, the level that needs no model
@@ -79,7 +79,8 @@ class Run:
         self._released = np.full(self.raw.shape, NOTHING, np.int64)
         self._figures = np.zeros((len(SERIES), *self.raw.shape))
         self._columns = np.ones((*self.raw.shape, source.model.n), np.int64)
-        self._laws = np.zeros(self._columns.shape)
+        self._laws = np.zeros(self._columns.shape)  # of single events as they were before each release
+        self._weighed: list[Weights] = []  # the columns of each step of single events
         self.watched: list[Watch] = []  # the account of the first stream's secret, where one is kept, after each event
 
     @property
@@ -106,14 +107,12 @@ class Run:
 
     def _symbols(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
         made, after = stream.step(self.setting, state, self.raw[rows, part.start], self._coins)
-        weights = made.beliefs * made.columns
-        ruled_out = weights.sum(1) == 0  # only an unsound mechanism releases it: what could have made it is believed
-        weights[ruled_out] = made.columns[ruled_out]
-        self._laws[rows, part.start] = weights / weights.sum(1, keepdims=True)
-        self._released[rows, part.start], self._columns[rows, part.start] = made.codes, made.columns
+        self._laws[rows, part.start], self._columns[rows, part.start] = made.beliefs, made.columns
+        self._released[rows, part.start] = made.codes
+        self._weighed.append(made.weights)
         if after.watches is not None:
             self.watched.append(after.watches[0].rows[0][0])
-        return made.epsilons, made.costs, after
+        return made.epsilons, np.zeros(len(made.codes)), after  # what each cost is computed for all at once
 
     def _batch(self, state: State, rows: slice, part: slice) -> tuple[Floats, Floats, State]:
         sent, after = batches.step(self.setting, state, self.raw[rows.start, part], self._coins)
@@ -138,12 +137,24 @@ class Run:
     @property
     def series(self) -> dict[str, Floats]:
         """The figures by their names."""
-        return dict(zip(SERIES, self._figures[:, :, : self.done], strict=True))
+        made = dict(zip(SERIES, self._figures[:, :, : self.done], strict=True))
+        if self._weighed:  # what single events cost, all at once
+            parts = ([getattr(each, name) for each in self._weighed] for name in ("low", "high", "marginal"))
+            low, high, marginal = (np.stack(part, axis=1) for part in parts)
+            flat = Weights(low.ravel(), high.ravel(), marginal.ravel(), self._weighed[0].terms)
+            made["costs"] = flat.costs.reshape(low.shape)
+        return made
 
     @property
     def online(self) -> Floats:
         """What an observer believes of each symbol (streams, T, n) from the releases up to it."""
-        return self._laws[:, : self.done]
+        laws, columns = self._laws[:, : self.done], self._columns[:, : self.done]
+        if self.setting.in_batches:
+            return laws
+        weights = laws * columns
+        ruled_out = weights.sum(-1) == 0  # only an unsound mechanism releases it: what could have made it is believed
+        weights[ruled_out] = columns[ruled_out]
+        return np.asarray(weights / weights.sum(-1, keepdims=True))
 
     @cached_property
     def hindsight(self) -> Floats:
@@ -151,8 +162,13 @@ class Run:
         assert self.complete
         if self.setting.in_batches:
             return batches.smooth(self.setting, self.sent[0])
-        columns = self._columns[0][:, None, :]
-        return filtering.laws(self.setting.model, columns / columns.max(-1, keepdims=True))[0]
+        columns, model = self._columns[0][:, None, :], self.setting.model
+        columns = columns / columns.max(-1, keepdims=True)
+        if model.size > model.n:
+            return filtering.laws(model, columns)[0]
+        laws = self.online[0][:, None, :]  # where states are symbols, the way forward was gone already
+        filtering.smooth(model, laws, columns)
+        return laws[:, 0]
 
 
 def picture(source: Source, ask: Ask) -> dict[str, Any]:
@@ -178,8 +194,9 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
     figures = figures_of(run, guesses, complete)
     series: dict[str, Any] = {"raw": run.raw[0, : run.done].tolist(), "released": run.released[0].tolist()}
     series |= {"decoded": guesses["online"].tolist(), "hindsight": guesses.get("hindsight", guesses["online"]).tolist()}
+    told = run.series
     for name in ("epsilons", "leakage", "most", "least", "spent"):
-        series[name] = [_short(value) for value in run.series[name][0].tolist()]
+        series[name] = [_short(value) for value in told[name][0].tolist()]
     heat = {name: shades(law) for name, law in laws.items()}
     risk = run.risk(_truth(run) if complete else None)
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.words import percent
 from seqveil.interfaces.files import Columns, read
 from seqveil.interfaces.files.guessing import Guess, guessed, person_in
-from seqveil.interfaces.files.inspection import inspect
+from seqveil.interfaces.files.inspection import Inspection, inspect
 from seqveil.interfaces.files.ordering import order_keys
 from seqveil.interfaces.files.reading import DECIMAL
 from seqveil.interfaces.files.rows import Source as Files
@@ -291,8 +293,18 @@ def looked_at(text: str, file: str = "DATA.csv", given: Cut | None = None) -> di
     except pl.exceptions.ColumnNotFoundError:
         raise DataError("the header lacks a column that is asked for; choose other columns") from None
     said = [(name, text.removeprefix("a frame: ")) for name, text in found.lines() if name not in ("column", "next")]
+    said = [(name, _predictable(found) if name == "foretold" else text) for name, text in said]
     said += [("question", text) for text in _unsure(guess)]
     return facts | {"lines": [[name, _here(text)] for name, text in said]}
+
+
+def _predictable(found: Inspection) -> str:
+    """How well events are foretold, as chances in place of the nats of the command line: e to the mean logarithm."""
+    alone, before = (percent(math.exp(found.log_likelihood[order])) for order in ("order 0", "order 1"))
+    return (
+        f"whoever knows somebody's event before gives what comes next a chance of {before} on average; whoever knows "
+        f"only how often each value comes gives it {alone} (tried on {found.held_out_people:,} people set apart for it)"
+    )
 
 
 def _unsure(guess: Guess | None) -> list[str]:

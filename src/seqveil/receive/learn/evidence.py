@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.bulk import Layout
+from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.receive.follow import Followed, turns
@@ -86,28 +86,40 @@ class Evidence:
         stamps = None if times is None else [np.asarray(each, np.float64) for each in times]
         if not streams or any(codes.ndim != 1 for codes in streams):
             raise DataError("expected one sequence of released codes a user")
-        lengths = np.array([codes.size for codes in streams])
-        codes, users = np.concatenate(streams), np.repeat(np.arange(len(streams)), lengths)
-        if _one_table(setting):
-            return cls(*_by_table(setting, codes, places(lengths), users))
+        users = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
         moments = None if stamps is None else np.concatenate(stamps)
-        followed, log = Followed(setting, len(streams)), Log(setting.model.n)
-        for _, rows, told, when in turns(users, codes, moments):
-            log.add(rows, followed.observe(rows, told, when), setting)
-        return log.evidence().arranged(users)
+        return cls.of_streams(setting, users, np.concatenate(streams), moments)
 
     @classmethod
     def of_streams(
-        cls, setting: stream.Setting, users: Rows, codes: Ints, times: Floats | None, streams: Rows, begins: Marks
+        cls,
+        setting: stream.Setting,
+        users: Rows,
+        codes: Ints,
+        times: Floats | None = None,
+        streams: Rows | None = None,
+        begins: Marks | None = None,
     ) -> Evidence:
-        """Of releases in the order they were made, where users have several streams: each stream is one of its own.
+        """Of releases in the order they were made.
 
-        Parameters: `users` and `streams` are numbered from 0; `begins` says which releases begin a stream.
+        Parameters:
+          setting: what they were made with.
+          users: whose each is, numbered from 0.
+          codes: what was released.
+          times: when, in seconds.
+          streams: the stream of each, numbered from 0, where users have several: each is one of its own in the log.
+          begins: which releases begin a stream, where users have several.
         """
+        own = users if streams is None else streams
+        if begins is None and _one_table(setting):
+            steps = np.empty(users.size, np.int64)
+            steps[np.argsort(users, kind="stable")] = places_within(np.bincount(users))
+            return cls(*_by_table(setting, codes, steps, own.astype(np.int64)))
         followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
         for turn, rows, told, stamps in turns(users, codes, times):
-            log.add(streams[turn], followed.observe(rows, told, stamps, begins[turn]), setting)
-        return log.evidence().arranged(streams)
+            seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
+            log.add(own[turn], seen, setting)
+        return log.evidence().arranged(own)
 
     @classmethod
     def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:
@@ -148,7 +160,7 @@ class Evidence:
             return self
         order = np.argsort(self.users, kind="stable")
         place = np.empty(self.events, np.int64)
-        place[order] = places(lengths)
+        place[order] = places_within(lengths)
         pieces = -(-lengths // length)
         return Evidence(self.table, (np.cumsum(pieces) - pieces)[self.users] + place // length, self.index)
 
@@ -187,11 +199,6 @@ def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) ->
     table = np.ones((n + 1, n))
     table[kernel.codes] = kernel.probabilities.T
     return table, users, np.where(paid, codes, n)
-
-
-def places(lengths: Ints) -> Ints:
-    """0, 1, … within each stream, one stream after another."""
-    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 class Log:

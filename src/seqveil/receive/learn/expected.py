@@ -11,7 +11,7 @@ of like length, drop those that have ended, and make each step one product of ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,53 +222,76 @@ def expect(evidence: Evidence, chain: Chain) -> Statistics:
     >>> expect(sure, Chain.uniform(2)).moves.tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
-    check(evidence, chain.n)
-    first, moves, total = np.zeros_like(chain.first), np.zeros_like(chain.rows), 0.0
-    for index, lengths in _blocks(evidence, chain):
-        walk = Walk(chain, evidence.table, index, lengths)
-        part = walk.forward()
-        first_part, moves_part = walk.counts()
-        first, moves, total = first + first_part, moves + moves_part, total + float(part.sum())
-    return Statistics(first, moves * chain.rows, total, evidence.people, evidence.events)
+    return expect_types(evidence, (chain,), np.ones(1))[0][0]
+
+
+def expect_types(
+    evidence: Evidence, chains: Sequence[Chain], weights: Floats
+) -> tuple[list[Statistics], Floats, float]:
+    """Expected counts of the users of each type, how many users are expected of each, and the log-likelihood of all.
+
+    A user counts for type j with probability r_j ∝ w_j Pr_{P_j}(y), where w are the `weights` of the types.
+    """
+    check(evidence, chains[0].n)
+    first, moves = np.zeros((len(chains), *chains[0].first.shape)), np.zeros((len(chains), *chains[0].rows.shape))
+    members, total = np.zeros(len(chains)), 0.0
+    for index, lengths in _blocks(evidence, chains[0], len(chains)):
+        walks = [Walk(chain, evidence.table, index, lengths) for chain in chains]
+        logs = np.stack([walk.forward() for walk in walks]) + np.log(weights)[:, None]
+        most = logs.max(0)
+        shares = np.exp(logs - most)
+        sums = shares.sum(0)
+        total += float((most + np.log(sums)).sum())
+        shares /= sums
+        members += shares.sum(1)
+        for k, walk in enumerate(walks):
+            first_part, moves_part = walk.counts(shares[k])
+            first[k] += first_part
+            moves[k] += moves_part
+    counts = zip(first, moves, chains, strict=True)
+    about = (total, evidence.people, evidence.events)
+    return [Statistics(begun, moved * chain.rows, *about) for begun, moved, chain in counts], members, total
 
 
 def likelihoods(evidence: Evidence, chain: Chain | MarkovModel) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
     check(evidence, chain.n)
     if isinstance(chain, MarkovModel):
-        return _of_model(evidence, chain)
-    blocks = _blocks(evidence, chain)
-    parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in blocks]
+        parts = [log for log, _ in walked(evidence, chain, BLOCK)]
+    else:
+        parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in _blocks(evidence, chain)]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _of_model(evidence: Evidence, model: MarkovModel) -> Floats:
-    """The same for a model with any states: types, or contexts of a higher order."""
-    parts = [np.zeros(0)]
-    for index, lengths in evidence.blocks(max(1, BLOCK // model.size), max(1, BLOCK // model.size)):
-        log, ahead = np.zeros(lengths.size), np.broadcast_to(model.initial, (lengths.size, model.size))
-        for t in range(index.shape[1]):
-            going = int((lengths > t).sum())  # long streams stand first
-            posterior, marginal = filtering.condition(model, ahead[:going], evidence.table[index[:going, t]])
+def walked(
+    evidence: Evidence, model: MarkovModel, numbers: int, keep: bool = False
+) -> Iterator[tuple[Floats, list[tuple[Floats, Floats]]]]:
+    """Users in blocks under a model with any states: log Pr(releases) of each and, where kept, its steps.
+
+    A step has the laws of the states after a release (B, S), and what the release says of them over its probability.
+    """
+    most = max(1, numbers // max(model.size, model.chain.nnz if keep else 0))
+    for index, lengths in evidence.blocks(max(1, numbers // model.size), most):
+        going = [int((lengths > t).sum()) for t in range(index.shape[1])]  # long streams stand first
+        columns = [evidence.table[index[:now, t]] for t, now in enumerate(going)]
+        log, steps = np.zeros(lengths.size), list[tuple[Floats, Floats]]()
+        for column, (_, after, marginal) in zip(columns, filtering.walk(model, lengths.size, columns), strict=True):
             if not (marginal > 0).all():
                 raise InputError(IMPOSSIBLE)
-            log[:going] += np.log(marginal)
-            ahead = model.advance(posterior)
-        parts.append(log)
-    return np.concatenate(parts)
+            log[: marginal.size] += np.log(marginal)
+            if keep:
+                steps.append((after, column[:, model.newest] / marginal[:, None]))
+        yield log, steps
 
 
-def each_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
-    """Expected counts user by user: firsts (U, n^m) and moves (U, n^m, n)."""
+def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
+    """Expected counts user by user, long streams first, a block at a time: firsts (U, n^m) and moves (U, n^m, n)."""
     check(evidence, chain.n)
-    firsts, moves = [], []
     for index, lengths in _blocks(evidence, chain, chain.n):
         walk = Walk(chain, evidence.table, index, lengths, apart=True)
         walk.forward()
-        first, move = walk.counts()
-        firsts.append(first)
-        moves.append(move * chain.rows)
-    return np.concatenate(firsts), np.concatenate(moves)
+        first, moves = walk.counts()
+        yield first, moves * chain.rows
 
 
 def _blocks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterator[tuple[Ints, Ints]]:

@@ -28,8 +28,8 @@ from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel, symbols_of
 from seqveil.core.states import States
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expected import IMPOSSIBLE, Chain, Statistics, check, expect, law, likelihoods
-from seqveil.receive.learn.types import Types, TypesFound, climb_types, split
+from seqveil.receive.learn.expected import Chain, Statistics, check, expect, law, likelihoods, walked
+from seqveil.receive.learn.types import FLOOR, Climb, Types, climb, climb_types, maximise, split
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
@@ -40,8 +40,6 @@ TRIED = 4000  # users that the strengths are tried on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
 FAMILY_ROUNDS = 40
-FASTEST = 8.0  # longest step of over-relaxed EM
-FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
 BLOCK = 1 << 21  # numbers of one block's forward laws, and of one block's moves
 LARGEST = 1 << 22  # numbers of a full table
 
@@ -196,7 +194,7 @@ def _with_types(
     return replace(learned, model=model, types=end.types, **how)
 
 
-def _types(evidence: Evidence, chain: Chain, count: int, strength: float, public: Types | None) -> TypesFound:
+def _types(evidence: Evidence, chain: Chain, count: int, strength: float, public: Types | None) -> Climb:
     firm = min(strength, USUAL)  # a chain of everyone that is held too firmly leaves no room for types
     if public is None:
         return split(evidence, chain, count, firm)
@@ -320,48 +318,6 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-@dataclass(frozen=True, eq=False)
-class Climb:
-    """Where EM came to, and whether it had arrived."""
-
-    chain: Chain
-    rounds: int
-    change: float  # of log likelihood + log prior in the last round, per event
-    converged: bool
-
-
-def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, rounds: int, tolerance: float) -> Climb:
-    """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`.
-
-    Each round takes the rows P(z|s) ∝ expected moves + strength · centre(z|s), pushed on beyond that as long as the
-    sum rises (over-relaxed EM: P^(1-η) EM^η, η growing by a tenth, back to 1 after a fall).
-
-    Reference: Dempster, Laird, Rubin 1977; Salakhutdinov, Roweis, *Adaptive overrelaxed bound optimization*, ICML 2003.
-    """
-    chain, found = start, expect(evidence, start)
-    value, push, change, done = _value(found, chain, centre, strength), 1.0, np.inf, 0
-    while done < rounds and change > tolerance * evidence.events:
-        done += 1
-        plain = maximise(found, centre, strength)
-        tried = _pushed(chain, plain, push)
-        seen = expect(evidence, tried)
-        new = _value(seen, tried, centre, strength)
-        if new < value and push > 1.0:
-            tried, push = plain, 1.0
-            seen = expect(evidence, tried)
-            new = _value(seen, tried, centre, strength)
-        else:
-            push = min(FASTEST, push * 1.1)
-        chain, found, change, value = tried, seen, abs(new - value), new
-    return Climb(chain, done, change / evidence.events, bool(change <= tolerance * evidence.events))
-
-
-def maximise(found: Statistics, centre: Chain, strength: float) -> Chain:
-    """The chain that expected counts and prior ask for."""
-    first, rows = found.first + strength * centre.first, found.moves + strength * centre.rows
-    return Chain(law(first, FLOOR), law(rows, FLOOR))
-
-
 def family(evidence: Evidence, alphabet: Symbols | None, rounds: int = FAMILY_ROUNDS) -> Chain:
     """The best chain of order 1 in the family: a few shares and one law of where jumps go.
 
@@ -407,19 +363,6 @@ def near(alphabet: Symbols | None) -> list[Floats]:
     return [beside / beside.sum(1, keepdims=True)]
 
 
-def _value(found: Statistics, chain: Chain, centre: Chain, strength: float) -> float:
-    """log likelihood + log prior, up to a constant."""
-    prior = (centre.rows * np.log(chain.rows)).sum() + (centre.first * np.log(chain.first)).sum()
-    return found.log_likelihood + strength * float(prior)
-
-
-def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
-    if push == 1.0:
-        return plain
-    both = (chain.first, plain.first), (chain.rows, plain.rows)
-    return Chain(*(law(old * (new / old) ** push, FLOOR) for old, new in both))
-
-
 def sparse_learn(
     evidence: Evidence, start: MarkovModel, strength: float = 30.0, rounds: int = 50, tolerance: float = 1e-6
 ) -> tuple[MarkovModel, list[float]]:
@@ -451,19 +394,9 @@ def _expect(evidence: Evidence, model: MarkovModel) -> tuple[Floats, Floats, flo
     """Expected first states (S,), expected moves along each entry of the chain, log-likelihood."""
     sources = np.repeat(np.arange(model.size), np.diff(model.chain.indptr))
     first, moves, total = np.zeros(model.size), np.zeros(model.chain.nnz), 0.0
-    most = max(1, BLOCK // max(model.chain.nnz, model.size))
-    for index, lengths in evidence.blocks(max(1, BLOCK // model.size), most):
-        ahead, steps = np.broadcast_to(model.initial, (lengths.size, model.size)), []
-        for t in range(index.shape[1]):
-            going = int((lengths > t).sum())  # long streams stand first
-            column = evidence.table[index[:going, t]]
-            posterior, marginal = filtering.condition(model, ahead[:going], column)
-            if not (marginal > 0).all():
-                raise InputError(IMPOSSIBLE)
-            total += float(np.log(marginal).sum())
-            steps.append((posterior, column[:, model.newest] / marginal[:, None]))
-            ahead = model.advance(posterior)
-        later = np.ones((lengths.size, model.size))
+    for log, steps in walked(evidence, model, BLOCK, keep=True):
+        total += float(log.sum())
+        later = np.ones((log.size, model.size))
         for (before, _), (posterior, lift) in reversed(list(itertools.pairwise(steps))):
             going = len(posterior)
             value = later[:going] * lift
@@ -474,6 +407,7 @@ def _expect(evidence: Evidence, model: MarkovModel) -> tuple[Floats, Floats, flo
 
 
 def _maximise(model: MarkovModel, start: MarkovModel, first: Floats, moves: Floats, strength: float) -> MarkovModel:
+    """The model that expected counts and the prior around `start` ask for, with the moves of `start` alone."""
     from scipy import sparse
 
     weights = moves + strength * start.chain.data

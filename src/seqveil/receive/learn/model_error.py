@@ -38,7 +38,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import extremes
 from seqveil.core.model import MarkovModel
 from seqveil.receive.learn.evidence import Evidence
-from seqveil.receive.learn.expected import Chain, each_user
+from seqveil.receive.learn.expected import Chain, by_user
 from seqveil.receive.learn.learner import Learned
 from seqveil.release import stream
 
@@ -107,7 +107,7 @@ def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Re
 def _spread(learned: Learned, evidence: Evidence) -> Floats:
     """A root R of the posterior covariance of θ: R Rᵀ = A⁺."""
     chain = learned.chain
-    firsts, moves = each_user(evidence, chain)
+    firsts, moves = (np.concatenate(part) for part in zip(*by_user(evidence, chain), strict=True))
     scores = np.concatenate(
         [
             (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1),

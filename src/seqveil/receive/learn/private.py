@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import places_within
 from seqveil.core.coins import BITS, Coins, coins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import read_streams
@@ -117,7 +118,7 @@ class BoundedCounts:
         rows, array = rows[order], array[order]
         begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])) if rows.size else np.zeros(0, np.int64)
         lengths = np.diff(np.append(begins, rows.size))
-        place = self._seen[rows] + np.arange(rows.size) - np.repeat(begins, lengths)
+        place = self._seen[rows] + places_within(lengths)
         before = np.roll(array, 1)
         before[begins] = self._last[rows[begins]]
         self._count(place, self._events[rows], before, array)

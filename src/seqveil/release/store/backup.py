@@ -1,22 +1,36 @@
-"""A copy of a state file while it is in use, and a look at every record of one."""
+"""A state file beside its writer: read by its operator, looked through record by record, and copied while in use."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-from seqveil.core.coins import key_file
+from seqveil.core.coins import User, key_file
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.leakage import larger_side
 from seqveil.release.store import schema
-from seqveil.release.store.connections import connect, damaged_file, is_damage, told, translated
-from seqveil.release.store.lock import make_private
-from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark, value_mark
-from seqveil.release.store.protocol import StoreError
-from seqveil.release.store.records import OWN, is_ledger, table_of
-from seqveil.release.store.schema import APPLICATION, LEDGER, VERSION
+from seqveil.release.store.book import Book, Log
+from seqveil.release.store.connections import connect, damaged_file, is_damage, make_private, told, translated
+from seqveil.release.store.protocol import Row, Stored, StoreError, codec_of
+from seqveil.release.store.records import OWN, Records, load_log, table_of
+from seqveil.release.store.schema import (
+    APPLICATION,
+    LEDGER,
+    VERSION,
+    blob_mark,
+    is_ledger,
+    name_mark,
+    place_mark,
+    read_sums,
+    user_mark,
+    value_mark,
+)
+from seqveil.release.stream import Setting
 
 FilePath = str | os.PathLike[str]
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
@@ -193,10 +207,8 @@ class _Look:
             self._found.found(f"{count} users are expected, and {self._found.users} are there")
 
     def _chunks(self) -> None:
-        from seqveil.release.store.database import CHUNK
-
         expected = {
-            user: range(kept // CHUNK, events // CHUNK)
+            user: range(kept // schema.CHUNK, events // schema.CHUNK)
             for user, events, kept in self._sql.execute("SELECT id, events, kept FROM users")
             if user not in self._found.damaged_users
         }
@@ -285,3 +297,64 @@ def _taken(target: str) -> StoreError:
 def _unwritable(part: str, why: str | None) -> StoreError:
     shown = os.path.basename(part).rsplit(".", 2)[0]
     return StoreError(f"{shown}: a copy cannot be written here ({why}); name another file, or free some space")
+
+
+class Offline:
+    """A snapshot of a state file for reading; nobody who writes waits for it."""
+
+    def __init__(self, records: Records, name: str, log: Log) -> None:
+        self._records, self._name, self._log = records, name, log
+
+    def users(self) -> Iterator[tuple[str, bool]]:
+        """Everybody's name in the order they came, and whether all of the user's own record is whole."""
+        after = 0
+        while page := self._records.ledgers(after):
+            for user, name, _, whole in page:
+                if not isinstance(name, bytes):  # else erased
+                    yield (name if isinstance(name, str) else f"user number {user}"), whole
+            after = page[-1][0]
+        for new in self._log.new:
+            yield str(new), True
+
+    def row(self, user: User) -> Row:
+        """Where a user stands."""
+        row = self._records.find(user)
+        if row is None:
+            raise StoreError(f"{self._name}: nothing was released of this user; `seqveil state account` lists all")
+        return row
+
+    def kept(self, user: User) -> int:
+        """The number of the first release of a user that is still there."""
+        return self._records.settled(self.row(user).id, self._log).kept
+
+    def releases(self, user: User) -> Iterator[Stored]:
+        """What was released of a user and is still there."""
+        return self._records.releases(self.row(user).id, self.kept(user))
+
+
+@contextmanager
+def reading(path: FilePath, setting: Setting | None = None) -> Iterator[Offline]:
+    """A snapshot of a state file; releases can be read where the setting is given."""
+    name = os.path.basename(path)
+    codec: Any = None if setting is None else codec_of(setting)
+    with closing(opened(path)) as sql, told(name):
+        sql.execute("BEGIN")
+        sums = read_sums(sql)
+        if sums is None:
+            raise damaged_file(name)
+        book = Book.of(sums)
+        list(load_log(sql, name, book))
+        yield Offline(Records(sql, name, codec, schema.CHUNK, lambda: book.log), name, book.log)
+
+
+def figures(row: Row) -> dict[str, float | int]:
+    """A user's ledger by name, leakage in nats."""
+    return {
+        "events": row.events,
+        "releases": row.releases,
+        "leakage": float(larger_side(row.most, row.least)),
+        "most": row.most,
+        "least": row.least,
+        "by_composition": row.spent,
+        "ldp": row.ldp,
+    }

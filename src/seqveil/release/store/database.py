@@ -25,23 +25,27 @@ from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
 from seqveil.release.store.backup import Verified, backup, refuse_no_path
-from seqveil.release.store.book import Book, Log
-from seqveil.release.store.connections import Readers, connect, damaged_file, told
-from seqveil.release.store.highwater import HighWater
-from seqveil.release.store.leakages import Leakages
-from seqveil.release.store.lock import WriterLock, make_private
-from seqveil.release.store.marks import grown_mark, name_mark, user_mark, value_mark
+from seqveil.release.store.book import Book, Leakages, Log
+from seqveil.release.store.connections import HighWater, Readers, WriterLock, connect, damaged_file, make_private, told
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Entry, Row, Stored, StoreError
-from seqveil.release.store.pseudonyms import Pseudonyms
-from seqveil.release.store.records import Records, ldp_of, load_log
-from seqveil.release.store.schema import APPLICATION, MIGRATIONS, UNKNOWN, VERSION, packed_names
+from seqveil.release.store.records import Pseudonyms, Records, ldp_of, load_log
+from seqveil.release.store.schema import (
+    APPLICATION,
+    MIGRATIONS,
+    UNKNOWN,
+    VERSION,
+    NamedValues,
+    grown_mark,
+    name_mark,
+    packed_names,
+    user_mark,
+    value_mark,
+)
 from seqveil.release.store.settling import settle
-from seqveil.release.store.values import NamedValues
 
-__all__ = ["CHUNK", "MIGRATIONS", "UNKNOWN", "VERSION", "Database"]
+__all__ = ["MIGRATIONS", "UNKNOWN", "VERSION", "Database"]
 
-CHUNK = 64  # releases of a user in one row of `chunks`
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
@@ -70,7 +74,7 @@ class Database(NamedValues):
         return packing.SMALL * (WATCHED if self.watched else 1)
 
     def __init__(self, path: str | os.PathLike[str], codec: Codec | None, must_exist: bool = False) -> None:
-        self.name, self._codec, self._path = os.path.basename(path), codec, os.fspath(path)
+        self.name, self._codec, self.path = os.path.basename(path), codec, os.fspath(path)
         refuse_no_path(path)
         self._book = Book()
         self._appended: list[tuple[Log, int, Ints, Floats]] = []  # rows of this transaction, and leakages before them
@@ -81,23 +85,23 @@ class Database(NamedValues):
         self.begun = False  # whether this is the file's first use
         if must_exist and not (os.path.isfile(path) and os.path.getsize(path)):
             raise self._missing()
-        self.chunk = CHUNK  # releases of a user in one row of `chunks`
+        self.chunk = schema.CHUNK  # releases of a user in one row of `chunks`
         self.pseudonyms: Pseudonyms | None = None  # of those who were erased, where anybody was and the key is known
         self._erased: set[int] = set()  # their numbers
         self._returning: dict[int, User] = {}  # those of them who were asked for by name
-        self._beside = HighWater(self._path, self.name)
+        self._beside = HighWater(self.path, self.name)
         self._beside.check_there()
         self._make()
-        self._lock = WriterLock(self._path, self.name)
+        self._lock = WriterLock(self.path, self.name)
         try:
             with told(self.name):
-                self.sql = connect(self._path, PATIENCE)
+                self.sql = connect(self.path, PATIENCE)
         except BaseException:
             self._lock.close()
             raise
         try:
             with told(self.name):
-                self._place = place_of(self._path)
+                self._place = place_of(self.path)
                 self._prepare()
                 self._load()
                 self._beside.check(self._book.commits)
@@ -107,7 +111,7 @@ class Database(NamedValues):
             self.sql.close()
             self._lock.close()
             raise
-        self._readers = Readers(self._path, self.name, self._records_of)
+        self._readers = Readers(self.path, self.name, self._records_of)
         self._records = self._records_of(self.sql)
 
     def _missing(self) -> DataError:
@@ -122,7 +126,7 @@ class Database(NamedValues):
     def _make(self) -> None:
         try:
             # only its owner may read it: what was drawn but never committed may still lie in it
-            make_private(self._path)
+            make_private(self.path)
         except OSError as error:
             raise StoreError(f"{self.name}: cannot be opened ({error.strerror}); check the path") from None
 
@@ -198,7 +202,7 @@ class Database(NamedValues):
         self._check_place()
         with told(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
-            before, self._appended, self._added, self._written = replace(self._book), [], [], 0
+            before, self._appended, self._added, self._written = self._book.copy(), [], [], 0
             try:
                 if self._data_version() != self._seen:
                     raise StoreError(
@@ -221,7 +225,7 @@ class Database(NamedValues):
 
     def _check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
-        if place_of(self._path) != self._place:
+        if place_of(self.path) != self._place:
             raise StoreError(
                 f"{self.name}: the state file was taken away or another one put in its place while it was in use, so "
                 "nothing is released; stop, put the right file there, and open it again"
@@ -269,7 +273,7 @@ class Database(NamedValues):
     def backup(self, path: str | os.PathLike[str]) -> Verified:
         """Copy what is committed; nobody who releases waits for it."""
         self._check_place()
-        return backup(self._path, path)
+        return backup(self.path, path)
 
     def snapshot(self) -> AbstractContextManager[Records]:
         """What is committed now, for a reader on whatever thread; nobody waits for it."""
@@ -295,7 +299,7 @@ class Database(NamedValues):
 
     def know_erased(self, pseudonyms: Pseudonyms) -> None:
         """Find those who were erased again when they come back."""
-        self.pseudonyms = pseudonyms
+        self.pseudonyms, self._returning = pseudonyms, {}
         self._erased = {row[0] for row in self.sql.execute("SELECT id FROM users WHERE typeof(name) = 'blob'")}
 
     # the log
@@ -316,7 +320,8 @@ class Database(NamedValues):
 
     def _write(self, entry: Entry) -> None:
         book, names = self._book, packed_names([str(name) for name in self._added[self._written :]])
-        touched = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).astype("<i8", copy=False)
+        touched = np.empty((len(entry.ids), len(schema.LEDGER)), "<i8")
+        touched[:, 0], touched[:, 1:3], touched[:, 3:] = entry.ids, entry.counts, packing.ledger(entry.figures)
         parts = (names, touched.tobytes(), entry.pieces.tobytes(), entry.states, entry.records)
         row = book.last + 1
         marks = schema.log_marks(row, *parts)
@@ -343,7 +348,9 @@ class Database(NamedValues):
         book = self._book
         if not book.rows:
             return
-        rows = [self._records.log_row(row) for row in range(book.first, book.last + 1)]
+        rows = self._records.log_rows(book.first, book.last)
+        if len(rows) != book.rows:
+            raise damaged_file(self.name)
         waiting = self._added[self._written :]  # who came a moment ago and is not in the log yet
         new = list(book.log.new)[: len(book.log.new) - len(waiting)]
         settle(self.sql, self._records.codec, self.chunk, rows, new, book.log.first, self.name)

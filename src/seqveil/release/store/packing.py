@@ -27,6 +27,7 @@ from seqveil.release.stream import Setting
 SMALL = 4096  # bytes of state a user may have and still always be kept as it is
 UNIT = 2.0**32  # ledgers count in 2**-32 nats
 BOUNDLESS = 2**62  # what a ledger says of a leakage without bound (an unsound mechanism's)
+OUTWARD = np.array([1, 1, -1, 1])  # of the figures of an `Entry`: the lower side of the leakage is rounded down
 _HEAD = 6  # numbers before the account of a secret that say how long its parts are
 
 
@@ -57,9 +58,9 @@ def pack(state: State) -> bytes:
     length differs from user to user.
     """
     account, window = state.account, state.window
-    numbers = np.column_stack([state.spent, state.saved, account.most, account.least])
-    sides = (account.ahead_most, account.ahead_least)
-    wide: tuple[Floats, ...] = (numbers, state.states, *sides, state.ldp[:, None], window.costs, window.stamps)
+    numbers = (each[:, None] for each in (state.spent, state.saved, account.most, account.least))
+    ahead = (account.ahead_most, account.ahead_least)
+    wide: tuple[Floats, ...] = (*numbers, state.states, *ahead, state.ldp[:, None], window.costs, window.stamps)
     if state.watches is not None:
         looks = np.full((len(state), 1), 2.0 * window.costs.shape[1])
         wide = (looks, *wide, packed_accounts(state.watches.tolist()))
@@ -152,8 +153,7 @@ def units(values: Floats) -> Ints:
 
 def ledger(figures: Floats) -> Ints:
     """Figures as an `Entry` has them, in units, each rounded outward: (K, 4)."""
-    spent, most, least, ldp = figures.T
-    return np.stack([units(spent), units(most), -units(-least), units(ldp)], axis=1)
+    return units(figures * OUTWARD) * OUTWARD
 
 
 def nats(count: int) -> float:

@@ -14,6 +14,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ from seqveil.release.stream import NOTHING, Setting
 
 Places = NDArray[np.intp]
 Position = str | bytes | int
+KEY_MARK = "key"  # the fact of a state file that tells its key from others
 LAYOUT = "layout"  # the fact of a state file that says how its records are written
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
@@ -95,6 +97,7 @@ def codec_of(setting: Setting) -> SymbolCodec | BatchCodec:
     return codec_from(Layout.of(setting))
 
 
+@lru_cache(maxsize=64)
 def codec_from(layout: Layout) -> SymbolCodec | BatchCodec:
     """How releases are written in a file that says so."""
     return BatchCodec(layout) if layout.batch else SymbolCodec(layout)

@@ -1,14 +1,19 @@
 """What stands in a state file, read over one connection and checked against its marks.
 
-The writer reads so inside its transaction; readers do it on connections of their own (`connections`).
+The writer reads so inside its transaction; readers do it on connections of their own (`connections`). Those who were
+erased stand under a pseudonym, a keyed hash of the name, so that only whoever has the key can tell them again. Its key
+is made when the first user is erased and lies in the state file, sealed with the key of the coins: changing that one
+seals it anew, and pseudonyms stay what they are.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +22,62 @@ from seqveil.core.coins import User
 from seqveil.core.kernel import Ints
 from seqveil.release.store.book import Book, Log
 from seqveil.release.store.connections import damaged_file, is_damage
-from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Compacted, Damaged, Row, Stored, StoreError
-from seqveil.release.store.pseudonyms import Pseudonyms
-from seqveil.release.store.schema import FILED, LEDGER, UNKNOWN, log_marks, unpacked_names
+from seqveil.release.store.schema import (
+    FILED,
+    LEDGER,
+    UNKNOWN,
+    blob_mark,
+    is_ledger,
+    log_marks,
+    name_mark,
+    place_mark,
+    unpacked_names,
+    user_mark,
+)
+
+PSEUDONYM = 16  # bytes of one; the name of a user is text, so none can be one
+SEALED_KEY = "pseudonyms"  # the fact of a state file that has the sealed key of its pseudonyms
+
+
+class Pseudonyms:
+    """Pseudonyms under one key.
+
+    Parameters:
+        secret: 32 bytes; new ones unless given.
+
+    >>> first = Pseudonyms()
+    >>> again = Pseudonyms.opened(first.sealed(bytes(32)), bytes(32))
+    >>> first.of("ann") == again.of("ann"), first.of("ann") == first.of("bob")
+    (True, False)
+    """
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        self._secret = os.urandom(32) if secret is None else secret
+
+    @classmethod
+    def opened(cls, sealed: str, key: bytes) -> Pseudonyms:
+        """Those whose key was sealed with this one."""
+        return cls(_mixed(bytes.fromhex(sealed), key))
+
+    def sealed(self, key: bytes) -> str:
+        """The key of the pseudonyms, to be read with this key alone."""
+        return _mixed(self._secret, key).hex()
+
+    def of(self, name: str) -> bytes:
+        """The pseudonym of a user."""
+        return blake2b(name.encode(), key=self._secret, digest_size=PSEUDONYM, person=b"seqveil-erased").digest()
+
+    def text(self, name: str) -> str:
+        """The pseudonym as text, for a bridge: none takes it for a name, as those of a topic begin with no $."""
+        return f"${self.of(name).hex()}"
+
+
+def _mixed(secret: bytes, key: bytes) -> bytes:
+    mask = blake2b(b"key of the pseudonyms", key=key, digest_size=32, person=b"seqveil-sealed").digest()
+    return bytes(a ^ b for a, b in zip(secret, mask, strict=True))
+
 
 PAGE = 16  # chunks that are read at a time
 USERS = 1000  # users that are read at a time
@@ -193,15 +249,20 @@ class Records:
 
     def log_row(self, row: int) -> LogRow | None:
         """A row of the log, and whether what it says is whole; who is in it is, or the file cannot be used."""
-        ask = "SELECT who, what, names, touched, events, states, releases FROM log WHERE id = ?"
-        found = self._sql.execute(ask, (row,)).fetchone()
-        if found is None:
-            return None
-        who, what, names, touched, events, states, releases = found
-        marks = log_marks(row, names, touched, events, states, releases)
-        if marks[0] != who:
-            raise damaged_file(self._name)
-        return LogRow(names, touched, events, states, releases, marks[1] == what)
+        return next(iter(self.log_rows(row, row)), None)
+
+    def log_rows(self, first: int, last: int) -> list[LogRow]:
+        """Rows of the log in their order, as far as they are there; each as `log_row` has it."""
+        found = []
+        ask = "SELECT id, who, what, names, touched, events, states, releases FROM log WHERE id BETWEEN ? AND ?"
+        for row, who, what, names, touched, events, states, releases in self._sql.execute(
+            f"{ask} ORDER BY id", (first, last)
+        ):
+            marks = log_marks(row, names, touched, events, states, releases)
+            if marks[0] != who:
+                raise damaged_file(self._name)
+            found.append(LogRow(names, touched, events, states, releases, marks[1] == what))
+        return found
 
     def ledgers(self, after: int, most: int = USERS) -> list[tuple[int, User | bytes, list[int], bool]]:
         """Users in the order they came, from behind this number on: number, name, ledger, whether all is whole.
@@ -305,7 +366,10 @@ class Records:
             raise self.damaged(user)
 
     def pieces(self, user: int, rows: Sequence[int]) -> Iterator[tuple[int, int, bytes]]:
-        """What rows of the log hold of a user: its first number, how many, and the records. Rows settled are passed."""
+        """What each of these rows of the log holds of a user: its first number, how many, and the records in a row.
+
+        Rows that are settled by now are passed over.
+        """
         for row in rows:
             found = self.log_row(row)
             if found is None:
@@ -316,13 +380,12 @@ class Records:
             if not found.whole:
                 raise self.damaged(user)
             after = int(ledgers[(ledgers[:, 0] == user).argmax(), 1])
-            offsets = np.cumsum(table[:, 1]) - table[:, 1]
-            own = np.flatnonzero(table[:, 0] == user).tolist()
-            begin = after - int(table[own, 2].sum())
-            for k in own:
-                size, count = table[k, 1:].tolist()
-                yield begin, count, found.releases[offsets[k] : offsets[k] + size]
-                begin += count
+            own = table[:, 0] == user
+            ends = np.cumsum(table[:, 1])[own].tolist()
+            sizes, count = table[own, 1].tolist(), int(table[own, 2].sum())
+            records = [found.releases[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+            if records:
+                yield after - count, count, b"".join(records)
 
 
 def load_log(sql: sqlite3.Connection, name: str, book: Book) -> Iterator[tuple[Ints, int, int]]:
@@ -354,11 +417,6 @@ def row_of(ledger: Sequence[int], state: bytes) -> Row:
 def ldp_of(kept: int) -> float:
     """The LDP figure in nats; nan where it was not kept."""
     return math.nan if kept == UNKNOWN else nats(kept)
-
-
-def is_ledger(numbers: Sequence[object]) -> bool:
-    """Whether these are whole numbers: damage may make anything of them."""
-    return all(type(number) is int for number in numbers)
 
 
 def table_of(blob: bytes, width: int) -> Ints:

@@ -1,18 +1,90 @@
-"""The tables of a state file, their version, and how an older file becomes one of today."""
+"""The tables of a state file: their checksums and version, how an older file becomes one of today, and named values.
+
+Every record has a mark: CRC-32 of what it says and of where it stands, which finds every change of up to 32 bits in a
+row. A user's name has a mark of 63 bits that is indexed too, so that no single damage can make a known user look new.
+Facts about the file, positions of sources and moves of users to other versions are read and written by name
+(`NamedValues`).
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from zlib import crc32
 
 import numpy as np
 
+from seqveil.core.coins import User
 from seqveil.core.errors import DataError
-from seqveil.release.store.marks import BROKEN, blob_mark, name_mark, place_mark, user_mark, value_mark
+from seqveil.release.store.book import Book
+from seqveil.release.store.connections import damaged_file, told
+from seqveil.release.store.protocol import Position
+
+BROKEN = -1  # the mark of a record that was found damaged: no checksum is negative
+
+NONE = -2  # of what cannot have been written, because damage made another kind of it
+
+Blob = bytes | memoryview
+_PACKED = [struct.Struct(f"<{count}q").pack for count in range(9)]  # by how many numbers there are
+
+
+def place_mark(*numbers: int) -> int:
+    """Of where a record stands: the checksum that its content goes on from.
+
+    >>> place_mark(7) == place_mark(8)
+    False
+    """
+    try:
+        return crc32(_PACKED[len(numbers)](*numbers))
+    except struct.error:
+        return NONE
+
+
+def blob_mark(place: int, *blobs: Blob) -> int:
+    """Of blobs one after another, at a place."""
+    mark = place
+    for blob in blobs:
+        if not isinstance(blob, (bytes, memoryview)):
+            return NONE
+        mark = crc32(blob, mark)
+    return mark
+
+
+def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
+    """Of a user's ledger (events, releases, spent, most, least, LDP level, when it was filed) and state."""
+    return blob_mark(place_mark(user, *ledger), state)
+
+
+def name_mark(name: User | bytes) -> int:
+    """Of a user's name, or of the pseudonym of one who was erased; what a second index finds the user by.
+
+    >>> 0 <= name_mark("ann") < 2**63, name_mark("ann") == name_mark(b"ann")
+    (True, False)
+    """
+    content = b"\xff" + name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little") >> 1
+
+
+def value_mark(name: str, value: str | bytes | int) -> int:
+    """Of a named value, whatever kind it is of."""
+    if not isinstance(name, str):
+        return NONE
+    kind = type(value).__name__.encode()
+    content = value if isinstance(value, bytes) else str(value).encode()
+    return blob_mark(place_mark(len(name), len(content)), name.encode(), kind, content)
+
+
+def grown_mark(mark: int, more: Blob) -> int:
+    """Of a blob with more at its end; one that was found damaged stays so."""
+    return BROKEN if mark == BROKEN else crc32(more, mark)
+
 
 APPLICATION, VERSION = 0x5E91E11, 4
+CHUNK = 64  # releases of a user in one row of `chunks`
 UNKNOWN = -1  # the LDP figure of a user whose last release was made before it was kept
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
 FILED = (*LEDGER, "filed")  # the same in a user's own row, with when it was last written there
@@ -167,13 +239,13 @@ def _copy_named(sql: sqlite3.Connection, table: str, marked: bool) -> int:
 def _copy_users(sql: sqlite3.Connection, marked: bool, now: int) -> int:
     ask = f"SELECT {', '.join(LEDGER)}, name, state, recent, {'named, mark, recent_mark' if marked else '0, 0, 0'}"
     count = 0
-    for user, *ledger, name, state, recent, named, whole, told in sql.execute(f"{ask} FROM old_users ORDER BY id"):
+    for user, *ledger, name, state, recent, named, whole, latest in sql.execute(f"{ask} FROM old_users ORDER BY id"):
         own = [name_mark(name), user_mark(user, ledger, state), blob_mark(place_mark(user), recent)]
-        named, whole, told = (not marked or [named, whole, told][k] == own[k] for k in range(3))
+        named, whole, latest = (not marked or [named, whole, latest][k] == own[k] for k in range(3))
         row = (
             *(user, name, own[0] if named else BROKEN, *ledger, now),
             *(user_mark(user, (*ledger, now), state) if whole else BROKEN, state),
-            *(0, blob_mark(place_mark(user, 0), recent) if told else BROKEN, recent),
+            *(0, blob_mark(place_mark(user, 0), recent) if latest else BROKEN, recent),
         )
         sql.execute(f"INSERT INTO users VALUES ({', '.join('?' * len(row))})", row)
         count += 1
@@ -211,3 +283,78 @@ def _copy_switches(sql: sqlite3.Connection) -> int:
 
 
 MIGRATIONS: dict[int, Migration] = {1: _from_1, 2: _from_2, 3: _from_3}  # from this version to the next, in one piece
+
+
+def is_ledger(numbers: Sequence[object]) -> bool:
+    """Whether these are whole numbers: damage may make anything of them."""
+    return all(type(number) is int for number in numbers)
+
+
+class NamedValues:
+    """The part of a `Database` that keeps named values."""
+
+    name: str
+    sql: sqlite3.Connection
+    _book: Book
+
+    def fact(self, name: str) -> str | None:
+        """What the file says of itself under this name."""
+        row = self.sql.execute("SELECT value, mark FROM facts WHERE name = ?", (name,)).fetchone()
+        if row is not None and value_mark(name, row[0]) != row[1]:
+            raise damaged_file(self.name)
+        return None if row is None else str(row[0])
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Have the file say this of itself."""
+        self._book.facts ^= self._put("facts", "name", name, value)
+
+    def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
+        with told(self.name):
+            row = self.sql.execute("SELECT position, mark FROM positions WHERE source = ?", (source,)).fetchone()
+        if row is not None and value_mark(source, row[0]) != row[1]:
+            raise damaged_file(self.name)
+        return None if row is None else row[0]
+
+    def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Keep positions beside the releases, in the same transaction."""
+        for source, position in positions.items():
+            self._book.positions ^= self._put("positions", "source", source, position)
+
+    def drop_position(self, source: str) -> None:
+        """Forget the position of this source."""
+        for (mark,) in self.sql.execute("SELECT mark FROM positions WHERE source = ?", (source,)).fetchall():
+            self._book.positions ^= int(mark)
+        self.sql.execute("DELETE FROM positions WHERE source = ?", (source,))
+
+    def _put(self, table: str, key: str, name: str, value: Position) -> int:
+        """Write a named value; what that changes in the sum of the marks."""
+        row = self.sql.execute(f"SELECT mark FROM {table} WHERE {key} = ?", (name,)).fetchone()
+        mark = value_mark(name, value)
+        self.sql.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (name, value, mark))
+        return mark if row is None else mark ^ int(row[0])
+
+    def switches(self) -> dict[tuple[int, int], int]:
+        """By user and version of the setting, the event at which the user moved to it."""
+        found, total = dict[tuple[int, int], int](), self._book.switches
+        for *row, mark in self.sql.execute("SELECT user, version, seq, mark FROM switches"):
+            if not is_ledger(row) or place_mark(*row) != mark:
+                raise damaged_file(self.name)
+            found[row[0], row[1]] = row[2]
+            total ^= mark
+        if total:
+            raise damaged_file(self.name)
+        return found
+
+    def add_switches(self, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Write down at which events users moved to a version: user, version and sequence number of each."""
+        marked = [(*row, place_mark(*row)) for row in rows]
+        self.sql.executemany("INSERT INTO switches VALUES (?, ?, ?, ?)", marked)
+        for *_, mark in marked:
+            self._book.switches ^= mark
+
+    def drop_switches(self, user: int) -> None:
+        """Forget at which events a user moved to another version."""
+        for (mark,) in self.sql.execute("SELECT mark FROM switches WHERE user = ?", (user,)).fetchall():
+            self._book.switches ^= mark
+        self.sql.execute("DELETE FROM switches WHERE user = ?", (user,))

@@ -13,10 +13,9 @@ import numpy as np
 from seqveil.core.coins import User
 from seqveil.core.kernel import Ints
 from seqveil.release.store.connections import damaged_file
-from seqveil.release.store.marks import BROKEN, blob_mark, name_mark, place_mark
 from seqveil.release.store.protocol import Codec
 from seqveil.release.store.records import LogRow, table_of
-from seqveil.release.store.schema import FILED, LEDGER
+from seqveil.release.store.schema import BROKEN, FILED, LEDGER, blob_mark, name_mark, place_mark
 
 INSERT = f"INSERT INTO users VALUES ({', '.join('?' * 15)})"
 UPDATE = (
@@ -29,7 +28,7 @@ def settle(
     sql: sqlite3.Connection,
     codec: Codec,
     chunk: int,
-    rows: Sequence[LogRow | None],
+    rows: Sequence[LogRow],
     new: Sequence[User],
     first: int,
     name: str,
@@ -45,10 +44,7 @@ def settle(
         first: the number of the first of them.
         name: of the file, for messages.
     """
-    found = [row for row in rows if row is not None]
-    if len(found) < len(rows):
-        raise damaged_file(name)
-    latest = _Latest([row for row in found if row.whole], int(time.time()))
+    latest = _Latest([row for row in rows if row.whole], int(time.time()))
     known = int(np.searchsorted(latest.users, first))
     if known and sql.executemany(UPDATE, latest.updates(known)).rowcount != known:
         raise damaged_file(name)
@@ -56,7 +52,7 @@ def settle(
     told = set((latest.users[known:] - first).tolist())
     untold = [k for k in range(len(new)) if k not in told] if len(told) < len(new) else []
     sql.executemany(INSERT, (_first_row(first + k, new[k]) for k in untold))
-    lost = {user for row in found if not row.whole for user in table_of(row.touched, len(LEDGER))[:, 0].tolist()}
+    lost = {user for row in rows if not row.whole for user in table_of(row.touched, len(LEDGER))[:, 0].tolist()}
     for user in sorted(lost):
         sql.execute("UPDATE users SET mark = ?, recent_mark = ? WHERE id = ?", (BROKEN, BROKEN, user))
     before, after = (latest.events - latest.counts) // chunk, latest.events // chunk

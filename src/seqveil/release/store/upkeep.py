@@ -8,15 +8,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
+from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError
 from seqveil.release.store.backup import FilePath
 from seqveil.release.store.database import Database
-from seqveil.release.store.marks import blob_mark, name_mark, place_mark, user_mark
 from seqveil.release.store.packing import carried
-from seqveil.release.store.protocol import LATEST, LAYOUT, NUMBERS, Layout, Position, StoreBusy, StoreError, codec_from
-from seqveil.release.store.pseudonyms import FACT, Pseudonyms
-from seqveil.release.store.records import OWN, is_ledger
-from seqveil.release.store.schema import LEDGER
+from seqveil.release.store.protocol import (
+    KEY_MARK,
+    LATEST,
+    LAYOUT,
+    NUMBERS,
+    Layout,
+    Position,
+    StoreBusy,
+    StoreError,
+    codec_from,
+)
+from seqveil.release.store.records import OWN, SEALED_KEY, Pseudonyms
+from seqveil.release.store.schema import LEDGER, blob_mark, is_ledger, name_mark, place_mark, user_mark
 
 
 @dataclass(frozen=True)
@@ -109,23 +120,40 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool 
         key: that of the file, without which nobody could tell who comes back.
         forget: drop the ledgers too. Who comes back then begins at zero, though what was told stays told.
     """
-    with _alone(path) as (database, layout):
-        with database.transaction():
-            database.settle()
-            known = None if forget else _pseudonyms(database, key)
-            count = 0
-            for name in dict.fromkeys(names):
-                row = database.find([name])[0]
-                if row is None:
-                    raise StoreError(
-                        f"{database.name}: nothing was released of such a user, so nobody was erased; "
-                        "`seqveil state account` lists all"
-                    )
-                count += _erase(database, row.id, None if known is None else known.of(name), layout)
-            tidied = _tidy_bridges(database, names, known)
-            kept = database.sql.execute("SELECT * FROM positions").fetchall()
-            left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
-        database.shrink()
+    with _alone(path) as (database, _):
+        return erase_from(database, names, key, forget)
+
+
+def erase_from(
+    database: Database, names: Sequence[str], key: bytes | None, forget: bool = False
+) -> tuple[int, list[str]]:
+    """Take users out of a state file that this process has open, as `erase` does; nothing else may use it meanwhile.
+
+    Parameters:
+        database: the open file.
+        names: as for `erase`.
+        key: as for `erase`.
+        forget: as for `erase`.
+    """
+    with database.transaction():
+        database.settle()
+        known = None if forget else _pseudonyms(database, key)
+        layout = Layout(**json.loads(database.fact(LAYOUT) or "{}"))
+        count = 0
+        for name in dict.fromkeys(names):
+            row = database.find([name])[0]
+            if row is None:
+                raise StoreError(
+                    f"{database.name}: nothing was released of such a user, so nobody was erased; "
+                    "`seqveil state account` lists all"
+                )
+            count += _erase(database, row.id, None if known is None else known.of(name), layout)
+        tidied = _tidy_bridges(database, names, known)
+        kept = database.sql.execute("SELECT * FROM positions").fetchall()
+        left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
+    if known is not None:
+        database.know_erased(known)
+    database.shrink()
     return count, left
 
 
@@ -171,9 +199,7 @@ def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
 
 def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
     """The pseudonyms of a file, made with its first one."""
-    from seqveil.release.streams import KEY_MARK, key_mark
-
-    marked, sealed = database.fact(KEY_MARK), database.fact(FACT)
+    marked, sealed = database.fact(KEY_MARK), database.fact(SEALED_KEY)
     if marked is None:
         raise InputError(
             f"{database.name}: has no key, so that nobody could tell who comes back; give it one with `seqveil state "
@@ -186,14 +212,17 @@ def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
         )
     known = Pseudonyms() if sealed is None else Pseudonyms.opened(sealed, key)
     if sealed is None:
-        database.set_fact(FACT, known.sealed(key))
+        database.set_fact(SEALED_KEY, known.sealed(key))
     return known
 
 
 def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layout) -> int:
     """Erase one user, whose ledger is forgotten where there is no pseudonym; how many releases were there."""
     sql = database.sql
-    *ledger, state, _, kept = sql.execute(f"{OWN}, kept FROM users WHERE id = ?", (user,)).fetchone()
+    ask = f"{OWN}, kept, typeof(name) FROM users WHERE id = ?"
+    *ledger, state, _, kept, kind = sql.execute(ask, (user,)).fetchone()
+    if kind == "blob" and pseudonym is not None:
+        return 0  # erased before, and not come back
     events, filed = ledger[1], ledger[-1]
     if pseudonym is None:
         figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
@@ -207,20 +236,19 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
     )
     sql.execute("DELETE FROM chunks WHERE user = ?", (user,))
     database.drop_switches(user)
+    database.leakages.restore(np.array([user]))  # to be read again
     return int(events - kept)
 
 
 def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:
     """Have a state file go on with another key; `old` is needed where someone was erased."""
-    from seqveil.release.streams import KEY_MARK, key_mark
-
     with _alone(path) as (database, _), database.transaction():
-        sealed = database.fact(FACT)
+        sealed = database.fact(SEALED_KEY)
         if sealed is not None:
             if old is None or key_mark(old) != database.fact(KEY_MARK):
                 raise InputError(
                     f"{database.name}: users were erased from it, and only its present key tells who comes back; name "
                     "that key with --old-key"
                 )
-            database.set_fact(FACT, Pseudonyms.opened(sealed, old).sealed(key))
+            database.set_fact(SEALED_KEY, Pseudonyms.opened(sealed, old).sealed(key))
         database.set_fact(KEY_MARK, key_mark(key))

@@ -1,0 +1,27 @@
+"""Files of events for tests: written as they are given, and read back as one frame."""
+
+from pathlib import Path
+
+import polars as pl
+
+from seqveil.interfaces.files import read
+
+FORMATS = ["csv", "tsv", "jsonl", "ndjson", "parquet"]
+
+
+def frame_of(path, columns=None, **options):
+    """All chunks of a file as one frame, with the chunks' own numbering checked on the way."""
+    parts, row = [], 1
+    for chunk in read(path, columns, **options):
+        assert chunk.first_row == row
+        assert chunk.row(chunk.n - 1) == row + chunk.n - 1
+        row += chunk.n
+        held = {"user": chunk.users, "value": chunk.values}
+        parts.append(pl.DataFrame(held if chunk.order is None else held | {chunk.order.name: chunk.order}))
+    return pl.concat(parts)
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path

@@ -1,0 +1,191 @@
+"""The command in a process of its own: pipes, readers that leave, and signals at any moment."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil import MarkovModel
+from seqveil.interfaces.cli import main
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = [sys.executable, "-m", "seqveil"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "words.model"
+    MarkovModel(np.full(4, 0.25), 0.2 * np.eye(4) + 0.2, alphabet=list("abcd")).save(path)
+    return path
+
+
+@pytest.fixture
+def words(tmp_path):
+    path = tmp_path / "words.csv"
+    path.write_text("user,seq,value\n" + "".join(f"u{k % 7},{k // 7},{'abcd'[k % 4]}\n" for k in range(60)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "large.csv"
+    rows = np.arange(500_000)
+    users, values = (
+        pl.Series("user", rows % 900).cast(pl.String),
+        pl.Series("value", list("abcd")).gather(rows // 900 % 4),
+    )
+    pl.DataFrame([users, values]).write_csv(path)
+    return path
+
+
+def test_help_is_quick_because_it_loads_little(tmp_path):
+    check = (
+        "import sys; from seqveil.interfaces.cli import main; main(['release', '--help']); "
+        "print([name for name in ('scipy', 'polars', 'matplotlib', 'highspy') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "[]"
+
+
+def test_pipes_in_and_out(words, model, tmp_path):
+    args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--meta", tmp_path / "side.json", "--json"]
+    said = subprocess.run(args, input=words.read_bytes(), capture_output=True, check=True)
+    lines = said.stdout.decode().splitlines()
+    assert lines[0] == "user,seq,value,epsilon"
+    assert len(lines) == len(words.read_text().splitlines())
+    assert json.loads(said.stderr)["releases"] == len(lines) - 1
+    (tmp_path / "r.csv").write_bytes(said.stdout)
+    assert main(["audit", str(tmp_path / "r.csv"), "-m", str(model), "--meta", str(tmp_path / "side.json")]) == 0
+
+
+def test_a_stream_is_released_as_it_arrives(model):
+    args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", "-", "--format", "csv"]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"user,value\nu1,a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"user,value,epsilon\n"
+        assert process.stdout.readline().startswith(b"u1,")  # before the input has ended
+        process.communicate()
+        assert process.returncode == 0
+
+
+def test_a_reader_that_leaves_is_no_error(large, model):
+    args = [*PROGRAM, "release", large, "-m", model, "-e", "1", "--out", "-"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"user,value,epsilon\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+def test_a_reader_that_never_came_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        buffered = os.environ | {"PYTHONUNBUFFERED": ""}  # so that it shows only when the output is flushed
+        args = [*PROGRAM, "mechanisms", "--json"]
+        said = subprocess.run(args, stdout=gone, stderr=subprocess.PIPE, check=False, env=buffered)
+    assert (said.returncode, said.stderr) == (1, b"")
+
+
+DROPPED = """
+import os, signal, sys
+import seqveil.interfaces.cli as cli
+from seqveil.interfaces.commands import terminal
+
+def closed_by_a_signal():
+    try:
+        yield
+    finally:
+        signal.raise_signal(signal.SIGINT)
+
+terminal.AGAIN = 0.05
+try:
+    with cli.interruptible():
+        generator = closed_by_a_signal()
+        next(generator)
+        del generator  # Python drops what is raised here
+        WAIT
+except cli.Interrupted:
+    print("noticed")
+"""
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["with terminal.progress('x.csv', 'x') as advance: advance(1)", "os.read(0, 1)"],
+    ids=["at the next rows", "while it waits for rows"],
+)
+def test_a_signal_that_python_drops_still_ends_the_run(wait):
+    """A signal may come while a finaliser runs, where exceptions are lost: the run ends nevertheless, and quietly."""
+    args = [sys.executable, "-c", DROPPED.replace("WAIT", wait)]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        said = process.stdout.read(), process.stderr.read()  # and its input has no end
+    assert said == (b"noticed\n", b"")
+
+
+CLOSING = """
+import signal, sys
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files.reading import _Reader
+
+blocks = _Reader.blocks
+
+def closed_by_a_signal(self, stream):
+    try:
+        yield from blocks(self, stream)
+    finally:
+        signal.raise_signal(signal.SIGINT)
+
+def interrupted(self, frame):
+    raise KeyboardInterrupt  # what polars raises at Ctrl-C
+
+_Reader.blocks, _Reader.typed = closed_by_a_signal, interrupted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        ([], "nothing was written"),
+        (["--state", "state.db"], "what was released stands, and the same command goes on with it"),
+    ],
+)
+def test_a_signal_while_the_reader_is_closed_is_one_line(words, model, tmp_path, monkeypatch, state, outcome):
+    """At Ctrl-C polars raises too; the signal's own exception may then come while the reader is being closed."""
+    args = ["release", words, "-m", model, "-e", "1", "--out", tmp_path / "out.csv", *state]
+    monkeypatch.chdir(tmp_path)
+    said = subprocess.run([sys.executable, "-c", CLOSING, *args], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout, said.stderr) == (1, "", f"interrupted; {outcome}\n")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def started(folder, process):
+    """Wait until rows lie in the hidden file beside the output."""
+    while process.poll() is None:
+        if any(part.stat().st_size for part in folder.glob(".out.csv.part-*") if part.is_file()):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(large, model, tmp_path, number):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    args = [*PROGRAM, "release", "-", "-m", model, "-e", "1", "--out", folder / "out.csv"]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(large.read_bytes()[:1_000_000])  # and no end: the run cannot be over before the signal
+        assert started(folder, process)
+        process.send_signal(number)
+        assert process.stderr.read().decode() == "interrupted; nothing was written\n"
+        assert process.wait() == 1
+    assert os.listdir(folder) == []

@@ -1,0 +1,155 @@
+"""What an operator asks of a running service: erase a person, start without surprises, say when the disk is full."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from seqveil.client import Client, ServiceError
+from seqveil.core.errors import InputError
+from seqveil.interfaces import health
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands.watching import MetricsOptions
+from seqveil.release.accounting import Budget
+from seqveil.release.streams import Streams
+from served import KEY, running, words_model, words_setting
+
+
+def event(user, seq, value="home", **more):
+    return {"user": user, "seq": seq, "value": value, **more}
+
+
+def erased(service, user, query="", **options):
+    return service.ask("DELETE", f"/v1/users/{user}{query}", **options)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("erasing")
+    with running(folder, words_setting(), audit_log=folder / "audit.jsonl", audit_users="name") as found:
+        yield found
+
+
+def test_an_admin_erases_a_person_while_the_service_runs(service):
+    service.release(*(event("zq-ann", k) for k in range(5)), event("bob", 0))
+    before = service.ask("GET", "/v1/users/zq-ann/account").json
+    answer = erased(service, "zq-ann")
+    assert (answer.status, answer.json) == (200, {"releases": 5, "ledger": "kept", "sources": []})
+    assert service.ask("GET", "/v1/users/bob/releases").json["releases"]
+    for file in service.folder.iterdir():  # in the pages that SQLite keeps for later too
+        assert file.name.startswith("audit") or b"zq-ann" not in file.read_bytes(), file.name
+    assert service.ask("GET", "/v1/users/zq-ann/releases").reason == "gone"
+    back = service.release(event("zq-ann", 5))
+    assert back.status == 200
+    after = service.ask("GET", "/v1/users/zq-ann/account").json
+    assert after["events"] == 6
+    assert after["by_composition"] > before["by_composition"]
+    line = json.loads(service.config.audit_log.read_text().splitlines()[-5])
+    assert (line["action"], line["users"], line["status"]) == ("DELETE /v1/users/{user}", ["zq-ann"], 200)
+
+
+def test_erasing_again_takes_out_what_came_since_and_then_nothing(service):
+    service.release(event("carl/account", 0))  # a name that looks like another address
+    with Client(service.url, service.secret) as client:
+        assert client.erase("carl/account") == 1
+        assert client.erase("carl/account") == 0
+        client.release("carl/account", 1, "home")
+        assert client.erase("carl/account") == 1
+        with pytest.raises(ServiceError, match="not-found"):
+            client.erase("nobody")
+
+
+def test_only_an_admin_erases(service):
+    service.release(event("dora", 0))
+    others = service.token("release", "read", "read-account", "metrics")
+    service.app.state.service.ring.look(now=True)
+    assert erased(service, "dora", token=others).reason == "forbidden"
+    assert erased(service, "dora", token=None).reason == "unauthorised"
+    assert erased(service, "dora", "?forget_ledger=perhaps").reason == "malformed"
+    assert service.ask("GET", "/v1/users/dora/account").json["events"] == 1
+
+
+def test_with_a_key_the_ledger_is_not_forgotten_for_the_coins_would_come_again(service):
+    service.release(event("emil", 0))
+    answer = erased(service, "emil", "?forget_ledger=true")
+    assert (answer.status, answer.reason) == (409, "no-key")
+    assert "rotate-key" in answer.json["detail"]
+    assert service.ask("GET", "/v1/users/emil/account").json["events"] == 1
+
+
+def test_without_a_key_only_the_whole_is_forgotten(tmp_path):
+    with running(tmp_path, words_setting(), key=None) as service:
+        service.release(event("ann", 0), event("ann", 1))
+        assert erased(service, "ann").reason == "no-key"
+        assert erased(service, "ann", "?forget_ledger=true").json["ledger"] == "forgotten"
+        assert erased(service, "ann").reason == "not-found"
+        assert service.release(event("ann", 0)).json["releases"][0]["replayed"] is False
+        assert service.ask("GET", "/v1/users/ann/account").json["events"] == 1
+        assert b"seqveil_users 2" in service.ask("GET", "/metrics").content  # one of them is nobody any more
+
+
+def test_what_was_erased_while_it_ran_is_told_by_name_after_a_restart(tmp_path):
+    setting = words_setting()
+    with Streams.open(tmp_path / "state.db", setting, key=KEY) as streams:
+        streams.release(["ann", "ann", "bob"], [0, 1, 2], [0, 1, 0])
+        assert streams.erase(["ann"]) == (2, [])
+        streams.release(["bob"], [1], [1])
+        spent = streams.standing("ann").by_composition
+    with Streams.open(tmp_path / "state.db", setting, key=KEY) as streams:
+        assert streams.next_seqs(["ann", "bob"]).tolist() == [2, 2]
+        streams.release(["ann"], [0], [2])
+        assert streams.standing("ann").by_composition == pytest.approx(spent + 0.7)
+    with pytest.raises(InputError, match="state file"):
+        Streams(setting).erase(["ann"])
+
+
+def test_time_that_went_back_is_told_by_its_place(tmp_path):
+    with running(tmp_path, words_setting(budget=Budget(per_window=9.0, seconds=60.0, when_spent="stop"))) as service:
+        service.release(event("ann", 0, time=100.0))
+        late = [event("bob", 0, time=5.0), event("ann", 0, time=100.0), event("ann", 1, time=200.0)]
+        answer = service.release(*late, event("ann", 2, time=150.0))
+        assert (answer.reason, answer.json["position"]) == ("time-went-back", 3)
+        answer = service.release(event("ann", 1, time=99.0))
+        assert (answer.reason, answer.json["position"]) == ("time-went-back", 0)
+        assert "event 0" in answer.json["detail"]
+
+
+def test_room_is_looked_for_on_the_disk_that_the_file_is_on(tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "state.db").touch()
+    (tmp_path / "link.db").symlink_to(tmp_path / "disk" / "state.db")
+    looked = []
+    monkeypatch.setattr(health.shutil, "disk_usage", lambda path: looked.append(path) or os.statvfs_result)
+    with pytest.raises(AttributeError):
+        health.free_bytes(tmp_path / "link.db")
+    assert looked == [tmp_path / "disk"]
+
+
+def test_a_service_without_the_name_of_its_file_still_looks_for_room(tmp_path):
+    with running(tmp_path, words_setting(), min_free=1 << 62) as service:
+        answer = service.ask("GET", "/readyz")
+        assert (answer.status, answer.reason) == (503, "store")
+        assert service.ask("GET", "/livez").status == 200
+
+
+def test_an_audit_log_that_takes_nothing_is_refused_before_the_ledger_is_opened(tmp_path, capsys):
+    words_model().save(tmp_path / "model")
+    given = f"--model {tmp_path}/model --state {tmp_path}/state.db --key {tmp_path}/key --epsilon 1 --no-auth --port 0"
+    assert main(["serve", *given.split(), "--audit-log", "/dev/full"]) == 2
+    assert "the audit log cannot be written" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("port", [99999, -1])
+def test_a_port_that_is_none_is_refused_before_anything_is_opened(port):
+    with pytest.raises(InputError, match="0 to 65535"):
+        MetricsOptions(metrics_port=port)
+
+
+@pytest.mark.slow
+def test_a_hangup_is_heard_before_anything_that_takes_time_is_loaded():
+    command = [sys.executable, "-X", "importtime", "-m", "seqveil", "serve", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert told.index("seqveil._hangup") < told.index("numpy")

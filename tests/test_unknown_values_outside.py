@@ -1,0 +1,356 @@
+"""A value outside the alphabet where data comes in: files, the store, the service, the bridge and Spark."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from seqveil.core.alphabet import Alphabet, Bins, Grid
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.model import MarkovModel
+from seqveil.interfaces.cli import main
+from seqveil.interfaces.files.release import release_file
+from seqveil.interfaces.files.resume import Appended
+from seqveil.release import stream
+from seqveil.release.stream import UNKNOWN, Setting, State
+from seqveil.release.streams import Streams
+
+KEY = bytes(range(32))
+SECRET = "zq-secret-77"
+WORDS = ["home", "work", "gym"]
+STICKY = [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]]
+ODD = ["", SECRET, "nan", "1e999"]
+
+
+def words_setting(mechanism="balanced", epsilon=1.0, **options):
+    return Setting.of(MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=WORDS), mechanism, epsilon, **options)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Files of numbers: one whole, one with values that are missing, no number or outside; and their models."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(1)
+    users, raw = [f"u{k % 4}" for k in range(80)], (rng.random(80) * 4).round(3).tolist()
+    lines = [f"{user},{value}" for user, value in zip(users, raw, strict=True)]
+    (folder / "whole.csv").write_text("user,value\n" + "\n".join(lines) + "\n")
+    for k, odd in zip((9, 30, 31, 50), ODD, strict=True):
+        raw[k] = odd
+    lines = [f"{user},{value}" for user, value in zip(users, raw, strict=True)]
+    (folder / "holes.csv").write_text("user,value\n" + "\n".join(lines) + "\n")
+    rows = [
+        {"user": user} if value == "" else {"user": user, "value": value}
+        for user, value in zip(users, raw, strict=True)
+    ]
+    (folder / "holes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbers = pl.Series([None if value in ODD else value for value in raw], dtype=pl.Float64)
+    pl.DataFrame({"user": users, "value": numbers}).write_parquet(folder / "holes.parquet")
+    assert main(["fit", str(folder / "whole.csv"), "-o", str(folder / "m"), "--bins", "1", "--smoothing", "1"]) == 0
+    return folder
+
+
+def settings_of(made):
+    model = MarkovModel.load(made / "m")
+    return {"single": Setting.of(model, "balanced", 0.8), "batched": Setting.of(model, "tree", 2.0, batch=3)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["single", "batched"])
+@pytest.mark.parametrize("form", ["holes.csv", "holes.jsonl", "holes.parquet"])
+def test_a_file_has_no_hole_where_a_value_is_unknown(made, tmp_path, kind, form):
+    setting = settings_of(made)[kind]
+    with pytest.raises(DataError, match=r"row (10|31)"):
+        release_file(made / form, setting, tmp_path / "no.csv")
+    assert not (tmp_path / "no.csv").exists()
+    account = release_file(made / form, setting, tmp_path / "out.csv", on_unknown="hide", seed=2)
+    clean = release_file(made / "whole.csv", setting, tmp_path / "clean.csv", seed=2)
+    assert (account.unknown, clean.unknown) == (4, 0)
+    assert (account.composition, account.releases) == (clean.composition, clean.releases)
+    ours, theirs = (pl.read_csv(tmp_path / name) for name in ("out.csv", "clean.csv"))
+    for column in set(ours.columns) - {"value", "path"}:
+        assert ours[column].equals(theirs[column])
+    assert ours.schema == theirs.schema
+    assert set(ours["value"]) <= set(setting.model.alphabet.points)
+    side, usual = (json.loads((tmp_path / f"{name}.meta.json").read_text()) for name in ("out.csv", "clean.csv"))
+    assert side.keys() == usual.keys()
+    assert "unknown" not in json.dumps(side)
+    release_file(made / form, setting, tmp_path / "private.csv", on_unknown="hide")
+    assert main(["audit", str(tmp_path / "private.csv"), "-m", str(made / "m")]) == 0
+
+
+@pytest.mark.slow
+def test_standard_output_is_watched_so_it_never_stops(made, capfd):
+    command = ["release", str(made / "holes.csv"), "-m", str(made / "m"), "-e", "1", "--out", "-"]
+    assert main(command) == 0
+    told = capfd.readouterr()
+    assert len(told.out.splitlines()) == 81
+    assert "4 outside the alphabet hidden" in told.err
+    assert SECRET not in told.out + told.err
+    assert main([*command, "--on-unknown", "error"]) == 2
+    assert "would show receivers exactly where" in capfd.readouterr().err
+
+
+class Crash(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["single", "batched"])
+def test_a_durable_release_goes_on_and_after_a_crash_it_is_the_same(made, tmp_path, kind, monkeypatch):
+    setting = settings_of(made)[kind]
+    more = {"key": KEY, "group": 7}
+    account = release_file(made / "holes.csv", setting, tmp_path / "whole.csv", state=tmp_path / "whole.db", **more)
+    assert account.unknown == 4
+    append = Appended.append
+
+    def dying(self, text):
+        raise Crash
+
+    for _ in range(3):
+        monkeypatch.setattr(Appended, "append", dying)
+        with pytest.raises(Crash):
+            release_file(made / "holes.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", **more)
+    monkeypatch.setattr(Appended, "append", append)
+    release_file(made / "holes.csv", setting, tmp_path / "out.csv", state=tmp_path / "s.db", **more)
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    for name in ("out.csv", "out.csv.meta.json", "s.db"):
+        assert SECRET.encode() not in (tmp_path / name).read_bytes()
+    assert "unknown" not in (tmp_path / "out.csv.meta.json").read_text()
+    release_file(made / "whole.csv", setting, tmp_path / "clean.csv", state=tmp_path / "clean.db", **more)
+    ours, theirs = (pl.read_csv(tmp_path / name) for name in ("out.csv", "clean.csv"))
+    for column in set(ours.columns) - {"value", "path"}:
+        assert ours[column].equals(theirs[column])
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        release_file(made / "holes.csv", setting, tmp_path / "o.csv", state=tmp_path / "o.db", on_unknown="error")
+
+
+def test_a_row_that_is_not_one_is_still_refused(made, tmp_path):
+    setting = settings_of(made)["single"]
+    for name, text, problem in (
+        ("wide.csv", "user,value\nu1,0.5\nu1,0.5,7\n", "row 2"),
+        ("who.csv", "user,value\nu1,0.5\n,0.5\n", "row 2: column 'user'"),
+        ("when.csv", "user,seq,value\nu1,0,0.5\nu1,,0.5\n", "row 2: column 'seq'"),
+        ("torn.jsonl", '{"user": "u1", "value": 0.5}\n{"user": "u1", "va\n', "row 2"),
+        ("list.jsonl", '{"user": "u1", "value": 0.5}\n[1]\n', "row 2"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match=problem):
+            release_file(tmp_path / name, setting, tmp_path / "out.csv", on_unknown="hide")
+
+
+@pytest.mark.slow
+def test_the_ledger_charges_it_as_a_receiver_does(tmp_path):
+    setting = words_setting("optimal", 0.9)
+    codes = [0, UNKNOWN, UNKNOWN, 2, UNKNOWN, 1]
+    with Streams.open(tmp_path / "s.db", setting, key=KEY) as store:
+        made = store.release(["ann"] * 6, codes, range(6))
+        account = store.standing("ann")
+    with Streams.open(tmp_path / "again.db", setting, key=KEY) as store:  # one by one, with a repeat
+        again = [int(store.release(["ann"], [code], [k]).codes[0]) for k, code in enumerate(codes)]
+        repeated = store.release(["ann"], [2], [1])
+        assert (int(repeated.codes[0]), bool(repeated.replayed[0])) == (again[1], True)
+    assert again == made.codes.tolist()
+    state = State.start(setting)
+    for code in made.codes.tolist():
+        _, state = stream.observe(setting, state, np.array([code]))
+    assert account.by_composition == pytest.approx(6 * 0.9)
+    assert account.leakage == pytest.approx(state.account.worst[0], abs=1e-8)
+    assert (made.epsilons == 0.9).all()
+    for code in (-1, -3, 3):
+        with pytest.raises(InputError, match="event 0"), Streams.open(tmp_path / "no.db", setting) as store:
+            store.release(["ann"], [code], [0])
+
+
+def event(seq, value):
+    return {"user": "ann", "seq": seq, "value": value}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gaps", ["refuse", "skip"])
+def test_over_http_nobody_can_tell(tmp_path, gaps, caplog):
+    from served import running
+
+    odd = [SECRET, None, 3, True, {"a": 1}, [["x"]]]
+    values = ["home", *odd, "gym"]
+    (tmp_path / "again").mkdir()
+    with running(tmp_path, words_setting(), gaps=gaps) as service, caplog.at_level("INFO", logger="seqveil.service"):
+        answers = [service.release(event(seq, value)) for seq, value in enumerate(values)]
+        assert {answer.status for answer in answers} == {200}
+        rows = [answer.json["releases"][0] for answer in answers]
+        assert {tuple(row) for row in rows} == {("user", "seq", "status", "value", "epsilon", "replayed")}
+        assert {(row["status"], row["epsilon"], row["value"] in WORDS) for row in rows} == {("released", 1.0, True)}
+        service.release(event(1, SECRET))  # a repeat is not counted
+        page = service.ask("GET", "/v1/users/ann/releases").json["releases"]
+        assert [row["seq"] for row in page] == list(range(8))
+        assert {row["epsilon"] for row in page} == {1.0}
+        account = service.ask("GET", "/v1/users/ann/account").json
+        assert (account["events"], account["releases"], account["by_composition"]) == (8, 8, 8.0)
+        metrics = service.ask("GET", "/metrics").content.decode()
+        assert "seqveil_unknown_values_total 6.0" in metrics
+        lines = [record.facts for record in caplog.records if getattr(record, "facts", {}).get("events")]
+        assert [line.get("unknown") for line in lines] == [None, *[1] * 6, None, None]
+        assert service.ask("POST", "/v1/release", {"user": "ann", "seq": 8}).status == 400
+        told = metrics + repr([record.__dict__ for record in caplog.records]) + repr(page) + repr(account)
+    assert SECRET not in told
+    assert "unknown" not in repr(page) + repr(account) + repr(rows)
+    with running(tmp_path / "again", words_setting(), gaps=gaps) as service:  # drawn again with the same key
+        made = service.release(*(event(seq, value) for seq, value in enumerate(values))).json["releases"]
+    assert made == rows
+
+
+@pytest.mark.slow
+def test_a_batch_over_http_and_users_are_never_logged_beside_a_count(tmp_path, caplog):
+    from served import running
+
+    setting = words_setting("tree", 2.0, batch=3)
+    with (
+        running(tmp_path, setting, log_users=True) as service,
+        caplog.at_level("INFO", logger="seqveil.service"),
+    ):
+        body = {"user": "ann", "seq": 0, "values": ["home", SECRET, None]}
+        row = service.ask("POST", "/v1/release", body).json["releases"][0]
+        assert (row["status"], len(row["values"]), row["epsilon"]) == ("released", 3, 2.0)
+        assert "seqveil_unknown_values_total 2.0" in service.ask("GET", "/metrics").content.decode()
+        lines = [record.facts for record in caplog.records if getattr(record, "facts", {}).get("events")]
+        assert ["users" in line for line in lines] == [True]
+        assert "unknown" not in lines[0]
+
+
+def test_numbers_and_points_over_http(tmp_path):
+    from seqveil.interfaces.events import Wording
+
+    numbers = Wording(Bins([0, 1, 2]))
+    values = [0.5, "x" * 100_000, True, None, math.nan, 10**400, [1], {"a": 1}, 1.5]
+    assert numbers.encode(values).tolist() == [0, *[UNKNOWN] * 7, 1]
+    assert [int(numbers.encode([value])[0]) for value in values] == [0, *[UNKNOWN] * 7, 1]
+    points = Wording(Grid.regular(2, 1, (0, 2, 0, 1)))
+    values = [[0.5, 0.5], [9, 9], [0.5], "home", ["home", 1], [0.5, None], 3, [True, 1], [1.5, 0.5]]
+    assert points.encode(values).tolist() == [0, *[UNKNOWN] * 7, 1]
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        Wording(Alphabet(WORDS), "error")
+
+
+def test_payloads_read_any_value_and_refuse_what_is_no_event():
+    from seqveil.interfaces.mqtt import Payloads, Refusal
+
+    payloads = Payloads(words_setting())
+    for text in (b'"x"', b"null", b"NaN", b"-Infinity", b"3", b"[1]", b'{"a": 1}', b"1e999", b"[" * 300 + b"]" * 300):
+        assert payloads.read("ann", b'{"seq": 0, "value": ' + text + b"}").codes == (UNKNOWN,)
+    grid = Payloads(
+        Setting.of(
+            MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=Grid.regular(2, 1, (0, 2, 0, 1))), epsilon=0.5
+        )
+    )
+    assert grid.read("ann", b'{"seq": 0, "value": [1.2]}').codes == (UNKNOWN,)
+    pairs = Payloads(words_setting("tree", 2.0, batch=3))
+    assert pairs.read("ann", b'{"seq": 0, "values": ["gym", null, "x"]}').codes == (2, UNKNOWN, UNKNOWN)
+    for text, reason in ((b'{"seq": 0}', "shape"), (b'{"value": "home"}', "seq"), (b"{", "json"), (b"[NaN]", "json")):
+        with pytest.raises(Refusal) as refused:
+            payloads.read("ann", text)
+        assert refused.value.reason == reason
+    with pytest.raises(InputError, match="would show receivers exactly where"):
+        Payloads(words_setting(), "error")
+
+
+class Wire:
+    """A link without a network: what arrives is given, what is published is kept and confirmed at once."""
+
+    connection, alive = 0, True
+
+    def __init__(self, messages, broker):
+        self.broker, self.published, self.acknowledged = broker, [], 0
+        self._happenings = list(messages)
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+    def put(self, happening):
+        self._happenings.append(happening)
+
+    def take(self, most, timeout):
+        taken, self._happenings = self._happenings[:most], self._happenings[most:]
+        return taken
+
+    def publish(self, topic, payload, retain=False):
+        from seqveil.interfaces.broker import Confirmed
+
+        self.published.append((topic, json.loads(payload)))
+        self.put(Confirmed(len(self.published), None))
+        return len(self.published)
+
+    def acknowledge(self, message):
+        self.acknowledged += 1
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gaps", ["refuse", "skip"])
+@pytest.mark.parametrize("on_refused", ["report", "stop"])
+def test_the_bridge_publishes_it_like_any_other_and_counts_it(tmp_path, gaps, on_refused):
+    pytest.importorskip("paho")
+    from seqveil.interfaces.broker import Arrived, Stop
+    from seqveil.interfaces.mqtt import Bridge, Broker, Topics
+
+    values = ["home", SECRET, None, "gym", 7, "work"]
+    topics, log = Topics("raw/{user}", "released/{user}", "errors/{user}"), []
+    messages = [
+        Arrived("raw/ann", json.dumps({"seq": seq, "value": value}).encode(), seq + 1, True, False, 0)
+        for seq, value in enumerate(values)
+    ]
+
+    def told(state):
+        wire = Wire([*messages, messages[1]], Broker("nowhere", 1, "bridge"))
+        with Streams.open(state, words_setting(), key=KEY, gaps=gaps) as store:
+            bridge = Bridge(store, wire, topics, on_refused=on_refused, log=lambda *line: log.append(line))
+            wire.put(Stop())
+            assert bridge.run().unknown == 3
+            assert (bridge.counts.released, bridge.counts.repeated, bridge.counts.refused) == (6, 1, {})
+        assert wire.acknowledged == 7
+        return wire.published
+
+    first = told(tmp_path / "s.db")
+    assert [topic for topic, _ in first] == ["released/ann"] * 7
+    assert [said["seq"] for _, said in first] == [*range(6), 1]
+    assert {(*said, said["epsilon"], said["value"] in WORDS) for _, said in first} == {
+        ("seq", "value", "epsilon", 1.0, True)
+    }
+    assert first[6] == first[1]
+    assert told(tmp_path / "again.db") == first
+    assert SECRET not in repr(log)
+
+
+@pytest.mark.slow
+def test_a_bucket_of_spark_releases_what_the_store_does(tmp_path, caplog):
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyspark")
+    from seqveil.interfaces.spark.job import Job
+    from test_spark_operator import feed, kept_by, operator_of
+
+    values = ["home", SECRET, "gym", None, "work"]
+    for setting in (words_setting("optimal", 1.0), words_setting("tree", 2.0, batch=5)):
+        job = Job(setting, setting.model.alphabet.watched(), KEY, ("user", "seq", "value"))
+        tester = operator_of(job)
+        events = [("ann", seq, value) for seq, value in enumerate(values)]
+        if setting.in_batches:  # a null value is a marker there
+            events[3] = ("ann", 3, "nowhere")
+        out = feed(tester, events[:2]), feed(tester, events[2:])
+        rows = [row for part in out if len(part) for row in part.itertuples()]
+        assert [row.seq for row in rows] == list(range(5))
+        assert {row.value for row in rows} <= set(WORDS)
+        assert [row.epsilon for row in rows] == ([2.0, 0, 0, 0, 0] if setting.in_batches else [1.0] * 5)
+        codes = [0, UNKNOWN, 2, UNKNOWN, 1]
+        with Streams.open(tmp_path / f"{setting.batch}.db", setting, key=KEY) as store:
+            if setting.in_batches:
+                made = store.release(["ann"], [codes], [0]).symbols[0]
+            else:
+                made = store.release(["ann"] * 5, codes, range(5)).codes
+            assert store.standing("ann").by_composition == kept_by(tester)["ann"].spent / 2**32
+        assert [row.value for row in rows] == [WORDS[code] for code in made]
+    assert "1 values outside the alphabet were hidden" in caplog.text
+    assert SECRET not in caplog.text
+    assert "ann" not in caplog.text
