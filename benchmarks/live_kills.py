@@ -124,7 +124,7 @@ def spark(kills: int, events: int = 8_000, users: int = 400, files: int = 8) -> 
         chain().save(folder / "model")
         places = ["--model", "model", "--key", "key", "--checkpoint", "state", "--out", "out", "--files", "1"]
         command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *places, *OPTIONS, "--master", "local[2]"]
-        command += ["--partitions", "2", "--buckets", "8"]
+        command += ["--partitions", "2", "--buckets", "8", "--log", "spark.log"]
         for _ in range(kills):
             running = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True)
             moment(folder, running, chance)
@@ -134,7 +134,9 @@ def spark(kills: int, events: int = 8_000, users: int = 400, files: int = 8) -> 
             running.wait()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(done.stderr)
+            log = (folder / "spark.log").read_text().splitlines()
+            said = [line for line in log if "ERROR" in line or "Cause" in line]
+            raise RuntimeError("\n".join([done.stderr, *said[-20:]]))  # the data are made up: Spark may show them
         return {"kills": kills, "before the first commit": early, "sent": events, **rows_of(folder)}
 
 

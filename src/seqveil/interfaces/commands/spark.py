@@ -166,7 +166,7 @@ def release(
     from seqveil.core.coins import key_file
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces import spark as sv
-    from seqveil.interfaces.spark.beginning import with_remedy
+    from seqveil.interfaces.spark.checkpoint import with_remedy
     from seqveil.interfaces.spark.frames import FORMATS, format_of, read
     from seqveil.interfaces.spark.job import facts_of_job
     from seqveil.release.calls import OutOfOrder
@@ -307,17 +307,17 @@ def _at_once(released: DataFrame, out: str, format: str) -> dict[str, Any]:
 
 def _ready(session: SparkSession, checkpoint: str, out: str, facts: dict[str, Any]) -> Carried | None:
     """Refuse a checkpoint that cannot go on like this; what it begins with, if it begins now and was moved to."""
-    from seqveil.interfaces.spark import beginning, carried
-    from seqveil.interfaces.spark.checkpoint import joined, names_in
+    from seqveil.interfaces.spark import carried
+    from seqveil.interfaces.spark.checkpoint import DONE, LISTED, PLANNED, begin, joined, last_in, last_name, names_in
 
-    begin, done = carried(session, checkpoint), beginning.done(session, checkpoint)
+    before, done = carried(session, checkpoint), last_in(session, joined(checkpoint, DONE)) >= 0
     if done:
         _same_buckets(session, checkpoint, facts["buckets"])
-    if not names_in(session, joined(checkpoint, "offsets")) and names_in(session, joined(out, "_spark_metadata")):
-        name = os.path.basename(out.rstrip("/"))
+    if not names_in(session, joined(checkpoint, PLANNED)) and names_in(session, joined(out, LISTED)):
+        name = last_name(out)
         raise DataError(f"{name}: holds what another checkpoint released; Spark would skip rows, so name a new folder")
-    beginning.begin(session, checkpoint, out, facts)
-    return None if done else begin
+    begin(session, checkpoint, out, facts)
+    return None if done else before
 
 
 def _same_buckets(session: SparkSession, checkpoint: str, buckets: int) -> None:

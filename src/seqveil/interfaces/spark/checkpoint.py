@@ -1,4 +1,10 @@
-"""What a checkpoint holds: its state, read while the query runs or after, and small files, wherever Spark has it."""
+"""What a checkpoint holds: its state, read while the query runs or after, and small files, wherever Spark has it.
+
+Spark writes down which rows its first micro-batch has, runs it, lets the sink list its files, and notes that it is
+done. Until then the checkpoint does not say what it is for, so a note beside it does: setting, buckets and the mark of
+the key. A run with the same ones makes the same rows again, and goes on wherever it was cut. Another one must not,
+once rows may have been seen.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +19,18 @@ import numpy as np
 
 from seqveil.core import mechanisms
 from seqveil.core.coins import User
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
 from seqveil.release.releases import Standing, left_of
+from seqveil.release.setting import refuse_other
 from seqveil.release.store.packing import ldp_before, nats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NO_RELEASE = "the checkpoint holds no release yet; let the query finish a micro-batch"
+PLANNED, DONE, LISTED = "offsets", "commits", "_spark_metadata"  # micro-batches: of a checkpoint; and of the sink
+BEGUN = "begun.json"  # in the checkpoint: what its first run was for
 USERS, TOLD, FACTS = "users", "told", "facts"  # the names of the state, for whoever reads a checkpoint
 
 
@@ -109,9 +118,68 @@ def facts_of(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
 
 
 def _state(spark: SparkSession, checkpoint: str, name: str) -> DataFrame:
-    if not any(each.isdecimal() for each in names_in(spark, joined(checkpoint, "commits"))):
+    if last_in(spark, joined(checkpoint, DONE)) < 0:
         raise DataError(NO_RELEASE)
     return spark.read.format("statestore").option("path", checkpoint).option("stateVarName", name).load()
+
+
+def published(spark: SparkSession, out: str) -> bool:
+    """Whether a folder has rows that somebody may have seen: listed by the sink, or there and not listed yet."""
+    return last_in(spark, joined(out, LISTED)) >= 0 or any(name.startswith("part-") for name in names_in(spark, out))
+
+
+def begin(spark: SparkSession, checkpoint: str, out: str, facts: dict[str, Any]) -> None:
+    """Note what a checkpoint is for ahead of its first micro-batch, or refuse to go on with it as something else.
+
+    Parameters:
+        spark: the session.
+        checkpoint: of the query that is about to start.
+        out: where its rows go.
+        facts: what it is for, as `seqveil.interfaces.spark.job.facts_of_job` says it.
+    """
+    if last_in(spark, joined(checkpoint, DONE)) >= 0:
+        return
+    facts = json.loads(json.dumps(facts))  # as it is read back
+    known, planned = facts_in(spark, joined(checkpoint, BEGUN)), names_in(spark, joined(checkpoint, PLANNED))
+    if known == facts:
+        return
+    if planned:
+        _refuse_other_run(checkpoint, out, known, facts, published(spark, out))
+    make_folder(spark, checkpoint)
+    write_facts(spark, joined(checkpoint, BEGUN), facts)
+
+
+def _refuse_other_run(
+    checkpoint: str, out: str, known: dict[str, Any] | None, facts: dict[str, Any], seen: bool
+) -> None:
+    name = last_name(checkpoint)
+    if not seen:
+        raise DataError(
+            f"{name}: a run that was not this one ended in its first micro-batch, and published nothing; remove the "
+            f"folder {name} and run this again"
+        )
+    if known is not None:
+        parts = [each.get("setting", {}) | {"buckets": each["buckets"], "key": each["key"]} for each in (known, facts)]
+        refuse_other(parts[0], parts[1], name, "new folders and a new key, which spends again")
+    raise InputError(
+        f"{name}: its first micro-batch may have been seen in {last_name(out)}, and does not say what it was made "
+        "with; go on with the version of seqveil that began it"
+    )
+
+
+def with_remedy(spark: SparkSession, checkpoint: str, out: str, error: SeqveilError) -> SeqveilError:
+    """The error that ended a query, with what to do where it ended in its first micro-batch."""
+    planned = names_in(spark, joined(checkpoint, PLANNED))
+    if not planned or any(last_in(spark, place) >= 0 for place in (joined(checkpoint, DONE), joined(out, LISTED))):
+        return error
+    remedy = "nothing was published, so put the files right, or take them out, and run the same command again"
+    error.args = (f"{error}; {remedy}",)
+    return error
+
+
+def last_in(spark: SparkSession, folder: str) -> int:
+    """The number of the last micro-batch that a folder has; -1 where it has none."""
+    return max((int(name) for name in names_in(spark, folder) if name.isdecimal()), default=-1)
 
 
 def names_in(spark: SparkSession, folder: str) -> list[str]:
@@ -154,6 +222,11 @@ def write_facts(spark: SparkSession, file: str, facts: dict[str, Any]) -> None:
 def joined(folder: str, *names: str) -> str:
     """A path below a folder, which may be a URL."""
     return "/".join([folder.rstrip("/"), *names])
+
+
+def last_name(place: str) -> str:
+    """The last part of a path, for messages."""
+    return os.path.basename(place.rstrip("/"))
 
 
 def resolved(place: str) -> str:

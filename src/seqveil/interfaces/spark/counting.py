@@ -71,7 +71,8 @@ def counted(
     with told():
         symbols = _alphabet(frame, alphabet, names)
         counts = RunsCounted(symbols.n, checked_order(order, symbols.n))
-        counts.take(*_runs(frame, symbols.strict, counts.order, names))
+        found = _table(frame, symbols.strict, counts.order, names)
+        counts.take(found.runs, found.counts)
     return symbols, counts
 
 
@@ -99,9 +100,7 @@ def _checked_columns(frame: DataFrame, columns: Columns | None) -> Columns:
     names = columns or Columns()
     if frame.isStreaming:
         raise InputError("a fit needs a frame that ends; read the same source with spark.read")
-    for name in (names.user, names.seq, *names.values):
-        if name not in frame.columns:
-            raise DataError(f"the frame has no column {name!r}; name the columns with columns=Columns(…)")
+    names.refuse_missing(frame)
     return names
 
 
@@ -121,12 +120,6 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, names: Co
     if len(names.values) not in symbols.widths:
         raise InputError("two value columns go with a Grid, Cells or Places that lie apart; pass both")
     return symbols
-
-
-def _runs(frame: DataFrame, symbols: Symbols, order: int, names: Columns) -> tuple[list[Codes], Codes]:
-    """The codes x_{t-m}, …, x_t of every run that occurs (-1 before the start of a stream), and how often it does."""
-    found = _table(frame, symbols, order, names)
-    return found.runs, found.counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,9 @@ from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
+from seqveil.interfaces.spark.checkpoint import last_name
 from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
-from seqveil.interfaces.spark.sessions import needs_spark, told
+from seqveil.interfaces.spark.sessions import PARTITIONS, needs_spark, told
 from seqveil.interfaces.spark.store import refuse_error
 from seqveil.release.calls import Gaps
 from seqveil.release.setting import refuse_restarts
@@ -51,6 +52,18 @@ class Columns:
     def values(self) -> tuple[str, ...]:
         """The columns of the value: one, or two for places in a plane."""
         return (self.value,) if isinstance(self.value, str) else tuple(self.value)
+
+    def refuse_missing(self, frame: DataFrame, has: str = "frame has", time: bool = False) -> None:
+        """Refuse a frame that has not all of these columns.
+
+        Parameters:
+            frame: the one to look at.
+            has: which rows these are, for the message.
+            time: whether the column of the time is needed.
+        """
+        for name in (self.user, self.seq, *self.values, *((self.time,) if time else ())):
+            if name is not None and name not in frame.columns:
+                raise DataError(f"the {has} no column {name!r}; name the columns with columns=Columns(…)")
 
 
 def release(
@@ -94,7 +107,7 @@ def release(
     if not frame.isStreaming:
         if begin is not None:
             raise InputError("only a stream goes on where another one stopped; read the same source with readStream")
-        return _at_once(rows, frame, job, names)
+        return _at_once(rows, job, names)
     from pyspark.sql import functions as F
 
     from seqveil.interfaces.spark.operator import Release
@@ -116,12 +129,15 @@ def release(
     )
 
 
-def _at_once(rows: DataFrame, frame: DataFrame, job: Job, names: Columns) -> DataFrame:
+def _at_once(rows: DataFrame, job: Job, names: Columns) -> DataFrame:
     schema = _schema(rows.schema[USER].dataType, rows.schema[SEQ].dataType, job, names)
-    parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
-    # a fixed number of parts: adaptive execution would be free to cut a user's rows in two
-    ordered = rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
-    return ordered.mapInPandas(partial(release_sorted, job), schema)
+    return by_user(rows).mapInPandas(partial(release_sorted, job), schema)
+
+
+def by_user(rows: DataFrame) -> DataFrame:
+    """Rows sorted by user and order, in a fixed number of parts: adaptive execution could cut a user's rows in two."""
+    parts = int(rows.sparkSession.conf.get(PARTITIONS) or 200)
+    return rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
 
 
 def _check(job: Job, names: Columns) -> None:
@@ -158,9 +174,7 @@ def _rows(frame: DataFrame, job: Job, names: Columns) -> DataFrame:
     timed = job.setting.timed
     wanted = {USER: names.user, SEQ: names.seq, **{f"v{k}": name for k, name in enumerate(names.values)}}
     wanted |= {TIME: names.time} if timed and names.time is not None else {}
-    for name in wanted.values():
-        if name not in frame.columns:
-            raise DataError(f"the frame has no column {name!r}; name the columns with columns=Columns(…)")
+    names.refuse_missing(frame, time=timed)
     kinds = {inner: frame.schema[name].dataType for inner, name in wanted.items()}
     whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
     if not isinstance(kinds[USER], (T.StringType, *whole)):
@@ -242,9 +256,9 @@ def read(
     message tells its text.
     """
     if "://" not in path and not os.path.exists(path):
-        raise DataError(f"{os.path.basename(path.rstrip('/'))}: no such file or folder; check the path")
+        raise DataError(f"{last_name(path)}: no such file or folder; check the path")
     if streaming and os.path.isfile(path):
-        raise DataError(f"{os.path.basename(path)}: a checkpoint needs a folder of files, as more may come; name it")
+        raise DataError(f"{last_name(path)}: a checkpoint needs a folder of files, as more may come; name it")
     options = {"header": "true", "sep": "\t" if path.endswith(".tsv") else ","} if format == "csv" else {}
     with told():
         schema = _file_schema(spark, path, format, options, columns, alphabet)

@@ -19,17 +19,20 @@ from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.interfaces.spark.checkpoint import (
+    DONE,
     NO_RELEASE,
+    PLANNED,
     account,
     facts_in,
     facts_of,
     joined,
+    last_in,
     make_folder,
     names_in,
     resolved,
     write_facts,
 )
-from seqveil.interfaces.spark.frames import Columns
+from seqveil.interfaces.spark.frames import Columns, by_user
 from seqveil.interfaces.spark.job import CHUNK_ROWS, SEQ, USER, whole_users
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
 from seqveil.receive import versions
@@ -139,7 +142,7 @@ def _refuse_others(spark: SparkSession, query: Query, new: Setting, to: str, fac
     gone = facts_in(spark, joined(query.checkpoint, GONE))
     if gone is not None and gone["to"] != resolved(to):
         raise DataError(f"the users of this checkpoint have moved on already, to {gone['to']}; go on from there")
-    taken = bool(names_in(spark, joined(to, "offsets"))) if facts is None else gone is None
+    taken = bool(names_in(spark, joined(to, PLANNED))) if facts is None else gone is None
     if taken or (facts is not None and facts["setting"] != new.to_dict(costs=True)):
         raise DataError("the new checkpoint was begun with something else; name a folder that is not there")
 
@@ -167,7 +170,7 @@ def versions_of(spark: SparkSession, checkpoint: str) -> int:
 
 def _at_rest(spark: SparkSession, query: Query) -> int:
     """The last micro-batch of a query that has finished it, and was released with the settings named."""
-    begun, done = (_last(spark, joined(query.checkpoint, name)) for name in ("offsets", "commits"))
+    begun, done = (last_in(spark, joined(query.checkpoint, name)) for name in (PLANNED, DONE))
     if done < 0:
         raise DataError(NO_RELEASE)
     if begun != done:
@@ -181,10 +184,6 @@ def _at_rest(spark: SparkSession, query: Query) -> int:
     return done
 
 
-def _last(spark: SparkSession, folder: str) -> int:
-    return max((int(name) for name in names_in(spark, folder) if name.isdecimal()), default=-1)
-
-
 def _rows(spark: SparkSession, query: Query) -> DataFrame:
     """All released rows under the names of a job, users typed as in the checkpoint, with the numbers of their moves."""
     from pyspark.sql import DataFrame as Frame
@@ -195,10 +194,7 @@ def _rows(spark: SparkSession, query: Query) -> DataFrame:
     if not query.released:
         raise InputError("expected the released rows, a frame for each output folder")
     for frame in query.released:
-        if missing := sorted(set(wanted.values()) - set(frame.columns)):
-            raise DataError(
-                f"the released rows have no column {missing[0]!r}; name the columns with columns=Columns(…)"
-            )
+        names.refuse_missing(frame, "released rows have")
     parts = [frame.select(*(F.col(f"`{name}`").alias(inner) for inner, name in wanted.items()))
              for frame in query.released]  # fmt: skip
     rows = reduce(Frame.unionByName, parts)
@@ -220,10 +216,7 @@ def _write(spark: SparkSession, query: Query, new: Setting, place: str) -> None:
         counts = [T.StructField(name, T.LongType()) for name in ("events", "releases", "spent", "most", "least")]
         more = [("state", T.BinaryType()), (MOVED, T.ArrayType(T.LongType())), (BEFORE, T.LongType())]
         fields = [T.StructField(USER, rows.schema[USER].dataType), *counts, *(T.StructField(*each) for each in more)]
-        parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
-        # a fixed number of parts: adaptive execution would be free to cut a user's rows in two
-        ordered = rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
-        made = ordered.mapInPandas(partial(carry_sorted, list(query.settings), new), T.StructType(fields))
+        made = by_user(rows).mapInPandas(partial(carry_sorted, list(query.settings), new), T.StructType(fields))
         made.write.mode("overwrite").parquet(place)
         ours = spark.read.parquet(place).select(USER, "events", "releases", "spent", F.col(BEFORE).alias("leakage"))
         names = ["events", "releases", "spent", "leakage"]
@@ -255,6 +248,10 @@ class ReleasedStreams:
     lengths: Ints
     releases: Ints
     moved: Ints  # (users, versions after the first): the number at which each of them came into force
+
+    def seen_by(self, settings: Sequence[Setting]) -> VersionedStreams:
+        """The users as the last of these settings sees them after all releases; exact accounts from the first on."""
+        return versions.replayed(settings, self.codes, self.lengths, self.moved)
 
 
 def refuse_unmovable(settings: Sequence[Setting], new: Setting) -> None:
@@ -303,11 +300,6 @@ def _codes(rows: pd.DataFrame, alphabet: Symbols) -> Ints:
         raise DataError(f"a released value is not in the model's alphabet ({n} symbols); check the columns") from None
 
 
-def replayed(settings: Sequence[Setting], told: ReleasedStreams) -> VersionedStreams:
-    """The users as the last of these settings sees them, after all their releases; exact accounts from the first on."""
-    return versions.replayed(settings, told.codes, told.lengths, told.moved)
-
-
 def carry_sorted(settings: Sequence[Setting], new: Setting, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """A partition sorted by user and number: what is to be kept of each user under the new setting."""
     with guarded():
@@ -319,7 +311,7 @@ def carry(settings: Sequence[Setting], new: Setting, told: ReleasedStreams) -> p
     """One row a user: ledger and state under the new chain, the numbers of its moves, and its leakage before."""
     import pandas as pd
 
-    seen = replayed(settings, told)
+    seen = told.seen_by(settings)
     before = units(np.maximum(seen.state.account.worst, 0.0))
     seen.switch(Version(len(settings) + 1, new, 0))
     state, everyone = seen.state, np.arange(len(told.users))
@@ -344,7 +336,7 @@ def evidence(settings: Sequence[Setting], frames: Iterator[pd.DataFrame]) -> Evi
     """All releases in rows sorted by user and number, as what can be learned from."""
     found: Evidence | None = None
     for rows in whole_users(frames):
-        part = replayed(settings, streams(rows, settings[-1].model.alphabet, len(settings))).evidence()
+        part = streams(rows, settings[-1].model.alphabet, len(settings)).seen_by(settings).evidence()
         found = part if found is None else found + part
     if found is None:
         raise DataError("the folders hold no releases yet; release something first")
