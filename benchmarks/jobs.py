@@ -15,7 +15,7 @@ from seqveil.evaluate.comparison.files import Job, jobs
 from seqveil.evaluate.comparison.rows import Row
 from seqveil.evaluate.comparison.workers import Rows
 
-SYMBOLS, LENGTH, USERS, BATCHED = 40, 40, 1_000, 50
+SYMBOLS, LENGTH, USERS, BATCHED = 40, 40, 300, 15
 EPSILONS = (0.5, 1.0, 2.0, 5.0)
 
 
