@@ -50,8 +50,19 @@ def test_a_declared_secret_has_its_own_total():
     assert guarded.unbounded
 
 
-def test_a_file_of_before_is_still_read():
-    saved = Setting.of(MODEL, "optimal", 1.0).to_dict() | {"epsilon": 1e-9}
+def test_an_epsilon_beside_declared_secrets_is_refused_too():
+    secret = secrets.ever(1, epsilon=0.5, window="first 3")
+    with pytest.raises(InputError, match="at least 1e-06, got 1e-08.*leave it out where the declared secrets"):
+        Setting.of(MODEL, "guarded", 1e-8, secrets=secret)
+    session = Session(MODEL, "guarded", GONE, secrets=secret, seed=1)
+    session.release(0)
+    assert session.leakage <= session.standing().by_composition == GONE
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_file_of_before_is_still_read(guarded):
+    kept = {"secrets": secrets.ever(1, epsilon=0.5, window="first 3")} if guarded else {}
+    saved = Setting.of(MODEL, "guarded" if guarded else "optimal", 1.0, **kept).to_dict() | {"epsilon": 1e-9}
     assert Setting.from_dict(saved, MODEL).to_dict() == saved
 
 
