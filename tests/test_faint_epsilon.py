@@ -52,7 +52,7 @@ def test_a_declared_secret_has_its_own_total():
 
 def test_an_epsilon_beside_declared_secrets_is_refused_too():
     secret = secrets.ever(1, epsilon=0.5, window="first 3")
-    with pytest.raises(InputError, match="at least 1e-06, got 1e-08.*leave it out where the declared secrets"):
+    with pytest.raises(InputError, match=r"at least 1e-06, got 1e-08.*leave it out where the declared secrets"):
         Setting.of(MODEL, "guarded", 1e-8, secrets=secret)
     session = Session(MODEL, "guarded", GONE, secrets=secret, seed=1)
     session.release(0)
