@@ -11,7 +11,7 @@ from seqveil import Budget, MarkovModel, Session, Setting, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
-from seqveil.release.accounting import GONE
+from seqveil.release.accounting import GONE, Schedule
 from seqveil.release.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -37,6 +37,15 @@ def test_pulses_count_by_what_they_spend():
     session = Session(MODEL, epsilon=1e-7, schedule=10, seed=1)
     session.release(0)
     assert session.standing().by_composition > 0
+
+
+def test_savings_too_small_to_tell_anything_stay_saved():
+    session = Session(MODEL, epsilon=1e-7, schedule=Schedule.belief_driven(0.0, most=10), seed=1)
+    for _ in range(10):
+        assert session.standing().by_composition == 0.0
+        session.release(0)
+    session.release(0)
+    assert GONE <= session.standing().by_composition <= 11 * 1e-7
 
 
 def test_what_is_left_of_a_budget_may_be_as_little_as_it_likes():
