@@ -132,7 +132,7 @@ class Schedule:
         if self.threshold is None:
             return np.where(steps % self.period == 0, self.period * epsilon, 0.0), saved
         purse = np.minimum(saved + epsilon, self.period * epsilon)
-        wanted = np.where(guess > self.threshold, purse, 0.0)
+        wanted = np.where((guess > self.threshold) & (purse >= GONE), purse, 0.0)  # too little to tell stays saved
         return wanted, purse - wanted
 
 

@@ -121,6 +121,7 @@ class Setting:
         if chosen is mechanisms.guarded:
             _check_guarded(declared, purse, plan, epsilon, withhold, blank)
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
+            _check_not_faint(rate, plan, "leave it out where the declared secrets are enough")
         else:
             if withhold or blank is not None or others or floor is not None:
                 name = mechanisms.guarded.name
@@ -415,13 +416,17 @@ def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mec
         )
     rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
     mechanisms.check_epsilon(rate * schedule.period, "epsilon × period", chosen.largest)
+    _check_not_faint(rate, schedule, "spread a total over many releases with a budget and a horizon")
+    return rate
+
+
+def _check_not_faint(rate: float, schedule: Schedule, instead: str) -> None:
+    """Refuse an ε with which every release would be the best guess."""
     if rate * schedule.period < GONE:
         raise InputError(
             f"expected epsilon of at least {GONE / schedule.period:g}, got {rate:g}: with less a release tells nothing "
-            "at all, it only repeats the best guess; use that much, or spread a total over many releases with a "
-            "budget and a horizon"
+            f"at all, it only repeats the best guess; use that much, or {instead}"
         )
-    return rate
 
 
 def _is_faint(epsilon: object, schedule: Schedule) -> bool:

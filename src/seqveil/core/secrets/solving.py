@@ -142,7 +142,8 @@ class _Work:
                 f"an ε for every release beside declared secrets is for at most {int(WRITABLE**0.5)} symbols, got "
                 f"{n}; leave epsilon out, or use a coarser alphabet"
             )
-        alone = self._programmed(bounds.told_apart(), None)
+        taken = bounds.told_apart()
+        alone = self._programmed(taken, None) if len(taken.aimed) else _pooled(taken, None)
         return [*([] if alone is None else [alone]), said, _best_for(self.epsilon, bounds, self.distortion)]
 
     def _guess(self, allowed: NDArray[np.bool_]) -> int:
