@@ -24,7 +24,8 @@ def written(folder: Path, rows: list[dict[str, object]], name: str = "data.jsonl
 @pytest.mark.parametrize("name", ["data.json", "data.jsonl"])
 def test_text_and_numbers_are_asked_of_the_entries(tmp_path: Path, name: str) -> None:
     text = next(read(written(tmp_path, ROWS, name), value_type="text"))
-    assert text.values.to_list() == ["home", "gym", "work"] and text.rows.tolist() == [1, 1, 2]
+    assert text.values.to_list() == ["home", "gym", "work"]
+    assert text.rows.tolist() == [1, 1, 2]
     numbers = written(tmp_path, [{"user": "a", "value": [1, 2]}, {"user": "b", "value": [3]}], name)
     assert next(read(numbers, value_type="number")).values.to_list() == [1.0, 2.0, 3.0]
     assert next(read(numbers, value_type="text")).values.to_list() == ["1", "2", "3"]
