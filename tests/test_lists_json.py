@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import seqveil as sv
 from seqveil.core.errors import DataError
 from seqveil.interfaces.files.reading import Columns, read
 
@@ -63,3 +64,14 @@ def test_times_in_lists_need_values_in_lists() -> None:
     frame = pl.DataFrame({"user": ["a", "b"], "value": ["home", "work"], "time": [[1, 2], [3]]})
     with pytest.raises(DataError, match="'time' holds lists, and 'value' one value a row"):
         list(read(frame, Columns()))
+
+
+@pytest.mark.parametrize(
+    ("user", "value"), [("user", "seq"), ("session", "seq"), ("basket", "time"), ("user", "value")]
+)
+def test_inspect_finds_one_column_of_lists_whatever_it_is_called(user: str, value: str) -> None:
+    rows = {user: list(range(12)), value: [["home", "work", "home"]] * 12}
+    found = sv.inspect(pl.DataFrame(rows))
+    assert (found.users, found.events) == (12, 36)
+    assert found.command.startswith("seqveil fit DATA -o DATA.model")
+    assert value == "value" or f"--value-column {value}" in found.command

@@ -7,7 +7,7 @@ file can say better.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from seqveil.core.errors import DataError
@@ -33,6 +33,7 @@ OTHERS = 3  # columns that are named beside one that was guessed
 
 
 BY_VALUES = "its values repeat among people"
+BY_LISTS = "each entry of its lists is an event"
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,15 @@ def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
             f"{file}: columns {', '.join(map(repr, listed))} hold lists; name the one that holds the events with "
             "--value-column"
         )
-    rest = head.drop([name for name in listed if name not in events])
-    return _Guesser(rest.explode(events), columns, file).all()
+    rest = head.drop([name for name in listed if name not in events]).explode(events)
+    if len(events) == 1 and events[0] not in named:  # whatever it is called: where the rest holds no value, lists do
+        beside, why = [name for name in rest.columns if name != events[0]], {events[0]: BY_LISTS}
+        columns = replace(columns, value=events[0])
+        if len(beside) == 1 and columns.user == Columns().user and person_in(beside) is None:
+            columns, why[beside[0]] = replace(columns, user=beside[0]), "it is beside the lists"
+        found = _Guesser(rest, columns, file).all()
+        return replace(found, roles=[replace(role, why=why.get(role.column, role.why)) for role in found.roles])
+    return _Guesser(rest, columns, file).all()
 
 
 def _beside_lists(found: Guess, listed: list[str]) -> Guess:
