@@ -13,8 +13,6 @@ from seqveil.interfaces.cli import main
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_a_sorted_release_has_an_unsorted_truth(tmp_path: Path, ending: str, capfd: pytest.CaptureFixture[str]) -> None:
-    tmp_path: Path, ending: str, capfd: pytest.CaptureFixture[str]
-) -> None:
     draw = random.Random(1)
     rows = [f"P{u},{k // 2},{draw.choice(['home', 'work', 'gym'])}" for u in range(30) for k in range(8)]
     draw.shuffle(rows)
