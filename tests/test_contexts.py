@@ -213,3 +213,8 @@ def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pyt
     assert "one type, order 1 (2 types were tried; those of too few people are merged)" in told
     note = (sv.MarkovModel.load(tmp_path / "m").origin or {})["note"]
     assert note.startswith("one type, order 1 (")
+
+
+def test_a_part_of_a_context_is_named_once() -> None:
+    with pytest.raises(InputError, match="order twice"):
+        Context.parse("order:1,order:2")
