@@ -75,3 +75,12 @@ def test_inspect_finds_one_column_of_lists_whatever_it_is_called(user: str, valu
     assert (found.users, found.events) == (12, 36)
     assert found.command.startswith("seqveil fit DATA -o DATA.model")
     assert value == "value" or f"--value-column {value}" in found.command
+
+
+def test_inspect_shows_no_first_line_that_may_be_data(tmp_path: Path) -> None:
+    path = tmp_path / "plain.csv"
+    path.write_text("ann@x.org,clinic 7\nann@x.org,home\nbob,home\n")
+    with pytest.raises(DataError, match="first line of a CSV must be a header") as found:
+        sv.inspect(path)
+    assert "ann" not in str(found.value)
+    assert "clinic" not in str(found.value)

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from seqveil.core.errors import DataError
-from seqveil.interfaces.files.columns import DECIMAL, TIMES, Columns, coordinates_in, iso_times, lists_in, order_in
+from seqveil.interfaces.files.columns import (
+    DECIMAL,
+    ORDERS,
+    TIMES,
+    Columns,
+    coordinates_in,
+    iso_times,
+    lists_in,
+    order_in,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -128,6 +137,12 @@ class _Guesser:
     def _free(self) -> list[str]:
         return [name for name in self.head.columns if name not in self.roles]
 
+    def _has(self) -> str:
+        """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""
+        names = self.head.columns
+        known = _by_name(names, (*PEOPLE, *STREAMS, *VALUES, *ORDERS, *CALENDAR, *POINTS)) or coordinates_in(names)
+        return f"it has {_listed(names)}" if known else f"it has {len(names)}; the first line of a CSV must be a header"
+
     def _user(self) -> str:
         person = _by_name(self._free(), PEOPLE)
         why = "by its name" if person else "its values come again"
@@ -135,7 +150,7 @@ class _Guesser:
         if person is None:
             raise DataError(
                 f"{self.file}: no column could be a user's name: none is called as people are, and in none do values "
-                f"come again (it has {_listed(self.head.columns)}); name it with --user-column"
+                f"come again ({self._has()}); name it with --user-column"
             )
         return self._take([person], "user", why)
 
@@ -168,8 +183,7 @@ class _Guesser:
         alike = _alike(self.head.select(self._free()))
         if not alike:
             raise DataError(
-                f"{self.file}: no column is left that could be the value (it has {_listed(self.head.columns)}); name "
-                "it with --value-column"
+                f"{self.file}: no column is left that could be the value ({self._has()}); name it with --value-column"
             )
         if len(alike) > 1:
             self.questions.append(

@@ -492,7 +492,7 @@ class _Reader:
         if name not in self.columns.value_columns or self.value_type == "auto":
             return found
         kind = pl.String() if self.value_type == "text" else pl.Float64()
-        listed = isinstance(found, pl.List) and not found.inner.is_nested()  # type: ignore[attr-defined]
+        listed = isinstance(found, pl.List) and not found.inner.is_nested()
         return pl.List(kind) if listed else found if found.is_nested() else kind
 
     def refuse_nested(self, frame: pl.DataFrame, block: bytes) -> None:
