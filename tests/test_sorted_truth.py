@@ -11,6 +11,7 @@ import pytest
 from seqveil.interfaces.cli import main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_a_sorted_release_has_an_unsorted_truth(tmp_path: Path, ending: str, capfd: pytest.CaptureFixture[str]) -> None:
     draw = random.Random(1)
