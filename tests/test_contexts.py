@@ -203,3 +203,18 @@ def test_the_command_refuses_in_a_line(
     assert words in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "m").exists()
+
+
+def test_types_that_were_merged_are_not_called_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{u},{(u * k) % 3}" for u in range(30) for k in range(6)]  # fewer people than a type must have
+    (tmp_path / "few.csv").write_text("\n".join(["user,value", *rows, ""]))
+    assert main(["fit", f"{tmp_path}/few.csv", "-o", f"{tmp_path}/m", "--context", "types:2"]) == 0
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("context"))
+    assert "one type, order 1 (2 types were tried; those of too few people are merged)" in told
+    note = (sv.MarkovModel.load(tmp_path / "m").origin or {})["note"]
+    assert note.startswith("one type, order 1 (")
+
+
+def test_a_part_of_a_context_is_named_once() -> None:
+    with pytest.raises(InputError, match="order twice"):
+        Context.parse("order:1,order:2")

@@ -195,7 +195,7 @@ def read_people(
     slots = slots if model is None else model.alphabet.slots
     files = [
         Source(released, names, format),
-        Source(truth, names, format, missing=missing or told_missing, slots=slots),
+        Source.released(truth, names, format, missing or told_missing, slots),
     ]
     alphabet = _alphabet(files) if model is None else _pooling(model.alphabet)
     told, raw = (_streams(file, alphabet, progress) for file in files)

@@ -226,12 +226,21 @@ def _smallest(table: Sequence[Check]) -> Check:
     return min(near, key=lambda row: row.transitions)
 
 
+def called(model: MarkovModel, taken: Check) -> str:
+    """The context of a fitted model in words, and where types were merged how many there are."""
+    asked = Context.parse(taken.context).types
+    if model.types >= asked:
+        return taken.title
+    left = f"{model.types} types, order {model.order}" if model.types > 1 else f"one type, order {model.order}"
+    return f"{left} ({asked} types were tried; those of too few people are merged)"
+
+
 def _record(model: MarkovModel, taken: Check, table: Sequence[Check]) -> dict[str, Any]:
     """What the model's file keeps: public, like the model."""
     made = dict(model.origin or {})
     people = f"checked on {taken.people:,} held-out people"
     merged = {} if model.types == 1 else {"mixture": made}
-    note = f"{taken.title if model.types == 1 else f'{model.types} types, order {model.order}'}, {people}; not private"
+    note = f"{called(model, taken)}, {people}; not private"
     return {
         "kind": "context",
         "private": False,

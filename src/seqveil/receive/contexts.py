@@ -69,6 +69,8 @@ class Context:
         """The context that a text names, such as order:2, types:16, order:2,types:16,switch:0.01 or hours:24."""
         given: dict[str, Any] = {}
         for name, value in _parts(text):
+            if name in given:
+                raise InputError(f"expected each part of a context once; got {name} twice in {text!r}")
             try:
                 if name == "hours":
                     given[name] = str(Hours.parse(value or DAY))

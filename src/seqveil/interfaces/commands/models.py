@@ -128,6 +128,8 @@ def ledger(origin: Mapping[str, Any]) -> str:
 
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
+    from seqveil.receive.choosing import called
+
     model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin
     if as_json:
@@ -160,7 +162,7 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     if choice is not None:
         for line in choice.lines():
             print(line)
-        said.append(("context", f"{choice.taken.title}, checked on {choice.taken.people:,} held-out people"))
+        said.append(("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people"))
     lines([*said, ("note", plain if origin is None or choice is not None else ledger(origin))])
 
 

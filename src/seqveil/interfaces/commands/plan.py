@@ -128,7 +128,8 @@ def plan(
     --epsilon is then one that every release keeps as well.
 
     Where there is data, the columns "realised" tell what real people get: those of --data, or, where data stand in
-    place of a model, a fifth of the people, who are held out and released with a model of the others.
+    place of a model, a fifth of the people, who are held out and released with a model of the others. Data from a pipe
+    (-, as CSV) are read once, so that nobody is held out of them.
 
     Example: seqveil plan clicks.model --epsilon 0.5,1,2 --find-period --plot plan.png
 

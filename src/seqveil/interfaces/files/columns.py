@@ -264,6 +264,12 @@ class Types:
         self.lists = tuple(name for name in lists_in(frame) if name in needed)
         if not self.lists:
             return frame
+        single = [name for name in self._columns.value_columns if name in frame.columns and name not in self.lists]
+        if single:
+            _refuse(
+                f"column {self.lists[0]!r} holds lists, and {single[0]!r} one value a row; write a list of values "
+                "beside it, or one time for each row"
+            )
         lengths = [frame[name].cast(pl.List(frame.schema[name].inner)).list.len().fill_null(0) for name in self.lists]  # type: ignore[attr-defined]
         uneven = pl.Series([False] * frame.height)
         for length in lengths[1:]:

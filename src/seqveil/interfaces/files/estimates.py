@@ -129,7 +129,7 @@ def _truth(
 
     `holes`: whether values of the released file may be empty.
     """
-    file = Source(raw, source.columns, None, missing=alphabet.missing, slots=alphabet.slots)
+    file = Source.released(raw, source.columns, missing=alphabet.missing, slots=alphabet.slots)
     kept = alphabet.on_unknown in ("other", "nearest")
     names = alphabet.watched(alphabet.on_unknown) if kept else alphabet.with_policy("hide")
     held: dict[Hashable, list[int]] = {}

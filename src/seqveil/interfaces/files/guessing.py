@@ -7,11 +7,20 @@ file can say better.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from seqveil.core.errors import DataError
-from seqveil.interfaces.files.columns import DECIMAL, TIMES, Columns, coordinates_in, iso_times, lists_in, order_in
+from seqveil.interfaces.files.columns import (
+    DECIMAL,
+    ORDERS,
+    TIMES,
+    Columns,
+    coordinates_in,
+    iso_times,
+    lists_in,
+    order_in,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +42,7 @@ OTHERS = 3  # columns that are named beside one that was guessed
 
 
 BY_VALUES = "its values repeat among people"
+BY_LISTS = "each entry of its lists is an event"
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,15 @@ def guessed(head: pl.DataFrame, given: Columns | None, file: str) -> Guess:
             f"{file}: columns {', '.join(map(repr, listed))} hold lists; name the one that holds the events with "
             "--value-column"
         )
-    rest = head.drop([name for name in listed if name not in events])
-    return _Guesser(rest.explode(events), columns, file).all()
+    rest = head.drop([name for name in listed if name not in events]).explode(events)
+    if len(events) == 1 and events[0] not in named:  # whatever it is called: where the rest holds no value, lists do
+        beside, why = [name for name in rest.columns if name != events[0]], {events[0]: BY_LISTS}
+        columns = replace(columns, value=events[0])
+        if len(beside) == 1 and columns.user == Columns().user and person_in(beside) is None:
+            columns, why[beside[0]] = replace(columns, user=beside[0]), "it is beside the lists"
+        found = _Guesser(rest, columns, file).all()
+        return replace(found, roles=[replace(role, why=why.get(role.column, role.why)) for role in found.roles])
+    return _Guesser(rest, columns, file).all()
 
 
 def _beside_lists(found: Guess, listed: list[str]) -> Guess:
@@ -120,6 +137,12 @@ class _Guesser:
     def _free(self) -> list[str]:
         return [name for name in self.head.columns if name not in self.roles]
 
+    def _has(self) -> str:
+        """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""
+        names = self.head.columns
+        known = _by_name(names, (*PEOPLE, *STREAMS, *VALUES, *ORDERS, *CALENDAR, *POINTS)) or coordinates_in(names)
+        return f"it has {_listed(names)}" if known else f"it has {len(names)}; the first line of a CSV must be a header"
+
     def _user(self) -> str:
         person = _by_name(self._free(), PEOPLE)
         why = "by its name" if person else "its values come again"
@@ -127,7 +150,7 @@ class _Guesser:
         if person is None:
             raise DataError(
                 f"{self.file}: no column could be a user's name: none is called as people are, and in none do values "
-                f"come again (it has {_listed(self.head.columns)}); name it with --user-column"
+                f"come again ({self._has()}); name it with --user-column"
             )
         return self._take([person], "user", why)
 
@@ -160,8 +183,7 @@ class _Guesser:
         alike = _alike(self.head.select(self._free()))
         if not alike:
             raise DataError(
-                f"{self.file}: no column is left that could be the value (it has {_listed(self.head.columns)}); name "
-                "it with --value-column"
+                f"{self.file}: no column is left that could be the value ({self._has()}); name it with --value-column"
             )
         if len(alike) > 1:
             self.questions.append(

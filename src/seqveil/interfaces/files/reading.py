@@ -473,12 +473,49 @@ class _Reader:
             )
             self.refuse(f"row {self.row + bad} {remedy} or remove the line")
         if not self.keep:
-            self.keep = {name: frame.schema[name] for name in self.select(frame.columns)}
-            if self.value_type != "auto":
-                kind = pl.String if self.value_type == "text" else pl.Float64
-                self.keep |= dict.fromkeys(self.columns.value_columns, kind)
+            self.keep = {name: self.json_type(name, frame.schema[name]) for name in self.select(frame.columns)}
             return self.json(block)
+        unsettled = [name for name, kind in self.keep.items() if kind in (pl.Null, pl.List(pl.Null))]
+        if unsettled and self.row > 1:  # the rows before held nothing that tells the type
+            found = pl.read_ndjson(block, infer_schema_length=None).schema
+            kinds = {name: self.json_type(name, found[name]) for name in unsettled if name in found}
+            if any(kinds[name] != self.keep[name] for name in kinds):
+                self.keep |= kinds
+                return self.json(block)
+        self.refuse_nested(frame, block)
         return frame
+
+    def json_type(self, name: str, found: pl.DataType) -> pl.DataType:
+        """The type to read a column with: what stands in it, or for values what was asked for, in lists too."""
+        import polars as pl
+
+        if name not in self.columns.value_columns or self.value_type == "auto":
+            return found
+        kind = pl.String() if self.value_type == "text" else pl.Float64()
+        listed = isinstance(found, pl.List) and not found.inner.is_nested()
+        return pl.List(kind) if listed else found if found.is_nested() else kind
+
+    def refuse_nested(self, frame: pl.DataFrame, block: bytes) -> None:
+        """Refuse a list or an object where other rows have text: the parser writes it out as text, brackets and all."""
+        import polars as pl
+
+        opens, lines = r"^[\[{]", list[bytes]()
+        needed = (*self.columns.user_columns, *self.columns.value_columns, *self.columns.stream_columns)
+        for name in (name for name in needed if name in frame.columns):
+            listed = frame.schema[name] == pl.List(pl.String)
+            if not listed and frame.schema[name] != pl.String:
+                continue
+            looks = (
+                frame[name].list.join("\n").str.contains(f"(?m){opens}") if listed else frame[name].str.contains(opens)
+            )
+            for row in looks.fill_null(False).arg_true():
+                lines = lines or [line for line in block.splitlines() if line.strip()]
+                held = json.loads(lines[row]).get(name)
+                if any(isinstance(entry, list | dict) for entry in (held if listed else [held])):
+                    self.refuse(
+                        f"row {self.row + row}: column {name!r} holds a list or an object where text is expected; "
+                        "write one value, or in every row a list of plain values"
+                    )
 
     def parquet(self) -> Iterator[pl.DataFrame]:
         import polars as pl

@@ -20,7 +20,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.places import Places
 from seqveil.core.slots import Slots
 from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, joined, parted
-from seqveil.interfaces.files.ordering import Filled, OrderCheck, StreamCheck, seconds, sorted_chunks
+from seqveil.interfaces.files.ordering import Filled, OrderCheck, StreamCheck, goes_back, seconds, sorted_chunks
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 from seqveil.interfaces.files.slots import NO_STREAMS, resampled
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
@@ -92,6 +92,19 @@ class Source:
             raise InputError(f"expected missing values to be drop, hold or symbol, got {self.missing!r}")
         if self.slots is not None and self.slots.pad and self.columns.stream_columns:
             raise InputError(NO_STREAMS)
+
+    @classmethod
+    def released(
+        cls,
+        path: FilePath | pl.DataFrame,
+        columns: Columns,
+        format: str | None = None,
+        missing: Missing | None = None,
+        slots: Slots | None = None,
+    ) -> Source:
+        """The raw file of a release; where it goes back in time, it was released sorted and is read so."""
+        piped = isinstance(path, str) and path == "-"
+        return cls(path, columns, format, not piped and goes_back(path, columns, format), missing=missing, slots=slots)
 
     @property
     def name(self) -> str:

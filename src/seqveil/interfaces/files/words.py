@@ -185,6 +185,11 @@ class FitWords:
 
     def _public(self) -> Symbols:
         """The alphabet of a file, or cuts of a range."""
+        if self.private is None and self.alphabet is None and (self.levels is not None or not self.ways):
+            own = "--levels cuts at quantiles of the data: " if self.levels is not None else ""
+            raise InputError(
+                f"{own}--range goes with --bins, --grid or --cell-metres; pass one of them, or leave it out"
+            )
         if self.levels is not None:
             raise InputError(
                 "levels are quantiles of the data, which a private fit may not look at; use bins and a range"
