@@ -26,7 +26,16 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
 from seqveil.release.store.backup import Verified, backup, refuse_no_path
 from seqveil.release.store.book import Book, Leakages, Log
-from seqveil.release.store.connections import HighWater, Readers, WriterLock, connect, damaged_file, make_private, told
+from seqveil.release.store.connections import (
+    HighWater,
+    Readers,
+    WriterLock,
+    connect,
+    damaged_file,
+    is_damage,
+    make_private,
+    told,
+)
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Entry, Row, Stored, StoreError
 from seqveil.release.store.records import Pseudonyms, Records, ldp_of, load_log, table_of
@@ -264,8 +273,16 @@ class Database(NamedValues):
     def shrink(self) -> None:
         """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
         with told(self.name):
-            self.sql.execute("VACUUM")
-            busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            try:
+                self.sql.execute("VACUUM")
+                busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            except sqlite3.Error as error:
+                if is_damage(error):
+                    raise
+                raise StoreError(
+                    f"{self.name}: it is done, but the file could not be written anew (its disk may be full), so "
+                    "traces may be left in it; make room for a second one, and do it again"
+                ) from None
         if busy:
             raise StoreError(
                 f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "
