@@ -75,12 +75,14 @@ def test_who_closes_after_one_request_still_gets_an_early_answer(service, versio
 @pytest.mark.slow
 def test_a_body_that_never_ends_is_dropped_after_a_while_though_it_was_answered(tmp_path):
     head = b"POST /v1/release HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 9999999\r\n\r\n"
-    with running(tmp_path, words_setting(), timeout=0.5) as service:
-        with socket.create_connection(("127.0.0.1", service.port), timeout=3) as line:
-            line.sendall(head)
-            found = b""
-            while got := line.recv(1 << 16):
-                found += got
+    with (
+        running(tmp_path, words_setting(), timeout=0.5) as service,
+        socket.create_connection(("127.0.0.1", service.port), timeout=3) as line,
+    ):
+        line.sendall(head)
+        found = b""
+        while got := line.recv(1 << 16):
+            found += got
     assert b" 401 " in found
 
 
