@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+import sqlite3
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from seqveil.interfaces.health import disk_trouble
+from seqveil.interfaces.service.messages import REASONS
 from seqveil.release.store.database import Database
 from seqveil.release.store.protocol import NoSuchUser, StoreError
 from seqveil.release.streams import Streams
@@ -158,6 +163,41 @@ def crowded(monkeypatch):
     return state
 
 
+@contextmanager
+def small_disk(most):
+    """No file can grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.slow
+def test_everybody_goes_on_where_the_file_could_not_be_written_anew(tmp_path):
+    path, users = tmp_path / "state.db", [f"user {k}" for k in range(3000)]
+    with Streams.open(path, words_setting(), key=KEY) as streams:
+        streams.release(users, [0] * len(users))
+    with Streams.open(path, words_setting(), key=KEY) as streams:
+        with small_disk(path.stat().st_size // 4), pytest.raises(StoreError, match="it is done, but"):
+            streams.erase(users[:1])
+        assert streams.release(users[1:3], [0, 0]).seqs.tolist() == [1, 1]
+        assert streams.erase(users[:1]) == (0, [])
+        assert streams.release(users[:2], [0, 0]).seqs.tolist() == [1, 2]
+
+
+@pytest.mark.slow
+def test_what_something_else_wrote_is_still_noticed_by_an_erasure(tmp_path):
+    with Streams.open(path := tmp_path / "state.db", words_setting(), key=KEY) as streams:
+        streams.release(["ann"], [0])
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("CREATE TABLE other (x)")
+        for act in (lambda: streams.erase(["ann"]), lambda: streams.release(["ann"], [0])):
+            with pytest.raises(StoreError, match="something else has written"):
+                act()
+
+
 @pytest.mark.parametrize("forget", [False, True])
 def test_an_erasure_that_left_traces_can_be_asked_for_again(tmp_path, crowded, forget):
     key, path = None if forget else KEY, tmp_path / "state.db"
@@ -189,3 +229,15 @@ def test_the_service_finishes_an_erasure_that_left_traces(tmp_path, crowded):
         assert service.ask("DELETE", ask).reason == "not-found"
         assert service.ask("DELETE", "/v1/users/ann").reason == "not-found"
         assert service.ask("GET", "/v1/users/bob/releases").status == 200
+
+
+def test_every_refusal_is_in_the_table_of_the_docs():
+    table = Path(__file__).parents[1].joinpath("docs/http.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ")]
+    told = {
+        (int(status), reason.strip(" `"))
+        for status, many in rows
+        if status.strip().isdecimal()
+        for reason in many.split(",")
+    }
+    assert told == {(status, reason) for reason, (status, _) in REASONS.items()}
