@@ -298,7 +298,7 @@ def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):
         (pages,) = store._store.sql.execute("PRAGMA page_count").fetchone()
         store._store.sql.execute(f"PRAGMA max_page_count = {pages + 2}")
         names = [f"user {k}" for k in range(2000)]
-        with pytest.raises(StoreError, match="the disk is full, so nothing was released"):
+        with pytest.raises(StoreError, match="the disk is full, so nothing was written"):
             store.release(["ann", *names], [0] * 2001, [1] + [0] * 2000, positions={"source": 1})
         assert store.standing("ann").events == 1
         assert store.standing("user 0") is None

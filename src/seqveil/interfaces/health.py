@@ -50,6 +50,8 @@ def disk_trouble(path: str | os.PathLike[str], least: int = MIN_FREE) -> str | N
         return f"the disk of the state file cannot be looked at ({error.strerror}); check the path"
     if free >= least:
         return None
+    if free >> 20 == least >> 20:  # a figure in MiB would not show the difference
+        return f"the disk of the state file has {free:,} bytes free, of at least {least:,}; free some space"
     return f"the disk of the state file has {free >> 20} MiB free, of at least {least >> 20}; free some space"
 
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from seqveil.interfaces.client import is_loopback
-from seqveil.interfaces.service.messages import Problem
+from seqveil.interfaces.service.messages import USER, Problem, wrong_field
 from seqveil.interfaces.service.tokens import ANYBODY, Keyring, Token
 
 BURST = 2.0  # seconds of its rate that a token may use at once
@@ -124,6 +124,8 @@ class Guard:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Problem("wrong-type", "expected the header Content-Type: application/json")
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise Problem("wrong-type", "expected a body that is not compressed, without the header Content-Encoding")
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._most:
             raise self._too_large()
@@ -223,6 +225,8 @@ def guarded(scope: str | None, form: TypeAdapter[Any] | None = None) -> type[API
                 if "user" in request.path_params and "seqveil" in request.scope:  # whoever asks, and may not, is named
                     request.scope["seqveil"].users = [request.path_params["user"][:256]]
                 request.state.token = guard.admit(request, scope)
+                if "user" in request.path_params and request.scope["path"].endswith("\n"):
+                    raise wrong_field("user", USER)  # a route takes the path for one without it: that of somebody else
                 if request.method != "POST":
                     return await inner(request)
                 limited = guard.body(request)

@@ -74,6 +74,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: Aud
         lifespan=lifespan,
         docs_url=None,  # both pages load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # behind a proxy the address would be plain HTTP, and values and tokens go there
         exception_handlers={HTTPException: refused, RequestValidationError: invalid},
         **UNTRACED,
     )

@@ -82,6 +82,7 @@ class Gated(HttpToolsProtocol):
     _in_body = False  # whether the body of a request is still to come, answered or not
     _beside = 0  # bytes that came with a body and are none of it: sizes of chunks, what follows the last of them
     _refused = False
+    _leaving = False  # whether the connection is closed with the end of the body
     _timer: asyncio.TimerHandle | None = None
 
     @property
@@ -126,6 +127,8 @@ class Gated(HttpToolsProtocol):
             self._refuse_later()
         if not self._refused:
             super().on_headers_complete()
+            if self.cycle is not None:
+                self.cycle.transport = Answering(self)
 
     def on_body(self, body: bytes) -> None:
         """Pass a part of the body on, unless the request was refused for its head."""
@@ -138,6 +141,8 @@ class Gated(HttpToolsProtocol):
         self._in_body = False
         if not self._refused:
             super().on_message_complete()
+        if self._leaving:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """The connection was of use. Of a request that was answered early the rest of the body is read and dropped, for
@@ -146,6 +151,13 @@ class Gated(HttpToolsProtocol):
         super().on_response_complete()
         if self._in_body and self._timer is None and not self.pipeline:
             self._timer = self.loop.call_later(self.gate.seconds, self.transport.close)
+
+    def leave(self) -> None:
+        """Close the connection once the body has come, too: whoever still sends it would not see the answer else."""
+        if self._in_body:
+            self._leaving = True  # and `on_response_complete` sees to it that this ends
+        else:
+            self.transport.close()
 
     def drop(self) -> None:
         """Make room for another connection."""
@@ -176,3 +188,23 @@ class Gated(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
+
+
+class Answering(asyncio.Transport):
+    """The connection as an answer sees it, which may be complete before the body of its request has come."""
+
+    def __init__(self, connection: Gated) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, data: Any) -> None:
+        """Send a part of the answer."""
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return bool(self._connection.transport.is_closing())
+
+    def close(self) -> None:
+        """There is no more to send."""
+        self._connection.leave()

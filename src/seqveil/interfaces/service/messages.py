@@ -292,15 +292,26 @@ REASONS: dict[str, tuple[int, str]] = {
 }
 _BY_STATUS = {404: "not-found", 405: "wrong-method", 400: "malformed", 413: "too-large"}
 _TAGS = {"body", "query", "path", "header", "one", "many"}
+USER = "a user without control characters and ends of lines"
+_TIME = "a time as a number or as ISO 8601 text"
+_BODY = "a body, of one event or with a list of events"
 _PLAIN = {
     "missing": "this field",
     "extra_forbidden": "no other fields",
     "json_invalid": "JSON",
-    "string_pattern_mismatch": "a user without control characters and ends of lines, a time as ISO 8601 text",
+    "string_pattern_mismatch": USER,
     "too_short": "a list that is not empty",
     "union_tag_not_found": "an object, of one event or with a list of events",
     "string_unicode": "text of whole characters",
+    "string_type": "text",
+    "list_type": "a list",
+    "model_attributes_type": "an object",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
 }
+_DIFFERS = "expected the documented form; see errors for where it differs"
 UNREADABLE = "expected JSON in UTF-8, without numbers of thousands of digits and nested less than some hundred deep"
 _FIELDS = {"events", "user", "seq", "value", "values", "time", "model", "since", "limit", "forget_ledger"}
 
@@ -339,12 +350,19 @@ async def refused(request: Request, error: Exception) -> Response:
 async def invalid(request: Request, error: Exception) -> Response:
     """The answer to a request that does not fit its schema: where and what was expected, never what came."""
     assert isinstance(error, RequestValidationError)
-    found = [
-        {"where": where(each["loc"]), "expected": _expected(each["type"], each["msg"])} for each in error.errors()[:10]
-    ]
+    found: list[dict[str, Any]] = []
+    for each in error.errors():
+        place = where(each["loc"])
+        one = {"where": place, "expected": _expected(each["type"], each["msg"], place)}
+        if one not in found:  # a time that is none is neither of two kinds
+            found.append(one)
     note(request.scope, "malformed")
-    detail = "expected the documented form; see errors for where it differs"
-    return Problem("malformed", detail, errors=found).answer()
+    return Problem("malformed", _DIFFERS, errors=found[:10]).answer()
+
+
+def wrong_field(name: str, expected: str) -> Problem:
+    """The refusal of one field."""
+    return Problem("malformed", _DIFFERS, errors=[{"where": [name], "expected": expected}])
 
 
 def where(place: Sequence[Any]) -> list[str | int]:
@@ -357,12 +375,18 @@ def where(place: Sequence[Any]) -> list[str | int]:
     return [part if isinstance(part, int) or part in _FIELDS else "?" for part in inner]
 
 
-def _expected(kind: str, message: str) -> str:
-    """What was expected, in words that hold nothing of what came.
+def _expected(kind: str, message: str, place: Sequence[str | int]) -> str:
+    """What was expected there, in words that hold nothing of what came.
 
-    >>> _expected("string_too_long", "String should have at most 256 characters"), _expected("missing", "")
-    ('text of at most 256 characters', 'this field')
+    >>> _expected("string_too_long", "String should have at most 256 characters", ["user"])
+    'text of at most 256 characters'
+    >>> _expected("missing", "", ["seq"]), _expected("missing", "", [])
+    ('this field', 'a body, of one event or with a list of events')
     """
+    if "time" in place:
+        return _TIME
+    if kind == "missing" and not place:
+        return _BODY
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind in ("string_too_short", "string_too_long"):

@@ -33,7 +33,7 @@ from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
 from seqveil.release.calls import MOST_SKIPPED, BeyondSecrets
 from seqveil.release.setting import refuse_dead_end, refuse_restarts
-from seqveil.release.store.protocol import Compacted, Damaged, Erased
+from seqveil.release.store.protocol import Compacted, Damaged, Erased, NoSuchUser
 from seqveil.release.stream import Setting
 from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
@@ -316,13 +316,16 @@ class Service:
 
     def erase(self, user: str, forget_ledger: bool) -> dict[str, Any]:
         """Take a user out of the state file; events wait while it is written anew."""
+        unknown = Problem("not-found", "nothing was released of this user")
         with damage_told():
-            if self.store.standing(user) is None:
-                raise Problem("not-found", "nothing was released of this user")
+            if self.store.standing(user) is None and not forget_ledger:
+                raise unknown
         try:
             releases, sources = self.store.erase([user], forget_ledger)
+        except NoSuchUser:
+            raise unknown from None
         except InputError as error:
-            raise Problem("no-key", str(error).replace("--forget-ledger", "forget_ledger=true")) from None
+            raise Problem("no-key", str(error).replace("with --forget-ledger", "with forget_ledger=true")) from None
         except StoreError as error:
             log.error("a user was not erased", extra={"facts": {"detail": str(error)}})
             raise Problem("store", f"{error}", wait=5) from None

@@ -112,7 +112,7 @@ def translated(name: str, error: sqlite3.Error) -> StoreError:
         sqlite3.SQLITE_READONLY: ("it may not be written to", "check its permissions"),
         sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "check the path"),
     }.get(code, (type(error).__name__, "check the file and its folder"))
-    return StoreError(f"{name}: {reason}, so nothing was released; {remedy}")
+    return StoreError(f"{name}: {reason}, so nothing was written; {remedy}")
 
 
 class WriterLock:

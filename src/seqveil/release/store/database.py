@@ -26,7 +26,16 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.release.store import packing, schema
 from seqveil.release.store.backup import Verified, backup, refuse_no_path
 from seqveil.release.store.book import Book, Leakages, Log
-from seqveil.release.store.connections import HighWater, Readers, WriterLock, connect, damaged_file, make_private, told
+from seqveil.release.store.connections import (
+    HighWater,
+    Readers,
+    WriterLock,
+    connect,
+    damaged_file,
+    is_damage,
+    make_private,
+    told,
+)
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Entry, Row, Stored, StoreError
 from seqveil.release.store.records import Pseudonyms, Records, ldp_of, load_log, table_of
@@ -206,11 +215,7 @@ class Database(NamedValues):
             self.sql.execute("BEGIN IMMEDIATE")
             before, self._appended, self._added, self._written = self._book.copy(), [], [], 0
             try:
-                if self._data_version() != self._seen:
-                    raise StoreError(
-                        f"{self.name}: something else has written into the state file, so nothing was released; end "
-                        "it, and open the file again"
-                    )
+                self._check_alone()
                 yield
                 if self._written < len(self._added):
                     self._write(NOBODY)  # who came and was refused stays known
@@ -224,6 +229,14 @@ class Database(NamedValues):
                 self._undo(before)
                 raise
             self._beside.note(self._book.commits)
+
+    def _check_alone(self) -> None:
+        """Refuse where anything but this connection has written into the file."""
+        if self._data_version() != self._seen:
+            raise StoreError(
+                f"{self.name}: something else has written into the state file, so nothing was released; end it, and "
+                "open the file again"
+            )
 
     def _check_place(self) -> None:
         """Refuse where the path names another file by now, or none: what was released would be in no file to come."""
@@ -264,8 +277,18 @@ class Database(NamedValues):
     def shrink(self) -> None:
         """Write the file anew without what was deleted from it, also in its -wal; outside a transaction."""
         with told(self.name):
-            self.sql.execute("VACUUM")
-            busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            self._check_alone()
+            try:
+                self.sql.execute("VACUUM")
+                busy = self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            except sqlite3.Error as error:
+                if is_damage(error):
+                    raise
+                self._seen = self._data_version()  # SQLite counts what it takes back as if it were another's
+                raise StoreError(
+                    f"{self.name}: it is done, but the file could not be written anew (its disk may be full), so "
+                    "traces may be left in it; make room for a second one, and do it again"
+                ) from None
         if busy:
             raise StoreError(
                 f"{self.name}: it is done, but somebody reads the file, so traces may be left in {self.name}-wal; do "

@@ -30,6 +30,7 @@ from seqveil.release.stream import NOTHING, Setting
 Places = NDArray[np.intp]
 Position = str | bytes | int
 KEY_MARK = "key"  # the fact of a state file that tells its key from others
+TRACES = "traces"  # the fact of a state file that says whether it is yet to be written anew after an erasure
 LAYOUT = "layout"  # the fact of a state file that says how its records are written
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
@@ -223,6 +224,10 @@ class StoreError(SeqveilError):
 
 class StoreBusy(StoreError):
     """Another process has the state file open."""
+
+
+class NoSuchUser(StoreError):
+    """Nothing was released of a user who is asked for."""
 
 
 class Damaged(StoreError):

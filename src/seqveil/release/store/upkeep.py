@@ -20,7 +20,9 @@ from seqveil.release.store.protocol import (
     LATEST,
     LAYOUT,
     NUMBERS,
+    TRACES,
     Layout,
+    NoSuchUser,
     Position,
     StoreBusy,
     StoreError,
@@ -142,8 +144,10 @@ def erase_from(
         count = 0
         for name in dict.fromkeys(names):
             row = database.find([name])[0]
+            if row is None and database.fact(TRACES) == "yes":
+                continue  # of whoever was erased with the ledger nothing is left to be found but traces
             if row is None:
-                raise StoreError(
+                raise NoSuchUser(
                     f"{database.name}: nothing was released of such a user, so nobody was erased; "
                     "`seqveil state account` lists all"
                 )
@@ -151,9 +155,12 @@ def erase_from(
         tidied = _tidy_bridges(database, names, known)
         kept = database.sql.execute("SELECT * FROM positions").fetchall()
         left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
+        database.set_fact(TRACES, "yes")
     if known is not None:
         database.know_erased(known)
     database.shrink()
+    with database.transaction():
+        database.set_fact(TRACES, "no")
     return count, left
 
 
