@@ -30,7 +30,7 @@ STORE = "spark.sql.streaming.stateStore"
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MARK = "seqveil refused: "
 DEEP = 8  # causes of an error that are named, at most
-TRIES = 4  # of a task before a query ends, as on a cluster
+TRIES = 2  # of a task before a query ends: more would make whoever sent a bad row wait longer to hear of it
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 _SAID = re.compile(re.escape(MARK) + r"(\w+): ([^\n]*)")
 
@@ -106,12 +106,12 @@ def quiet_session(
 
 
 def patient(master: str) -> str:
-    """The same place to run, where a task that failed is run again as on a cluster: by itself Spark tries once here.
+    """The same place to run, where a task that failed is run once more: by itself Spark does not do so here.
 
     A worker that was killed for memory, or came too late, would otherwise end the query. The task makes the same rows.
 
     >>> patient("local[2]"), patient("local"), patient("local[2,8]"), patient("spark://head:7077")
-    ('local[2,4]', 'local[1,4]', 'local[2,8]', 'spark://head:7077')
+    ('local[2,2]', 'local[1,2]', 'local[2,8]', 'spark://head:7077')
     """
     found = _LOCAL.fullmatch(master)
     return master if found is None else f"local[{found[1] or 1},{TRIES}]"
