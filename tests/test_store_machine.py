@@ -107,7 +107,8 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.crashes, self.clock, self.kept, self.store = 0, 0.0, [], None
-        self.limits = database.SETTLE_EVENTS, packing.SMALL, schema.CHUNK
+        self.limits = database.FEW_ROWS, database.PART, packing.SMALL, schema.CHUNK
+        database.FEW_ROWS, database.PART = 2, 2  # the log is folded a little at a time
         schema.CHUNK = 4
         if self.large:
             packing.SMALL = 0
@@ -230,7 +231,7 @@ class Machine(RuleBasedStateMachine):
                 assert made == told[2:]
                 assert [s.seq for s in kept] == list(range(2, len(told)))
             self.store.close()
-        database.SETTLE_EVENTS, packing.SMALL, schema.CHUNK = self.limits
+        database.FEW_ROWS, database.PART, packing.SMALL, schema.CHUNK = self.limits
         shutil.rmtree(self.folder)
 
 

@@ -27,6 +27,10 @@ class Log:
     >>> log.note(6, np.array([2]))
     >>> log.rows_of(2), log.rows_of(1), log.rows_of(9)
     ([6, 5], [5], [])
+    >>> log.oldest(most=2), log.oldest(most=1), log.oldest(most=3)
+    (5, 5, 6)
+    >>> log.after(5, []).rows_of(2)
+    [6]
     >>> log.undo(6)
     >>> log.rows_of(2)
     [5]
@@ -52,6 +56,22 @@ class Log:
         ids, before = self._rows[row]
         self._latest[ids] = before
         del self._rows[row]
+
+    def oldest(self, most: int) -> int:
+        """The last of the oldest rows that have at most so many users together; the first row in any case."""
+        users = np.cumsum([ids.size for ids, _ in self._rows.values()])
+        fitting = int(np.searchsorted(users, most, side="right"))
+        return list(self._rows)[max(fitting, 1) - 1]
+
+    def after(self, row: int, new: Sequence[User]) -> Log:
+        """What is left of the log behind a row, and of those who are in it alone."""
+        left = Log(self.first + len(self.new) - len(new))
+        left.new = {name: left.first + k for k, name in enumerate(new)}
+        left._latest = np.zeros_like(self._latest)
+        for later, (ids, _) in self._rows.items():
+            if later > row:
+                left.note(later, ids)
+        return left
 
     def rows_of(self, user: int) -> list[int]:
         """The rows that a user is in, the latest one first."""

@@ -29,7 +29,7 @@ from seqveil.release.store.book import Book, Leakages, Log
 from seqveil.release.store.connections import HighWater, Readers, WriterLock, connect, damaged_file, make_private, told
 from seqveil.release.store.packing import nats
 from seqveil.release.store.protocol import Codec, Entry, Row, Stored, StoreError
-from seqveil.release.store.records import Pseudonyms, Records, ldp_of, load_log
+from seqveil.release.store.records import Pseudonyms, Records, ldp_of, load_log, table_of
 from seqveil.release.store.schema import (
     APPLICATION,
     MIGRATIONS,
@@ -39,6 +39,7 @@ from seqveil.release.store.schema import (
     grown_mark,
     name_mark,
     packed_names,
+    unpacked_names,
     user_mark,
     value_mark,
 )
@@ -48,6 +49,7 @@ __all__ = ["MIGRATIONS", "UNKNOWN", "VERSION", "Database"]
 
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
+PART = 500  # users whose rows a small transaction writes on the way: somebody waits for it
 WATCHED = 16  # times as large may a state with declared secrets be: computing it again takes a millisecond a release
 FEW = 16  # users that are looked up in the log; for more it is settled
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
@@ -307,8 +309,13 @@ class Database(NamedValues):
     # the log
 
     def append(self, entry: Entry) -> None:
-        """Write what a call left at the end of the log; a full log is folded into the tables first."""
-        if self.full:
+        """Write what a call left at the end of the log; a full log is folded into the tables first.
+
+        A small call, for which somebody waits, folds a part of it.
+        """
+        if self._book.rows >= FEW_ROWS and len(entry.ids) < FEW_EVENTS:
+            self.settle(PART)
+        elif self.full:
             self.settle()
         for user in self._erased.intersection(entry.ids.tolist()) if self._erased else ():
             self._name_again(user)
@@ -345,21 +352,27 @@ class Database(NamedValues):
             return True  # small transactions: somebody waits for each, so it is done little by little
         return book.events >= SETTLE_EVENTS or book.size >= SETTLE_BYTES or book.rows >= SETTLE_ROWS
 
-    def settle(self) -> None:
-        """Move the log into the users' own rows. Users of a row that is damaged are marked so for good."""
+    def settle(self, most: int | None = None) -> None:
+        """Move the log into the users' own rows. Users of a row that is damaged are marked so for good.
+
+        Parameters:
+            most: leave the rows of the log from which on there are more users; the first one goes in any case.
+        """
         book = self._book
         if not book.rows:
             return
-        rows = self._records.log_rows(book.first, book.last)
-        if len(rows) != book.rows:
+        last = book.last if most is None else book.log.oldest(most)
+        rows = self._records.log_rows(book.first, last)
+        if len(rows) != last - book.first + 1:
             raise damaged_file(self.name)
-        waiting = self._added[self._written :]  # who came a moment ago and is not in the log yet
-        new = list(book.log.new)[: len(book.log.new) - len(waiting)]
-        settle(self.sql, self._records.codec, self.chunk, rows, new, book.log.first, self.name)
-        self.sql.execute("DELETE FROM log")
-        log = Log(book.users - len(waiting) + 1)
-        log.new = {name: log.first + k for k, name in enumerate(waiting)}
-        self._book = replace(book, first=book.last + 1, events=0, size=0, log=log)
+        new = list(book.log.new)  # in the order of their numbers; last those who came a moment ago
+        came = sum(len(unpacked_names(row.names)) for row in rows)
+        settle(self.sql, self._records.codec, self.chunk, rows, new[:came], book.log.first, self.name)
+        self.sql.execute("DELETE FROM log WHERE id <= ?", (last,))
+        left = last < book.last
+        events = book.events - sum(len(table_of(row.events, 3)) for row in rows) if left else 0
+        size = book.size - sum(row.size for row in rows) if left else 0
+        self._book = replace(book, first=last + 1, events=events, size=size, log=book.log.after(last, new[came:]))
 
     # users
 

@@ -97,6 +97,11 @@ class LogRow(NamedTuple):
     releases: bytes
     whole: bool  # whether what it says of them is right too
 
+    @property
+    def size(self) -> int:
+        """Bytes of what is known to be right."""
+        return sum(map(len, self[:5] if self.whole else self[:3]))
+
 
 class Settled(NamedTuple):
     """What a user's own row says of the user's releases."""

@@ -19,8 +19,9 @@ from seqveil.release.store.schema import BROKEN, FILED, LEDGER, blob_mark, name_
 
 INSERT = f"INSERT INTO users VALUES ({', '.join('?' * 15)})"
 UPDATE = (
-    "UPDATE users SET events = ?2, releases = ?3, spent = ?4, most = ?5, least = ?6, ldp = ?7, filed = ?8, mark = ?9,"
-    " state = ?10, recent_mark = grown_mark(recent_mark, ?11), recent = CAST(recent || ?11 AS BLOB) WHERE id = ?1"
+    "UPDATE users SET events = ?2, releases = ?3, spent = ?4, most = ?5, least = ?6, ldp = ?7, filed = ?8,"
+    f" mark = iif(mark = {BROKEN}, mark, ?9), state = ?10,"
+    " recent_mark = grown_mark(recent_mark, ?11), recent = CAST(recent || ?11 AS BLOB) WHERE id = ?1"
 )
 
 
