@@ -135,16 +135,16 @@ def spark(kills: int, events: int = 8_000, users: int = 400, files: int = 8) -> 
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             log = (folder / "spark.log").read_text().splitlines()
-            said = [line for line in log if "ERROR" in line or "Cause" in line]
+            said = [line for line in log if "ERROR" in line or "Caused by" in line or "Exception: " in line]
             raise RuntimeError("\n".join([done.stderr, *said[-20:]]))  # the data are made up: Spark may show them
         return {"kills": kills, "before the first commit": early, "sent": events, **rows_of(folder)}
 
 
 def moment(folder: Path, running: subprocess.Popen[bytes], chance: random.Random) -> None:
     """Wait for a moment to kill: at first within the start, or as soon as some part of a micro-batch is there."""
-    stages = ("begun.json", "offsets/{}", "state/0/0/{}.changelog", "commits/{}")
     count = sum(1 for _ in (folder / "state" / "commits").glob("[0-9]*"))
-    stage = chance.choice(stages[1:] if count else stages).format(count)
+    stages = ("begun.json", f"offsets/{count}", f"state/0/0/{count + 1}.changelog", f"commits/{count}")
+    stage = chance.choice(stages[1:] if count else stages)
     wait, end = chance.random() * 6, time.monotonic() + 240
     if chance.random() < 0.3:
         time.sleep(wait)

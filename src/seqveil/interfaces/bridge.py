@@ -23,7 +23,7 @@ from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
 from seqveil.release.store import Position
-from seqveil.release.store.protocol import LATEST, NUMBERS, Damaged, Erased
+from seqveil.release.store.protocol import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased
 from seqveil.release.stream import UNKNOWN
 from seqveil.release.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 
@@ -113,8 +113,11 @@ class Core(Generic[Item]):
             raise InputError('expected on_refused to be "report" or "stop"')
         self.counts, self.payloads, self.log = Counts(), payloads, log or (lambda event, details: None)
         self._store, self._name, self._on_refused = store, name, on_refused
-        kept = store.position(f"{name}{NUMBERS}")
-        self.numbers: dict[str, int] = {} if kept is None else json.loads(str(kept))  # of events not confirmed yet
+        self.numbers: dict[str, int] = {}  # of events not confirmed yet
+        self._parts = 0  # positions that they are kept in
+        while (kept := store.position(self._place(self._parts))) is not None:
+            self.numbers |= json.loads(str(kept))
+            self._parts += 1
         self._kept = dict(self.numbers)
         owners = {ident.partition("/")[2] for ident in self.numbers}
         self._erased = {owner for owner in owners if owner.startswith("$")}  # pseudonyms of users who were erased
@@ -182,6 +185,8 @@ class Core(Generic[Item]):
             made = self._store.release(users, raw, seqs, times if timed else None, noted)
         except (BudgetSpent, InputError, StoreError) as error:
             if error.made is not None and not error.made.refused.all():  # what was drawn stands
+                if not isinstance(error, BudgetSpent):  # then the numbers were not kept, without which nothing goes out
+                    self._store.release([], [], [], None, noted(error.made))
                 refused = error.made.refused.tolist()
                 return [(error if out else error.made, k) for k, out in enumerate(refused)]
         else:
@@ -303,7 +308,14 @@ class Core(Generic[Item]):
         if not self.numbers and not self._kept:
             return {}
         self._kept = dict(self.numbers)
-        return {f"{self._name}{NUMBERS}": json.dumps(self.numbers, separators=(",", ":"))}
+        parts = _in_parts(self.numbers)
+        parts += ["{}"] * (self._parts - len(parts))
+        self._parts = len(parts)
+        return {self._place(part): text for part, text in enumerate(parts)}
+
+    def _place(self, part: int) -> str:
+        """The position that has a part of the numbers; all but a very large bridge need one alone."""
+        return f"{self._name}:{part}{NUMBERS}" if part else f"{self._name}{NUMBERS}"
 
     def _told(self, event: Event, seq: int, made: Outcomes, at: int) -> Outcome:
         if isinstance(made, OutOfOrder):
@@ -366,3 +378,12 @@ class Core(Generic[Item]):
         if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
             self._reported = (now, self.counts.received)
             self.log("progress", asdict(self.counts))
+
+
+def _in_parts(numbers: Mapping[str, int]) -> list[str]:
+    """Numbers of events as text, in as many parts as a position can hold."""
+    text = json.dumps(numbers, separators=(",", ":"))
+    if len(text) <= MOST_POSITION or len(numbers) < 2:
+        return [text]
+    items, half = list(numbers.items()), len(numbers) // 2
+    return _in_parts(dict(items[:half])) + _in_parts(dict(items[half:]))

@@ -29,6 +29,9 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 STORE = "spark.sql.streaming.stateStore"
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MARK = "seqveil refused: "
+DEEP = 8  # causes of an error that are named, at most
+TRIES = 2  # of a task before a query ends: more would make whoever sent a bad row wait longer to hear of it
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 _SAID = re.compile(re.escape(MARK) + r"(\w+): ([^\n]*)")
 
 
@@ -87,7 +90,7 @@ def quiet_session(
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has decided where to run
     builder = session(partitions=partitions or (None if submitted else 2 * (os.cpu_count() or 1)))
     if master is not None or not submitted:
-        builder = builder.master(master or "local[*]").config("spark.ui.enabled", "false")
+        builder = builder.master(patient(master or "local[*]")).config("spark.ui.enabled", "false")
     before = signal.getsignal(signal.SIGINT)
     with _aside(None if submitted else log or Path(os.devnull)):
         made: SparkSession = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
@@ -100,6 +103,18 @@ def quiet_session(
     finally:
         with suppress(Exception):  # interrupted amid a call, it may not answer any more; it ends with this process
             made.stop()
+
+
+def patient(master: str) -> str:
+    """The same place to run, where a task that failed is run once more: by itself Spark does not do so here.
+
+    A worker that was killed for memory, or came too late, would otherwise end the query. The task makes the same rows.
+
+    >>> patient("local[2]"), patient("local"), patient("local[2,8]"), patient("spark://head:7077")
+    ('local[2,2]', 'local[1,2]', 'local[2,8]', 'spark://head:7077')
+    """
+    found = _LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found[1] or 1},{TRIES}]"
 
 
 @contextmanager
@@ -178,9 +193,29 @@ def translated(error: Exception) -> SeqveilError:
     found = _SAID.search(str(error))
     if found is None:
         condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
-        return SparkFailed(f"Spark failed ({condition}); its log says more, and may show data")
+        why = " < ".join(dict.fromkeys([condition, *_causes(error)]))
+        return SparkFailed(f"Spark failed ({why}); its log says more (--log), and may show data")
     kind, text = found.groups()
     if kind == "OutOfOrder":
         return OutOfOrder(-1, text)
     known = getattr(errors, kind, SparkFailed)
     return known(text) if issubclass(known, SeqveilError) else DataError(text)
+
+
+def _causes(error: Exception) -> list[str]:
+    """What lies behind an error of Spark, the outermost first: names of conditions and classes, which hold no data."""
+    names: list[str] = []
+    with suppress(Exception):  # the driver may be gone
+        cause = error._origin.getCause()  # type: ignore[attr-defined]
+        while cause is not None and len(names) < DEEP:
+            names.append(_name_of(cause))
+            cause = cause.getCause()
+    return names
+
+
+def _name_of(cause: Any) -> str:
+    """The condition that a Java exception of Spark stands for, or else its class."""
+    with suppress(Exception):  # others have none
+        if condition := cause.getCondition():
+            return str(condition)
+    return str(cause.getClass().getSimpleName())

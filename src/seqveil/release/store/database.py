@@ -96,6 +96,8 @@ class Database(NamedValues):
         self.begun = False  # whether this is the file's first use
         if must_exist and not (os.path.isfile(path) and os.path.getsize(path)):
             raise self._missing()
+        if os.path.isfile(path) and os.path.getsize(path) == 1:
+            raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
         self.chunk = schema.CHUNK  # releases of a user in one row of `chunks`
         self.pseudonyms: Pseudonyms | None = None  # of those who were erased, where anybody was and the key is known
         self._erased: set[int] = set()  # their numbers

@@ -1,0 +1,101 @@
+"""Where Spark itself fails: a task is tried once more, and what ended a query is named without data."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark")
+import sparks
+from seqveil.interfaces.spark.sessions import DEEP, patient, translated
+
+SECRET = "zq-secret-88"
+
+FAILS_ONCE = """
+import os, sys
+from seqveil.interfaces.spark.sessions import quiet_session
+
+mark = sys.argv[1]
+
+def fails_once(frames):
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        os._exit(1)  # as one that is killed for its memory
+    yield from frames
+
+with quiet_session("local[1]", 1) as spark:
+    print(spark.range(3).mapInPandas(fails_once, "id long").count())
+"""
+
+
+class Java:
+    """An exception of Java as PySpark hands it over."""
+
+    def __init__(self, name, cause=None, condition=None):
+        self._name, self._cause, self._condition = name, cause, condition
+
+    def getCause(self):
+        return self._cause
+
+    def getClass(self):
+        return self
+
+    def getSimpleName(self):
+        return self._name
+
+    def getCondition(self):
+        if self._condition is None:
+            raise AttributeError(self._name)
+        return self._condition
+
+
+def failed(origin):
+    error = Exception(SECRET)
+    error._origin = origin
+    error.getCondition = lambda: "STREAM_FAILED"
+    return str(translated(error))
+
+
+def test_what_ended_a_query_is_named_without_data():
+    disk = Java("FileNotFoundException")
+    state = Java("SparkException", disk, "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED")
+    said = failed(Java("StreamingQueryException", state))
+    assert "(STREAM_FAILED < CANNOT_LOAD_STATE_STORE.UNCATEGORIZED < FileNotFoundException)" in said
+    assert SECRET not in said
+
+
+def test_a_cause_that_is_its_own_cause_ends():
+    loop = Java("LoopException")
+    loop._cause = loop
+    assert failed(loop).count("LoopException") == 1
+    assert DEEP > 1
+
+
+@pytest.mark.parametrize("origin", [None, object()])
+def test_a_driver_that_says_nothing_more_is_no_trouble(origin):
+    assert "(STREAM_FAILED)" in failed(origin)
+
+
+@pytest.mark.parametrize(
+    ("master", "wanted"),
+    [("local", "local[1,2]"), ("local[*]", "local[*,2]"), ("local[2]", "local[2,2]"), ("local[2,1]", "local[2,1]")],
+)
+def test_a_local_run_tries_a_task_once_more(master, wanted):
+    assert patient(master) == wanted
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://head:7077", "local-cluster[2,1,1024]", "k8s://local"])
+def test_any_other_place_is_left_as_it_is(master):
+    assert patient(master) == master
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@sparks.needs_java
+def test_a_worker_that_dies_once_ends_no_query(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(FAILS_ONCE)
+    command = [sys.executable, program, tmp_path / "failed"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr[-2000:]
+    assert (tmp_path / "failed").exists()
