@@ -55,7 +55,7 @@ def test_many_columns_are_said_in_one_line():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ({"user": ["a", "b"], "seq": [[1, 2], [3]]}, "name it with --value-column"),
+        ({"user": ["a", "b"], "seq": [[1, 2], [3]], "at": [[1, 2], [3]]}, "--value-column"),
         ({"a": [0.5, 0.25], "b": [0.1, 0.7]}, "name it with --user-column"),
         ({"user": ["a", "b"], "seq": [1, 2]}, "name it with --value-column"),
     ],
