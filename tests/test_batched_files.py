@@ -281,9 +281,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(seqveil, place):
 
 def test_a_budget_too_small_for_a_cell_says_so(seqveil, place):
     args = ("release", place / "data.csv", "-m", place / "m.model", "--batch", 4, "-o", place / "r.csv")
-    account = seqveil(*args, "-e", 1e-7, "--json").json
+    small = ("-e", 2, "--budget", 1e-7)
+    account = seqveil(*args, *small, "--json").json
     assert account["held"] == account["releases"] == 15
-    assert "15 held at the best guess" in seqveil(*args, "-e", 1e-7, "--force").err
+    assert "15 held at the best guess" in seqveil(*args, *small, "--force").err
     spent = seqveil(*args, "-e", 2, "--budget", 2, "--json", "--force").json
     assert 0 < spent["held"] < 15
     report = seqveil("audit", place / "r.csv", "-m", place / "m.model", "--json").json

@@ -35,12 +35,12 @@ def model(tmp_path_factory):
 
 
 def streams():
-    """Streams of 24 people, of 1 to 20 events, that stay on a value for a while."""
+    """Streams of 40 people, of 1 to 30 events, that stay on a value for a while."""
     rng = np.random.default_rng(8)
     made = {}
-    for user in range(24):
+    for user in range(40):
         x, values = int(rng.integers(N)), []
-        for _ in range(int(rng.integers(1, 21))):
+        for _ in range(int(rng.integers(1, 31))):
             x = int(rng.integers(N)) if rng.random() < 0.3 else x
             values.append(LETTERS[x])
         made[f"u{user:02d}"] = values

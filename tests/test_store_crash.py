@@ -125,7 +125,7 @@ store.close()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first, second, third = done.stdout.splitlines()
-    assert "nothing was released" in first
+    assert "nothing was written" in first
     assert (second, third) == ("1 None", "False")
     with Streams.open(tmp_path / "s.db", setting_of()) as store:
         assert store.standings().users == ["ann"]

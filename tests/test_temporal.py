@@ -83,7 +83,9 @@ def test_the_leakage_of_an_allocation_is_its_target_at_every_time(seed, n, order
     if order == 1 or length == 1:
         np.testing.assert_allclose(total, alpha, atol=1e-6)
     longer = leakage(model, np.full(400, middle(model, alpha)))[2]
-    assert longer.max() == pytest.approx(alpha, rel=0.05)  # what the middle of a long stream comes to
+    assert longer.max() <= alpha * (1 + 1e-9)
+    if order == 1:  # of two symbols back what the middle comes to is a bound, which need not be met
+        assert longer.max() == pytest.approx(alpha, rel=1e-4)  # what the middle of a long stream comes to
     assert leakage(model, np.full(200, middle(model, alpha)))[2].max() <= alpha * (1 + 1e-12)
 
 
