@@ -26,6 +26,19 @@ def seconds(act, clock=time.perf_counter):
 
 
 @contextmanager
+def at_work(threads, ending):
+    """Threads that run as long as the block, and hear of its end."""
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
 def attackers(port, count, act):
     """Threads that do something with a connection over and over."""
     ending = threading.Event()
@@ -39,14 +52,8 @@ def attackers(port, count, act):
                 pass
 
     threads = [threading.Thread(target=attack) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_work(threads, ending):
         yield
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
 
 
 @contextmanager
@@ -62,14 +69,8 @@ def crowd(*acts):
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=[act]) for act in acts]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_work(threads, ending):
         yield
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
     assert failures == []
 
 
