@@ -22,7 +22,7 @@ from seqveil import MarkovModel, Setting, Streams, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.evaluate.attack import Finding, attack_secret
 from seqveil.evaluate.commands.attack import draw
-from seqveil.receive.learn import Evidence
+from seqveil.receiver.learn import Evidence
 
 FEW, MANY, FITTED, CLICKS, TYPES = 1_000, 6_000, 20_000, 20, 48
 EPSILONS = (0.5, 1.0)

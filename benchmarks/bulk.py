@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.timing import best
 from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SystemCoins
-from seqveil.release.stream import State, step
+from seqveil.engine.stream import State, step
 
 USERS, EVENTS = 10_000, 10
 EPSILON = 1.0

@@ -21,9 +21,9 @@ from seqveil.core.coins import Coins, SeededCoins
 from seqveil.core.errors import BudgetSpent
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.model import MarkovModel
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 TRIES = 3  # of a call that is refused
@@ -192,7 +192,7 @@ class InStore:
         return f"u{self._user}"
 
     def call(self, seqs: range, raw: list[int]) -> Seen:
-        from seqveil.release.streams import OutOfOrder
+        from seqveil.engine.streams import OutOfOrder
 
         try:
             return Seen(tuple(self.store.release([self.user] * len(raw), raw, list(seqs)).codes.tolist()), False)

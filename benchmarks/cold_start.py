@@ -14,9 +14,9 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts
-from seqveil.receive.decode import decode_codes
-from seqveil.receive.learn import Evidence, Learned, learn, region, slack_along
-from seqveil.receive.reweigh import Reweighed
+from seqveil.receiver.decode import decode_codes
+from seqveil.receiver.learn import Evidence, Learned, learn, region, slack_along
+from seqveil.receiver.reweigh import Reweighed
 
 EPSILON, PERIOD = 1.0, 4
 GROWTH = (300, 1_000, 3_000, 10_000, 20_000)

@@ -21,9 +21,9 @@ from seqveil import Alphabet, MarkovModel, Setting
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
 from seqveil.core.model import TypeCounts
-from seqveil.receive.choosing import Choice, held_out
-from seqveil.receive.contexts import Check, Context, check
-from seqveil.release.stream import State, step
+from seqveil.engine.stream import State, step
+from seqveil.receiver.choosing import Choice, held_out
+from seqveil.receiver.contexts import Check, Context, check
 
 Row = dict[str, Any]
 CLICKS, SYMBOLS, TYPES, USERS = 20, 17, 16, 50_000

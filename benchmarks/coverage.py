@@ -16,7 +16,7 @@ from benchmarks.intervals import TARGETS, chain, held, released, summary
 from benchmarks.timing import find
 from seqveil import MarkovModel, Setting, secrets
 from seqveil.core.kernel import Floats, Ints
-from seqveil.receive.statistics import TOLD, Summary
+from seqveil.receiver.statistics import TOLD, Summary
 
 LEVELS = (0.90, 0.95)
 TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 60

@@ -13,8 +13,8 @@ from benchmarks.scale import EPSILON, SYMBOLS, rate, sticky
 from seqveil import Setting
 from seqveil.core import bulk, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
-from seqveil.release.accelerated import DeviceFleet
-from seqveil.release.stream import State, step
+from seqveil.engine.accelerated import DeviceFleet
+from seqveil.engine.stream import State, step
 
 
 def run(data: Path | None) -> list[dict[str, float]]:

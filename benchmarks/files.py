@@ -21,10 +21,10 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.release.streams import Streams
 
 PLACES = 5135  # as many as one of the files that people brought
 FAVOURITES = 20  # places that one person goes to

@@ -17,9 +17,9 @@ from seqveil import Grid, MarkovModel, Setting, Streams
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.model import Counts
-from seqveil.receive.decode import decode_codes
-from seqveil.release import batches
-from seqveil.release.stream import State
+from seqveil.engine import batches
+from seqveil.engine.stream import State
+from seqveil.receiver.decode import decode_codes
 
 SIDE, FRAMES, SAMPLES, STREAMS = 100, 25, 250, 16
 PER_SECOND = 10.0

@@ -13,7 +13,7 @@ import numpy as np
 from seqveil import MarkovModel, Setting, Streams, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Floats, Ints
-from seqveil.receive.statistics import Summary, summarise
+from seqveil.receiver.statistics import Summary, summarise
 
 TARGETS = ("histogram", "over_time", "transitions", "dwell")
 CASES = (

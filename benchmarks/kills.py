@@ -23,9 +23,9 @@ from benchmarks import bridge, live_kills
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil import Setting
 from seqveil.core.model import MarkovModel
-from seqveil.release.store import Memory
-from seqveil.release.store.packing import units
-from seqveil.release.streams import Streams
+from seqveil.engine.store import Memory
+from seqveil.engine.store.packing import units
+from seqveil.engine.streams import Streams
 
 MECHANISM = "balanced"
 

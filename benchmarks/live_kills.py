@@ -24,7 +24,7 @@ from benchmarks.spark import write
 from benchmarks.store import EPSILON, SYMBOLS, chain
 from seqveil import Setting
 from seqveil.core.coins import key_file
-from seqveil.release.streams import Streams
+from seqveil.engine.streams import Streams
 
 MECHANISM, USERS, AT_ONCE = "balanced", 50, 20
 OPTIONS = ["--epsilon", f"{EPSILON}", "--mechanism", MECHANISM]

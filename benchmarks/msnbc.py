@@ -14,9 +14,9 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.optimum import solve
-from seqveil.receive import trial
-from seqveil.receive.decode import decode_codes
-from seqveil.release import batches
+from seqveil.engine import batches
+from seqveil.receiver import trial
+from seqveil.receiver.decode import decode_codes
 
 USERS, CLICKS, EPSILON = 1_000, 20, 1.0
 

@@ -12,8 +12,8 @@ from seqveil import MarkovModel, Setting, Streams, datasets
 from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
-from seqveil.receive.decode import decode_codes
-from seqveil.receive.learn.private import BoundedCounts
+from seqveil.receiver.decode import decode_codes
+from seqveil.receiver.learn.private import BoundedCounts
 
 EPSILONS = (8.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 RULES = ((0.0, 0.0), (2.0, 0.0), (2.0, 0.95), (3.0, 0.0), (3.0, 0.95), (4.0, 0.0), (4.0, 0.95))  # cut, share that stays

@@ -17,8 +17,8 @@ from benchmarks.timing import best, find
 from seqveil import MarkovModel, Session, Setting, distortion
 from seqveil.core import fast
 from seqveil.core.coins import BITS, SystemCoins
-from seqveil.release import batches
-from seqveil.release.stream import State, step
+from seqveil.engine import batches
+from seqveil.engine.stream import State, step
 
 USERS, SYMBOLS, EPSILON = 100_000, 17, 1.0
 MECHANISMS = ("optimal", "crr", "randomized_response")

@@ -21,11 +21,11 @@ from seqveil.core.errors import InputError
 from seqveil.core.secrets import Guarded
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.solving import guarded
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.store import Memory
+from seqveil.engine.streams import Streams
 from seqveil.evaluate.rivals import declared
-from seqveil.receive.planning import tune_opening
-from seqveil.release.secrets import guarded_table
-from seqveil.release.store import Memory
-from seqveil.release.streams import Streams
+from seqveil.receiver.planning import tune_opening
 
 USERS, CLICKS, TYPES = 300, 20, 48
 HEALTH = "health"

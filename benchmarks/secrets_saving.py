@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel, Setting, secrets
-from seqveil.receive.planning import guarded_cost
+from seqveil.receiver.planning import guarded_cost
 
 SYMBOLS, USERS, EVENTS = 3, 12, 18
 LONG = 90  # events, for a chain that hardly ever changes: in 18 it has no time to

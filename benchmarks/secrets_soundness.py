@@ -16,7 +16,7 @@ import numpy as np
 from seqveil import MarkovModel, Setting, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.secrets import Secret
-from seqveil.release.stream import State, step
+from seqveil.engine.stream import State, step
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     *({},) * 8,

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.timing import find
 from seqveil import Budget, Grid, MarkovModel, Setting, Streams, secrets
 from seqveil.core.coins import SeededCoins
-from seqveil.release.stream import State, step
+from seqveil.engine.stream import State, step
 
 CELLS, SIZE, EVENTS, MINUTES = 12, 0.7, 30, 30
 CENTRE = (39.98, 116.32)  # latitude, longitude: the north-west of Beijing, where most of the tracks are

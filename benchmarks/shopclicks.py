@@ -43,7 +43,7 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
     import numpy as np
     import polars as pl
 
-    from seqveil import MarkovModel, Session, decode
+    from seqveil import MarkovModel, Session, decode_stream
 
     everyone = pl.read_parquet(path).rename({"session": "user"})
     held_out = everyone.filter(pl.col("seq").list.len() >= clicks).sample(sessions, seed=1)
@@ -61,7 +61,7 @@ def errors(path: str, sessions: int = 60, clicks: int = 5) -> None:
             session = Session(model, name, epsilon * size, batch=size, seed=1)
             released = [item for click in raw for item in (session.push(click) or [])]
             sent = session.paths if session.setting.in_batches else released
-            laws = decode(model, sent, name, epsilon * size, batch=size)
+            laws = decode_stream(model, sent, name, epsilon * size, batch=size)
             wrong.append(np.mean(np.array(released) != raw))
             smoothed.append(np.mean(np.array(model.alphabet.decode(laws.argmax(1))) != raw))
         title = f"{name}, {size} at a time"

@@ -14,8 +14,8 @@ import numpy as np
 
 from seqveil import MarkovModel, Setting
 from seqveil.core import fast
-from seqveil.release.store.database import WAL_PAGES
-from seqveil.release.streams import Streams
+from seqveil.engine.store.database import WAL_PAGES
+from seqveil.engine.streams import Streams
 
 EVENTS, GROUP, SYMBOLS, EPSILON, TIMES = 200_000, 1000, 17, 1.0, 2
 AN_HOUR = 1_800_000

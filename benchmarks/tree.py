@@ -17,8 +17,8 @@ from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms import tree as TREE
 from seqveil.core.mechanisms import tree_ldp as TREE_LDP
 from seqveil.core.mechanisms.program import solve
-from seqveil.release import batches
-from seqveil.release.stream import State
+from seqveil.engine import batches
+from seqveil.engine.stream import State
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 SIDE = 100

@@ -16,8 +16,8 @@ from seqveil import MarkovModel, Setting, datasets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.model import Counts
 from seqveil.datasets import Dataset
-from seqveil.receive.drift import Drift
-from seqveil.receive.reweigh import Reweighed, wrong_model_bound
+from seqveil.receiver.drift import Drift
+from seqveil.receiver.reweigh import Reweighed, wrong_model_bound
 
 EPSILON, ALPHA = 1.0, 0.01
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)

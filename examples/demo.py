@@ -51,7 +51,7 @@ def one_stream(model: sv.MarkovModel) -> None:
         released.append(session.release(page))
         leakage.append(session.leakage)
         composed.append(session.standing().by_composition)
-    laws = sv.decode(model, released, epsilon=1.0, schedule=3, budget=12.0)
+    laws = sv.decode_stream(model, released, epsilon=1.0, schedule=3, budget=12.0)
     decoded = model.alphabet.decode(laws.argmax(1))
     print("\nWithout a secret, every third click at 3 nats and 12 in all, one person click by click:")
     for name, stream in (("raw", raw), ("released", released), ("decoded", decoded)):

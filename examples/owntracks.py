@@ -23,9 +23,9 @@ from paho.mqtt import client as paho
 import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics, address
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 
 WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town of 8 × 6 cells, each of about 370 m
 HOME, WORK, SHOP, PARK = (8.3875, 49.005), (8.4125, 49.0150), (8.4025, 49.0083), (8.3925, 49.0150)

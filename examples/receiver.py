@@ -17,8 +17,8 @@ import numpy as np
 
 from seqveil.client import Client, Release, ServiceError
 from seqveil.core import filtering
-from seqveil.release import batches, stream
-from seqveil.release.stream import NOTHING, Setting, State
+from seqveil.engine import batches, stream
+from seqveil.engine.stream import NOTHING, Setting, State
 
 
 class LiveDecoder:
@@ -43,7 +43,7 @@ class LiveDecoder:
         return filtering.symbols(model, law)
 
     def _pass(self) -> np.ndarray:
-        from seqveil.release.live import skipped
+        from seqveil.engine.live import skipped
 
         self.state = skipped(self.setting, self.state)
         return np.zeros((0, self.setting.model.n))

@@ -22,9 +22,9 @@ from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import Kernels
 from seqveil.core.mechanisms import Batch, boxes, trees
+from seqveil.engine import batches
+from seqveil.engine.stream import State
 from seqveil.evaluate.rivals import markov_quilt as quilt
-from seqveil.release import batches
-from seqveil.release.stream import State
 
 EPSILON = 1.0
 TRIES = 3  # of which the quickest is taken

@@ -21,8 +21,8 @@ from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
-from seqveil.release import batches
-from seqveil.release.stream import State
+from seqveil.engine import batches
+from seqveil.engine.stream import State
 
 Codes = Floats = np.ndarray
 TOGETHER = 400_000  # states of all streams followed at once: what a cache holds

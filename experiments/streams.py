@@ -12,9 +12,9 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
 from seqveil.datasets import Dataset
-from seqveil.receive.decode import decode_codes
-from seqveil.release import batches
-from seqveil.release.stream import State
+from seqveil.engine import batches
+from seqveil.engine.stream import State
+from seqveil.receiver.decode import decode_codes
 
 Codes = np.ndarray
 TOGETHER = 5_000_000  # numbers of a table of laws that may be in memory at once

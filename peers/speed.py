@@ -19,7 +19,7 @@ from peers.response import speed_cases
 from seqveil import MarkovModel, Setting
 from seqveil.core import fast
 from seqveil.core.coins import SystemCoins
-from seqveil.release.stream import State, step
+from seqveil.engine.stream import State, step
 
 SIZES = (17, 100)
 EPSILON = 1.0

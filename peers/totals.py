@@ -15,7 +15,7 @@ import numpy as np
 
 from peers.environments import ACCOUNTING, ask
 from peers.judge import AGREES, FAILS, PEER, Row, verdict
-from seqveil.release.accounting import compose, log_moment
+from seqveil.engine.accounting import compose, log_moment
 
 CASES = [
     (epsilon, releases, delta)

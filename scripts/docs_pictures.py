@@ -13,7 +13,7 @@ import seqveil as sv
 from seqveil import datasets, planning, plots
 from seqveil.core import words
 from seqveil.core.alphabet import Codes
-from seqveil.receive.decode import estimates
+from seqveil.receiver.decode import estimates
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import clicks
@@ -38,7 +38,7 @@ def one_stream(folder: Path) -> None:
         released.append(session.release(value))
         leakage.append(session.leakage)
         composed.append(session.standing().by_composition)
-    laws, codes = sv.decode(model, released, **options), model.alphabet.encode(released)
+    laws, codes = sv.decode_stream(model, released, **options), model.alphabet.encode(released)
     beats = [f"{middle:g}" for middle in model.alphabet.points]
     plots.stream(raw, codes, laws, leakage, composed, beats, folder / "stream.png", budget=30.0)
 
@@ -52,7 +52,7 @@ def a_path(folder: Path) -> None:
     released: list[tuple[float, float]] = []
     for begin in range(0, len(raw), 5):
         released += session.release_batch(model.alphabet.decode(raw[begin : begin + 5]))
-    decoded = estimates(sv.decode(model, session.paths, **options), made.distortion, model)
+    decoded = estimates(sv.decode_stream(model, session.paths, **options), made.distortion, model)
     plots.grid_path(made.alphabet, raw, model.alphabet.encode(released), decoded, folder / "path.png")
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import mosquitto
 from mosquitto import Client, until
 from seqveil.core.model import MarkovModel
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Bridge, Broker, Link, Topics
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 VALUES = ["zq-left", "zq-right", "zq-up"]

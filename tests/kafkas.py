@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bridges import KEY, setting_of
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.kafka import Bridge, Cluster, Link
-from seqveil.release.streams import Streams
 
 MOCK = """
 import sys

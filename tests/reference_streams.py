@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from seqveil import MarkovModel
-from seqveil.release import stream
+from seqveil.engine import stream
 
 
 class GivenCoins:

@@ -15,12 +15,12 @@ import numpy as np
 
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.app import server as http_server
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 WORDS = ["home", "work", "gym", "shop"]

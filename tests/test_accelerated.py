@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Setting, errors
 from seqveil.core.coins import SeededCoins
-from seqveil.release.accelerated import DeviceFleet
+from seqveil.engine.accelerated import DeviceFleet
 
 # torch itself is loaded by the first of these tests: it takes longer than collecting all others
 missing = find_spec("torch") is None

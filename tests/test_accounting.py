@@ -16,8 +16,8 @@ from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.release.accounting import Budget, Schedule, Window, compose, log_moment
-from seqveil.release.stream import Setting
+from seqveil.engine.accounting import Budget, Schedule, Window, compose, log_moment
+from seqveil.engine.stream import Setting
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 POWERS = [-8.0, -3.0, -1.5, -1.0, 0.0, 0.01, 0.5, 1.0, 4.0, 20.0]

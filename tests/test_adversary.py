@@ -13,9 +13,9 @@ from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.engine import stream
 from seqveil.evaluate import adversary
-from seqveil.receive.decode import decode_codes, decode_paths
-from seqveil.release import stream
+from seqveil.receiver.decode import decode_codes, decode_paths
 
 LENGTH = 3
 

@@ -8,12 +8,12 @@ import pytest
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.errors import InputError
+from seqveil.engine.setting import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import advise as asking
 from seqveil.interfaces.commands.configuration import configuration
-from seqveil.receive import planning
-from seqveil.receive.advising import Wishes, advise, lines_of
-from seqveil.release.setting import Setting
+from seqveil.receiver import planning
+from seqveil.receiver.advising import Wishes, advise, lines_of
 
 NAMES = ["home", "news", "health"]
 MODEL = sv.MarkovModel(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from reference_streams import released_with_columns, sides, sparse_model
 from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.errors import InputError
+from seqveil.engine.stream import NOTHING
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.audit import against_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive.reweigh import Against, merged, wrong_model_bound
-from seqveil.release.stream import NOTHING
+from seqveil.receiver.reweigh import Against, merged, wrong_model_bound
 
 
 @pytest.mark.slow

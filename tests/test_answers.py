@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from seqveil.core.alphabet import Alphabet, Grid
+from seqveil.engine.releases import Releases
+from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
+from seqveil.engine.streams import GAP, Stored
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.answers import page_of, rows_of
-from seqveil.release.releases import Releases
-from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.release.streams import GAP, Stored
 
 NAMES = ["ann", 'a"b\\c', "Ærø 東京 🙂", "\u200f</script>", "x" * 256]
 WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 2, bounds=(0, 4, 0, 2)))]

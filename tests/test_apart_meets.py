@@ -13,8 +13,8 @@ import pytest
 import seqveil as sv
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.store.protocol import codec_of
 from seqveil.interfaces.cli import main
-from seqveil.release.store.protocol import codec_of
 
 NIGHT = "night=22-6,day=6-22"
 HOME = np.array([[0.95, 0.04, 0.01], [0.8, 0.15, 0.05], [0.9, 0.05, 0.05]])

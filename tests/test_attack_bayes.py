@@ -16,7 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
 from seqveil.evaluate.attackers import posteriors
 from seqveil.interfaces.cli import main
-from seqveil.receive.learn import Evidence
+from seqveil.receiver.learn import Evidence
 
 NAMES = ["a", "b", "c"]
 TURNS = sv.MarkovModel([0.5, 0.5, 0.0], [[0.1, 0.899, 0.001], [0.899, 0.1, 0.001], [0.5, 0.499, 0.001]], alphabet=NAMES)

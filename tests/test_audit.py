@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reference_streams import released_with_columns, sides, sparse_model
 from seqveil import Budget, MarkovModel, Schedule, Session, Setting
 from seqveil.core.errors import DataError
-from seqveil.receive.audit import Audit
-from seqveil.release.stream import NOTHING
+from seqveil.engine.stream import NOTHING
+from seqveil.receiver.audit import Audit
 
 
 @pytest.mark.slow

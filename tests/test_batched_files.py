@@ -14,12 +14,12 @@ import pytest
 
 from seqveil import Budget, MarkovModel, Schedule, Setting, mechanisms
 from seqveil.core.errors import BudgetSpent, DataError
+from seqveil.engine import batches, stream
+from seqveil.engine.batches import decode_path
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive.decode import decode_paths
-from seqveil.release import batches, stream
-from seqveil.release.batches import decode_path
+from seqveil.receiver.decode import decode_paths
 
 pytestmark = pytest.mark.slow
 

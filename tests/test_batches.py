@@ -14,7 +14,7 @@ from seqveil.core import filtering
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.mechanisms import choose
-from seqveil.release import batches, stream
+from seqveil.engine import batches, stream
 
 STICKY = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 GAPPED = sv.MarkovModel([0.6, 0.4, 0.0], [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5], [0.4, 0.0, 0.6]])
@@ -30,7 +30,7 @@ def test_a_stream_in_batches_with_a_short_last_one(name):
     assert len(released) == 11
     assert [len(session.paths), session.standing().releases] == [4, 11]
     assert session.flush() == []
-    laws = sv.decode(STICKY, session.paths, name, 2.0, batch=3, length=11)
+    laws = sv.decode_stream(STICKY, session.paths, name, 2.0, batch=3, length=11)
     assert laws.shape == (11, 3)
     np.testing.assert_allclose(laws.sum(1), 1.0, atol=1e-12)
     if mechanisms.get_batched(name).sound:
@@ -143,7 +143,7 @@ def test_a_path_that_cannot_be_is_refused():
         with pytest.raises(DataError, match="path"):
             batches.decode_path(text)
     with pytest.raises(DataError, match="hold the 9 symbols"):
-        sv.decode(STICKY, [(), ()], "tree", 1.0, batch=2, length=9)
+        sv.decode_stream(STICKY, [(), ()], "tree", 1.0, batch=2, length=9)
 
 
 @pytest.mark.slow

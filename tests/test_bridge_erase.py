@@ -5,13 +5,13 @@ import json
 import pytest
 
 from bridges import KEY, setting_of
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.upkeep import erase
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.broker import Arrived, Broker
 from seqveil.interfaces.mqtt import Bridge, Topics
 from seqveil.interfaces.payloads import Event, Form, Payloads
-from seqveil.release.store.backup import verify
-from seqveil.release.store.upkeep import erase
-from seqveil.release.streams import Streams
 
 NUMBERS = "mqtt:numbers"
 

@@ -6,13 +6,13 @@ import pytest
 
 from bridges import KEY, setting_of
 from seqveil.core.errors import InputError
+from seqveil.engine.store import protocol
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.upkeep import erase
+from seqveil.engine.streams import Streams
 from seqveil.interfaces import bridge
 from seqveil.interfaces.bridge import Core, Made
 from seqveil.interfaces.payloads import Event, Form, Payloads
-from seqveil.release.store import protocol
-from seqveil.release.store.backup import verify
-from seqveil.release.store.upkeep import erase
-from seqveil.release.streams import Streams
 
 USERS = [f"user-{k:02d}" for k in range(40)]
 

@@ -13,12 +13,12 @@ from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
 from seqveil.core.slots import NOTHING, Slots
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
 from seqveil.interfaces.slotting import SlotStreams
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import UNKNOWN, Setting
-from seqveil.release.streams import Streams
 from test_mqtt_command import meet, process
 
 SLOT = 60.0

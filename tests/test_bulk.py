@@ -8,7 +8,7 @@ import pytest
 from seqveil.core import bulk, fast
 from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.model import MarkovModel
-from seqveil.release.stream import Setting, State, step
+from seqveil.engine.stream import Setting, State, step
 
 
 @pytest.fixture

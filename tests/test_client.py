@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from examples.receiver import LiveDecoder
-from seqveil import decode
+from seqveil import decode_stream
 from seqveil.client import Client, Event, ServiceError, Unreachable
 from seqveil.core.errors import InputError
-from seqveil.receive.decode import decode_paths
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
+from seqveil.receiver.decode import decode_paths
 from served import WORDS, running, words_model, words_setting
 
 ROOT = Path(__file__).parent.parent
@@ -211,7 +211,7 @@ def test_a_live_decoder_knows_what_the_offline_one_does(tmp_path, kind):
     else:
         values = [release.value for release in told]
         times = [float(k) for k in range(24)] if kind == "seconds" else None
-        expected = decode(
+        expected = decode_stream(
             setting.model, values, "balanced", 0.7, budget=setting.budget, times=times, smooth=False
         )  # fmt: skip
     assert np.allclose(laws, expected)

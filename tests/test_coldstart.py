@@ -15,7 +15,7 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError, ModelError
 from seqveil.core.leakage import extremes
-from seqveil.receive.learn import Evidence, learn, region, slack_along
+from seqveil.receiver.learn import Evidence, learn, region, slack_along
 
 SEEDS = st.integers(0, 2**32 - 1)
 STICKY = MarkovModel([0.6, 0.3, 0.1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])

@@ -6,10 +6,10 @@ import pytest
 from seqveil import MarkovModel, Setting
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import InputError, ModelError
-from seqveil.receive.learn import learn
-from seqveil.receive.reweigh import Reweighed
-from seqveil.receive.upgrade import evidence_of, upgrade
-from seqveil.release.streams import Streams
+from seqveil.engine.streams import Streams
+from seqveil.receiver.learn import learn
+from seqveil.receiver.reweigh import Reweighed
+from seqveil.receiver.upgrade import evidence_of, upgrade
 
 TRUTH = MarkovModel([0.5, 0.3, 0.2], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 NONE = MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3))

@@ -16,6 +16,7 @@ from seqveil import plots
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.engine import stream
 from seqveil.evaluate.comparison import (
     KEEPERS,
     Arena,
@@ -31,7 +32,6 @@ from seqveil.evaluate.comparison import (
 from seqveil.evaluate.comparison.files import RowBook, jobs
 from seqveil.evaluate.comparison.race import _measure
 from seqveil.evaluate.rivals.declared import Halving
-from seqveil.release import stream
 
 NAMES = ["news", "sports", "health"]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)

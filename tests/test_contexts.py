@@ -12,8 +12,8 @@ import seqveil as sv
 from seqveil.core import filtering
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.cli import main
-from seqveil.receive.choosing import candidates, choose
-from seqveil.receive.contexts import Context, check
+from seqveil.receiver.choosing import candidates, choose
+from seqveil.receiver.contexts import Context, check
 from test_mixture import chains
 
 

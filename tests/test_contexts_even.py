@@ -7,7 +7,7 @@ import pytest
 
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import DataError
-from seqveil.receive.contexts import Context
+from seqveil.receiver.contexts import Context
 
 LENGTHS = (3, 13, 6)  # the first is not the longest, and days are not whole
 

@@ -9,9 +9,9 @@ from reference_streams import Rows
 from seqveil import mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError
-from seqveil.receive.decode import decode, decode_codes, estimates, histogram
-from seqveil.release import stream
-from seqveil.release.accounting import Budget, Schedule
+from seqveil.engine import stream
+from seqveil.engine.accounting import Budget, Schedule
+from seqveil.receiver.decode import decode_codes, decode_stream, estimates, histogram
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -46,7 +46,7 @@ OPTIONS = {
 def test_a_receiver_follows_schedule_and_budget(options, smooth):
     model, prior, transitions = chain(1)
     made, columns = released_by(model, [0, 1, 2, 0, 1], mechanism="balanced", epsilon=0.8, **options)
-    laws = decode(model, made, "balanced", 0.8, smooth=smooth, **options)
+    laws = decode_stream(model, made, "balanced", 0.8, smooth=smooth, **options)
     law = ref.sequence_law(prior, transitions, 5)
     for t in range(5):
         known = columns if smooth else columns[: t + 1]
@@ -58,7 +58,7 @@ def test_releases_by_time():
     budget = Budget(per_window=1.0, seconds=5.0)
     session, times = sv.Session(PAIR, "balanced", 0.7, budget=budget, seed=1), [0.0, 1.0, 2.0, 9.0]
     made = [session.release(0, time=t) for t in times]
-    laws = decode(PAIR, made, "balanced", 0.7, budget=budget, times=times)
+    laws = decode_stream(PAIR, made, "balanced", 0.7, budget=budget, times=times)
     np.testing.assert_allclose(laws.sum(1), 1)
 
 
@@ -69,7 +69,9 @@ def test_several_streams_are_decoded_as_each_alone():
     codes = np.stack([fleet.release(np.arange(4), raw[:, t], coins).codes for t in range(6)], axis=1)
     together = decode_codes(setting, codes)
     for user in range(4):
-        np.testing.assert_allclose(together[user], decode(model, codes[user].tolist(), "optimal", 1.0), atol=1e-13)
+        np.testing.assert_allclose(
+            together[user], decode_stream(model, codes[user].tolist(), "optimal", 1.0), atol=1e-13
+        )
 
 
 @pytest.mark.parametrize("name", mechanisms.instantaneous())
@@ -77,7 +79,7 @@ def test_several_streams_are_decoded_as_each_alone():
 def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
     model = sv.MarkovModel([1.0, 0.0, 0.0], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
     made, _ = released_by(model, [2, 1, 0, 2, 1, 0], mechanism=name, epsilon=3.0)
-    laws = decode(model, made, name, 3.0, smooth=smooth)
+    laws = decode_stream(model, made, name, 3.0, smooth=smooth)
     assert (laws >= 0).all()
     np.testing.assert_allclose(laws.sum(1), 1)
 
@@ -85,19 +87,19 @@ def test_streams_the_model_thought_impossible_have_proper_laws(name, smooth):
 def test_the_alphabets_values_are_understood():
     model = sv.MarkovModel.fit([["home", "work", "home", "home"], ["work", "work"]])
     made, _ = released_by(model, ["home", "work"], epsilon=1.0)
-    assert decode(model, made, epsilon=1.0).shape == (2, 2)
+    assert decode_stream(model, made, epsilon=1.0).shape == (2, 2)
     with pytest.raises(DataError, match="alphabet"):
-        decode(model, ["elsewhere"], epsilon=1.0)
+        decode_stream(model, ["elsewhere"], epsilon=1.0)
 
 
 def test_releases_of_another_setting_are_refused():
     uneven = sv.MarkovModel([0.98, 0.01, 0.01], np.full((3, 3), 1 / 3))
     with pytest.raises(DataError, match="cannot have come"):
-        decode(uneven, [2], "optimal", 0.1)
+        decode_stream(uneven, [2], "optimal", 0.1)
     with pytest.raises(DataError):
-        decode(PAIR, [None], "optimal", 1.0)
+        decode_stream(PAIR, [None], "optimal", 1.0)
     with pytest.raises(DataError, match="budget"):
-        decode(PAIR, [0] * 30, "balanced", 1.0, budget=Budget(total=0.5, when_spent="stop"))
+        decode_stream(PAIR, [0] * 30, "balanced", 1.0, budget=Budget(total=0.5, when_spent="stop"))
 
 
 @pytest.mark.slow
@@ -121,4 +123,4 @@ def test_counts_and_estimates():
 
 
 def test_nothing_released_is_nothing_decoded():
-    assert decode(PAIR, [], epsilon=1.0).shape == (0, 2)
+    assert decode_stream(PAIR, [], epsilon=1.0).shape == (0, 2)

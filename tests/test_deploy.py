@@ -13,6 +13,7 @@ import pytest
 import typer.main
 import yaml
 
+from seqveil.engine.streams import Streams
 from seqveil.interfaces import health
 from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.cli import app
@@ -20,7 +21,6 @@ from seqveil.interfaces.service import config
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.interfaces.service.monitoring import Metrics
 from seqveil.interfaces.spark.figures import SparkFigures
-from seqveil.release.streams import Streams
 from served import words_setting
 
 ROOT = Path(__file__).parent.parent

@@ -12,10 +12,10 @@ from reference_streams import Rows
 from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine import stream
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
-from seqveil.release import stream
+from seqveil.receiver.drift import Drift, Fixed, Learning, looser, rivals_of, stickier
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])

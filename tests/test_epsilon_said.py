@@ -21,8 +21,8 @@ PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
         lambda mechanism: sv.Session(PAIR, mechanism, batch=3),
         lambda mechanism: sv.Session(PAIR, mechanism, budget=2.0),
         lambda mechanism: sv.Setting.of(PAIR, mechanism),
-        lambda mechanism: sv.decode(PAIR, [0, 1], mechanism),
-        lambda mechanism: sv.decode(PAIR, [], mechanism),
+        lambda mechanism: sv.decode_stream(PAIR, [0, 1], mechanism),
+        lambda mechanism: sv.decode_stream(PAIR, [], mechanism),
     ],
 )
 def test_whoever_says_no_epsilon_is_asked_for_it_in_one_line(ask, mechanism):
@@ -57,7 +57,7 @@ def test_no_function_of_the_core_and_the_rooms_above_has_an_epsilon_of_its_own()
     """Every parameter called epsilon has no default, None, or one that nothing is released with."""
     found = []
     for info in pkgutil.walk_packages(sv.__path__, "seqveil."):
-        if info.name.startswith(("seqveil.core", "seqveil.release", "seqveil.receive")):
+        if info.name.startswith(("seqveil.core", "seqveil.engine", "seqveil.receiver")):
             module = import_module(info.name) if "compiled" not in info.name else None
             for name, each in vars(module).items() if module is not None else ():
                 if callable(each) and getattr(each, "__module__", "") == info.name:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.events import Job, release_together
 from seqveil.interfaces.service.config import PREFIX, ServeConfig, load
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
-from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 from served import words_model, words_setting
 
 KEY = bytes(range(32))

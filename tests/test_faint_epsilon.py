@@ -10,9 +10,9 @@ import pytest
 from seqveil import Budget, MarkovModel, Session, Setting, secrets
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine.accounting import GONE, Schedule
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
-from seqveil.release.accounting import GONE, Schedule
-from seqveil.release.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 

@@ -13,8 +13,8 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import optimal
-from seqveil.release.state import State
-from seqveil.release.stream import observe, step
+from seqveil.engine.state import State
+from seqveil.engine.stream import observe, step
 
 pytest.importorskip("numba", reason="the compiled path needs numba (pip install -e '.[fast]')")
 USERS = 12

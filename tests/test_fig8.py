@@ -14,7 +14,7 @@ from experiments.reidentify import Network
 from seqveil import MarkovModel, Setting
 from seqveil.core.alphabet import Grid
 from seqveil.evaluate.rivals.temporal import leakage
-from seqveil.receive.decode import decode_codes
+from seqveil.receiver.decode import decode_codes
 
 pytestmark = pytest.mark.slow
 

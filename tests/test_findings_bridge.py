@@ -10,6 +10,11 @@ import pytest
 
 import seqveil as sv
 from bridges import KEY, VALUES, chain, setting_of
+from seqveil.engine.accounting import Budget
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.upkeep import compact, erase
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import DROPPED, Core, Made
 from seqveil.interfaces.broker import Arrived
 from seqveil.interfaces.cli import main
@@ -17,11 +22,6 @@ from seqveil.interfaces.commands import bridge
 from seqveil.interfaces.commands.terminal import Interrupted
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, Payloads, Refusal
-from seqveil.release.accounting import Budget
-from seqveil.release.store.backup import verify
-from seqveil.release.store.upkeep import compact, erase
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 from test_bridge_slots import BEGIN, Fake
 from test_bridge_slots import setting_of as in_slots
 

@@ -13,8 +13,8 @@ from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands.receive import stats_told
 from seqveil.interfaces.files.audit import Verdict
 from seqveil.interfaces.files.estimates import Counted
-from seqveil.receive import statistics
-from seqveil.receive.statistics import summarise
+from seqveil.receiver import statistics
+from seqveil.receiver.statistics import summarise
 
 CALM, LIVELY = ([0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]), ([0.5, 0.5], [[0.4, 0.6], [0.5, 0.5]])
 SECRET = sv.secrets.ever(1, epsilon=0.5, window=3)
@@ -60,7 +60,7 @@ def test_counts_behind_a_guarded_release_of_types_are_those_of_all_truths() -> N
         for code in stream:
             kernel = followed.kernel()
             columns.append(kernel.probabilities[:, kernel.outputs.index(int(code))])
-            _, followed._state = sv.release.stream.observe(setting, followed._state, np.array([code]))
+            _, followed._state = sv.engine.stream.observe(setting, followed._state, np.array([code]))
         expected += _exact_counts(columns)
     found = summarise(setting, names, codes)
     assert found.method == "model"

@@ -11,8 +11,8 @@ import seqveil as sv
 from seqveil.core import filtering
 from seqveil.core.alphabet import UNKNOWN, Alphabet
 from seqveil.core.errors import InputError
+from seqveil.engine.streams import Streams
 from seqveil.evaluate.attack_files import People, _events
-from seqveil.release.streams import Streams
 
 HOUR = 3_600.0
 DAY = 24 * HOUR

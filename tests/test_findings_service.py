@@ -11,10 +11,10 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import InputError
+from seqveil.engine.store.protocol import Damaged, StoreError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.tokens import Keyring
-from seqveil.release.store.protocol import Damaged, StoreError
-from seqveil.release.streams import Streams
 from served import running, words_model, words_setting
 
 ODD = {"huge": 2**70, "object": object(), "surrogate": "\ud800", "truth": True, "number": np.int64(3), "none": None}

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from seqveil import secrets
 from seqveil.core.errors import InputError
+from seqveil.engine.stream import Setting
 from seqveil.interfaces import cli
 from seqveil.interfaces.commands import serve as serving
 from seqveil.interfaces.service import app, audit, tokens
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.release.stream import Setting
 from served import event, running, words_model, words_setting
 
 

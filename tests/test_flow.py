@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import Budget, MarkovModel, Schedule, Setting, decode
+from seqveil import Budget, MarkovModel, Schedule, Setting, decode_stream
 from seqveil.core.alphabet import Bins, Grid
 from seqveil.core.errors import DataError, InputError
+from seqveil.engine import stream
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
@@ -17,7 +18,6 @@ from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.rows import Source, seconds
 from seqveil.interfaces.files.writing import Digest
-from seqveil.release import stream
 
 WORDS = ["bed", "kitchen", "office"]
 
@@ -136,7 +136,7 @@ def test_estimates_are_those_of_single_streams(data, tmp_path, online):
     assert decoded["user"].to_list() == released["user"].to_list()
     expected = np.zeros(len(WORDS))
     for (user,), rows in released.group_by("user"):
-        laws = decode(model, rows["value"].to_list(), epsilon=0.7, smooth=not online)
+        laws = decode_stream(model, rows["value"].to_list(), epsilon=0.7, smooth=not online)
         mine = decoded.filter(pl.col("user") == user)
         assert mine["value"].to_list() == [WORDS[k] for k in laws.argmax(1)]
         assert mine["confidence"].to_numpy() == pytest.approx(laws.max(1), abs=1e-6)
@@ -158,7 +158,7 @@ def test_estimates_step_over_rows_that_were_left_out(data, tmp_path):
         full = [None] * (rows["event"].max() + 1)
         for event, value in rows.select("event", "value").iter_rows():
             full[event] = value
-        laws = decode(model, full, epsilon=1.0, budget=budget)[rows["event"].to_list()]
+        laws = decode_stream(model, full, epsilon=1.0, budget=budget)[rows["event"].to_list()]
         mine = decoded.filter(pl.col("user") == user)
         assert mine["confidence"].to_numpy() == pytest.approx(laws.max(1), abs=1e-6)
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import seqveil as sv
+from seqveil.engine.setting import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import Columns
 from seqveil.interfaces.files.release import release_file
-from seqveil.release.setting import Setting
 
 USERS, EVENTS = 6, 10
 
@@ -302,13 +302,11 @@ def test_a_private_fit_and_a_named_alphabet():
         sv.fit(ROWS, private=1.0)
 
 
-def test_the_old_names_work_as_they_did():
-    laws = sv.decode(MODEL, ["home", "work"], epsilon=1.0)
+def test_one_stream_and_many_rows_have_functions_of_their_own():
+    laws = sv.decode_stream(MODEL, ["home", "work"], epsilon=1.0)
     assert laws.shape == (2, 3)
-    np.testing.assert_array_equal(sv.decode(model=MODEL, released=["home", "work"], epsilon=1.0), laws)
-    np.testing.assert_array_equal(sv.decode(MODEL, released=np.array(["home", "work"]), epsilon=1.0), laws)
-    assert sv.release.accounting is sv.accounting
-    assert sv.release.session.Session is sv.Session
+    np.testing.assert_array_equal(sv.decode_stream(MODEL, released=np.array(["home", "work"]), epsilon=1.0), laws)
+    assert sv.release.__module__ == sv.decode.__module__ == "seqveil.interfaces.frames"
 
 
 TIMED = ROWS.with_columns(pl.datetime(2024, 1, 1, time_zone="Europe/Berlin") + pl.duration(hours="time").alias("time"))

@@ -17,11 +17,11 @@ from reference_streams import Rows
 from seqveil import Budget, MarkovModel, Session, Setting, mechanisms
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.engine import batches, stream
+from seqveil.engine.accounting import compose
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.release import batches, stream
-from seqveil.release.accounting import compose
 
 CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 QUICK = [name for name in mechanisms.instantaneous() if name not in ("temporal", "temporal_restricted")]

@@ -17,10 +17,10 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets.bounds import Opening
-from seqveil.receive.planning import tune_opening
-from seqveil.release import stream
-from seqveil.release.secrets import guarded_table
-from seqveil.release.stream import Setting, State
+from seqveil.engine import stream
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.stream import Setting, State
+from seqveil.receiver.planning import tune_opening
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 CLINIC = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])

@@ -17,11 +17,11 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.release import stream
-from seqveil.release.secrets import guarded_table
-from seqveil.release.setting import NO_BOUND, Setting
-from seqveil.release.store import packing
-from seqveil.release.streams import Streams
+from seqveil.engine import stream
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.setting import NO_BOUND, Setting
+from seqveil.engine.store import packing
+from seqveil.engine.streams import Streams
 
 ever, each, joint = sv.secrets.ever, sv.secrets.each, sv.secrets.joint
 KEY = bytes(range(32))
@@ -315,12 +315,12 @@ def test_a_receiver_decodes_what_was_withheld():
     session = sv.Session(MODEL, "guarded", secrets=secret, withhold=True, seed=1)
     released = [session.release(symbol) for symbol in (0, 2, 1, 0)]
     assert None in released
-    laws = sv.decode(MODEL, released, "guarded", secrets=secret, withhold=True, smooth=False)
+    laws = sv.decode_stream(MODEL, released, "guarded", secrets=secret, withhold=True, smooth=False)
     state = stream.State.start(session.setting)
     for value, law in zip(released, laws, strict=True):
         code = WITHHELD if value is None else value
         seen, state = stream.observe(session.setting, state, np.array([code]))
         exact = seen.beliefs[0] * seen.columns[0]
         assert law == pytest.approx(exact / exact.sum())
-    smooth = sv.decode(MODEL, released, "guarded", secrets=secret, withhold=True)
+    smooth = sv.decode_stream(MODEL, released, "guarded", secrets=secret, withhold=True)
     assert smooth[-1] == pytest.approx(laws[-1])

@@ -21,10 +21,10 @@ from mosquitto import Client, until
 from seqveil.core.alphabet import Grid
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import zone
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.mqtt import Bridge, Broker, Form, Link, Topics
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 from test_mqtt_forms import town
 
 HASS = os.environ.get("SEQVEIL_HASS") or shutil.which("hass")

@@ -20,9 +20,9 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
 from seqveil.core.model import HourCounts
 from seqveil.core.times import Hours, seconds
-from seqveil.release.state import State
-from seqveil.release.stream import observe, step
-from seqveil.release.streams import Streams
+from seqveil.engine.state import State
+from seqveil.engine.stream import observe, step
+from seqveil.engine.streams import Streams
 
 HOUR = 3600.0
 NIGHT = "night=22-6,day=6-22"
@@ -107,11 +107,11 @@ def test_decoding_is_that_of_all_sequences() -> None:
         twin.tell(t, column_of(kernel, released[-1]))
         filtered.append(twin.belief(t))
     smoothed = [twin.belief(t) for t in range(6)]
-    np.testing.assert_allclose(sv.decode(model, released, epsilon=0.8, times=TIMES), smoothed, atol=1e-12)
-    online = sv.decode(model, released, epsilon=0.8, times=TIMES, smooth=False)
+    np.testing.assert_allclose(sv.decode_stream(model, released, epsilon=0.8, times=TIMES), smoothed, atol=1e-12)
+    online = sv.decode_stream(model, released, epsilon=0.8, times=TIMES, smooth=False)
     np.testing.assert_allclose(online, filtered, atol=1e-12)
     with pytest.raises(InputError, match="needs the time of each event"):
-        sv.decode(model, released, epsilon=0.8)
+        sv.decode_stream(model, released, epsilon=0.8)
 
 
 def test_likelihoods_are_given_the_times() -> None:

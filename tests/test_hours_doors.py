@@ -15,6 +15,8 @@ import pytest
 import seqveil as sv
 from bridges import KEY
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.engine.accelerated import DeviceFleet
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads, Refusal
@@ -23,16 +25,14 @@ from seqveil.interfaces.spark.frames import Columns, _check
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.store import KeptUsers
 from seqveil.interfaces.studio.sources import sampled
-from seqveil.receive.choosing import choose
-from seqveil.receive.contexts import Context, check
-from seqveil.receive.drift import Drift
-from seqveil.receive.learn.expected import Chain
-from seqveil.receive.planning import plan
-from seqveil.receive.reweigh import Reweighed
-from seqveil.receive.statistics import summarise
-from seqveil.receive.versions import refuse_unmovable
-from seqveil.release.accelerated import DeviceFleet
-from seqveil.release.streams import Streams
+from seqveil.receiver.choosing import choose
+from seqveil.receiver.contexts import Context, check
+from seqveil.receiver.drift import Drift
+from seqveil.receiver.learn.expected import Chain
+from seqveil.receiver.planning import plan
+from seqveil.receiver.reweigh import Reweighed
+from seqveil.receiver.statistics import summarise
+from seqveil.receiver.versions import refuse_unmovable
 from served import running
 
 NIGHT = "night=22-6,day=6-22"

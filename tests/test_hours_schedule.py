@@ -11,10 +11,10 @@ import pytest
 import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.core.filtering import as_logs
-from seqveil.release.secrets import guarded_table
-from seqveil.release.state import State
-from seqveil.release.stream import located, observe
-from seqveil.release.streams import Streams
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.state import State
+from seqveil.engine.stream import located, observe
+from seqveil.engine.streams import Streams
 from test_hours import HOUR, NIGHT, Twin, laws
 
 

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from seqveil.receive.statistics import DRAWN, _ranked
+from seqveil.receiver.statistics import DRAWN, _ranked
 
 
 def z(confidence: float) -> float:

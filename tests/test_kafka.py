@@ -18,11 +18,11 @@ from bridges import KEY, SECRET, VALUES, chain, setting_of
 from kafkas import KeepingLink, Place, once
 from mosquitto import until
 from seqveil.core.errors import InputError
+from seqveil.engine.accounting import Budget
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import BrokerError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.kafka import Cluster, partitions_of
-from seqveil.release.accounting import Budget
-from seqveil.release.streams import Streams
 
 
 @pytest.fixture(scope="module")

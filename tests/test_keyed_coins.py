@@ -15,7 +15,7 @@ from seqveil import coins
 from seqveil.core.coins import BITS, KeyedCoins, SeededCoins, SystemCoins, key_file
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
-from seqveil.release import batches, stream
+from seqveil.engine import batches, stream
 
 KEY = bytes(range(32))
 

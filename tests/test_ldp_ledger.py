@@ -20,13 +20,13 @@ from seqveil.coldstart import ColdStart, Points
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.mechanisms import trees
+from seqveil.engine import batches, stream
+from seqveil.engine.store.schema import user_mark
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.spark.store import KeptUsers, bucket
-from seqveil.receive.upgrade import upgrade
-from seqveil.release import batches, stream
-from seqveil.release.store.schema import user_mark
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.receiver.upgrade import upgrade
 
 KEY = bytes(range(32))
 FILES = Path(__file__).parent / "files"

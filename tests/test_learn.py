@@ -12,8 +12,8 @@ from reference_streams import Rows
 from seqveil import MarkovModel, Schedule, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.receive.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
-from seqveil.receive.learn.expected import by_user
+from seqveil.receiver.learn import Chain, Evidence, Learner, expect, held_out, learn, likelihoods, sparse_learn
+from seqveil.receiver.learn.expected import by_user
 
 SEEDS = st.integers(0, 2**32 - 1)
 

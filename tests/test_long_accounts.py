@@ -18,9 +18,9 @@ from seqveil.core.kernel import Kernels, to_weights
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms.codebook import Codebook, support
 from seqveil.core.mechanisms.trees import TreeRelease
-from seqveil.receive.audit import Audit
-from seqveil.release import batches, stream
-from seqveil.release.live import skipped
+from seqveil.engine import batches, stream
+from seqveil.engine.live import skipped
+from seqveil.receiver.audit import Audit
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,13 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.geography import haversine
 from seqveil.core.places import Cells, Places
 from seqveil.core.slots import Slots
+from seqveil.engine.setting import Setting
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.fit import fit_file
 from seqveil.interfaces.files.placing import cells_over, places_in
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.payloads import Form, Payloads
-from seqveil.release.setting import Setting
 
 HOME, WORK = (52.52, 13.40), (52.55, 13.45)
 
@@ -317,7 +317,7 @@ def test_live_interfaces_use_the_same_places():
 
 def test_the_page_and_the_learner_know_places():
     from seqveil.interfaces.studio.sources import sampled
-    from seqveil.receive.learn.learner import near
+    from seqveil.receiver.learn.learner import near
 
     model = fit_file(visits().rename({"venue": "value"}), points=shops(), smoothing=1).model
     shown = sampled(model).describe()

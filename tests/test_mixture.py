@@ -282,7 +282,7 @@ def test_decoding_is_the_posterior_over_all_sequences() -> None:
         mass = math.exp(MIXED.log_likelihood(codes)) * math.prod(columns[t][x] for t, x in enumerate(codes))
         for t, x in enumerate(codes):
             wanted[t, x] += mass
-    found = sv.decode(MIXED, released, mechanism="optimal", epsilon=1.0)
+    found = sv.decode_stream(MIXED, released, mechanism="optimal", epsilon=1.0)
     np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True), atol=1e-9)
 
 
@@ -291,7 +291,7 @@ def test_compiled_and_numpy_agree_to_the_last_bit(mechanism: str, monkeypatch: p
     if not fast.load():
         pytest.skip("numba is not installed")
     from seqveil.core.coins import SeededCoins
-    from seqveil.release.stream import State, step
+    from seqveil.engine.stream import State, step
 
     wide = sv.MarkovModel.mixture(chains(17, 9, seed=2), np.full(9, 1 / 9), 1e-4)  # 153 states: sums in halves
     deep = sv.MarkovModel.mixture(chains(3, 2, order=2), [0.5, 0.5], 1e-3)
@@ -341,7 +341,7 @@ def test_a_guarded_secret(switch: float) -> None:
 
 def test_a_learned_chain_does_not_start_from_a_mixture() -> None:
     from seqveil.core.errors import InputError
-    from seqveil.receive.learn.expected import Chain
+    from seqveil.receiver.learn.expected import Chain
 
     with pytest.raises(InputError, match="got a mixture of 3 types"):
         Chain.of(MIXED)

@@ -9,9 +9,9 @@ import pytest
 
 from reference_streams import Rows
 from seqveil import MarkovModel
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.cli import main
-from seqveil.receive.drift import Kinds, staying
-from seqveil.release.stream import Setting
+from seqveil.receiver.drift import Kinds, staying
 
 N, LENGTH = 4, 30
 NAMES = list("abcd")

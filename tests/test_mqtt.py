@@ -11,9 +11,9 @@ from bridges import KEY, SECRET, VALUES, Place, event, published, send, setting_
 from mosquitto import Client, until
 from seqveil.core.errors import DataError
 from seqveil.core.secrets import ever
+from seqveil.engine.accounting import Budget
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import REASONS, BrokerError
-from seqveil.release.accounting import Budget
-from seqveil.release.streams import Streams
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import pytest
 import mosquitto
 from bridges import SECRET, VALUES, Place, chain, event, published, setting_of, some_events
 from mosquitto import Client, until
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.mqtt import Topics
-from seqveil.release.streams import Streams
 
 DOCS = Path(__file__).parent.parent / "docs" / "mqtt.md"
 

@@ -16,13 +16,13 @@ from mosquitto import until
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.mqtt import Bridge, Broker, Topics
 from seqveil.interfaces.payloads import Event, Form, NoEvent, Payloads, Refusal
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import UNKNOWN, Setting
-from seqveil.release.streams import Streams
 from test_mqtt_command import meet, process
 
 NOW = 1_700_000_000

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.mqtt import REASONS, Broker, Event, Payloads, Refusal, Topics, address
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import UNKNOWN, Setting
 
 VALUES = ["zq-left", "zq-right", "zq-up"]
 SECRET = "zq-secret-88"

@@ -13,13 +13,13 @@ import pytest
 from benchmarks.calls import BUDGETS, POLICIES, InMemory, InStore, Seen, scripted, setting_of, worst, worst_of_all
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent
+from seqveil.engine.streams import REFUSED, Releases, Streams
 from seqveil.interfaces.bridge import Core
 from seqveil.interfaces.events import Job
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.service.writer import Writer
 from seqveil.interfaces.spark.store import KeptUsers, bucket
-from seqveil.release.streams import REFUSED, Releases, Streams
 
 WAYS = list(itertools.product(POLICIES, BUDGETS))
 

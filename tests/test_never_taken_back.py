@@ -14,11 +14,11 @@ from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.kernel import Kernels
 from seqveil.core.model import MarkovModel
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import REFUSED, StoreError, Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.spark.store import KeptUsers, bucket
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
-from seqveil.release.streams import REFUSED, StoreError, Streams
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -184,7 +184,7 @@ def test_a_cold_start_moves_no_belief_by_a_release_that_nobody_sees(monkeypatch,
     users, raw = ["ann", "bob", "ann", "carl", "bob", "ann"], np.array([0, 1, 2, 0, 1, 2])
     start = ColdStart(3, 1.0, points=Points(8, 2, 8), seed=3)
     first, _, _ = start.release_codes(users, raw)
-    monkeypatch.setattr("seqveil.receive.coldstart.learn", broken)
+    monkeypatch.setattr("seqveil.receiver.coldstart.learn", broken)
     with pytest.raises(type(failure)) as failed:
         start.release_codes(users, raw)
     codes, epsilons, _ = failed.value.made

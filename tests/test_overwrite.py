@@ -4,9 +4,9 @@ import pytest
 
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
-from seqveil.release.stream import Setting
 
 KINDS = {
     "plain": ["--model", "m"],

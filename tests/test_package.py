@@ -14,7 +14,7 @@ import pytest
 
 import seqveil as sv
 from seqveil import mechanisms
-from seqveil.release.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget, Schedule
 
 SOURCES = sorted(Path(inspect.getfile(sv)).parent.rglob("*.py"))
 HEAVY = ("scipy", "polars", "highspy", "matplotlib", "pandas", "pyarrow", "typer", "rich")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from browsing import after, figure, in_a_browser, until, violations, visit
-from seqveil.release.accounting import Budget
+from seqveil.engine.accounting import Budget
 from served import WORDS, running, words_setting
 from studios import finish
 

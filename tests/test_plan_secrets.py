@@ -8,7 +8,7 @@ import pytest
 
 import seqveil as sv
 from seqveil.interfaces.cli import main
-from seqveil.receive import planning
+from seqveil.receiver import planning
 
 MODEL = sv.MarkovModel(
     [0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=["news", "sports", "health"]

@@ -13,7 +13,7 @@ from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.cli import main
-from seqveil.receive.learn.private import BoundedCounts, exact_laplace, fit_private, uniform
+from seqveil.receiver.learn.private import BoundedCounts, exact_laplace, fit_private, uniform
 
 RARE = 1e-6  # chance that a statistical test here fails though all is well
 

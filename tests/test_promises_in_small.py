@@ -13,8 +13,8 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import hamming
 from seqveil.core.secrets.bounds import Bounds
 from seqveil.core.secrets.tables import Draft, Table
+from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.files.release import release_file
-from seqveil.release.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 STICKY = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]

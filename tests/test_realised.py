@@ -12,9 +12,9 @@ from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.studio.sources import loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_text
-from seqveil.receive.choosing import choose
-from seqveil.receive.contexts import said_of_check
-from seqveil.receive.planning import plan, realised
+from seqveil.receiver.choosing import choose
+from seqveil.receiver.contexts import said_of_check
+from seqveil.receiver.planning import plan, realised
 
 NAMES = ["a", "b", "c"]
 CALM = MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3, alphabet=NAMES)

@@ -5,8 +5,8 @@ import pytest
 from seqveil import Budget, MarkovModel, Session, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.release import guarantee, release_file
-from seqveil.release.streams import Streams
 
 STICKY = MarkovModel([0.1, 0.9], [[0.9, 0.1], [0.1, 0.9]])
 

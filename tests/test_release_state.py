@@ -13,13 +13,13 @@ import pytest
 
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
-from seqveil.receive.coldstart import ColdStart
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.receiver.coldstart import ColdStart
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"

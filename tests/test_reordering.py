@@ -10,10 +10,10 @@ import mosquitto
 from bridges import KEY, VALUES, Place, event, published, send, setting_of
 from mosquitto import until
 from seqveil.core.errors import InputError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.reordering import Reorder, Window
-from seqveil.release.streams import Streams
 
 
 def core_of(store, **limits):

@@ -65,7 +65,7 @@ def test_every_test_file_that_the_theory_names_exists(path):
 @pytest.mark.parametrize("dotted", sorted(set(re.findall(r"`([a-z]\w*(?:\.\w+)+)`", THEORY))))
 def test_every_name_of_code_in_the_theory_exists(dotted):
     """In the package itself or in one of its rooms; the theory names a module without its room."""
-    rooms = ("", "core.", "release.", "receive.", "interfaces.", "evaluate.", "evaluate.rivals.")
+    rooms = ("", "core.", "engine.", "receiver.", "interfaces.", "evaluate.", "evaluate.rivals.")
     assert any(exists(f"seqveil.{room}{dotted.removeprefix('seqveil.')}") for room in rooms)
 
 

@@ -10,9 +10,9 @@ import reference_streams as streams
 from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.receive.reweigh import Against, Reweighed
-from seqveil.release import batches
-from seqveil.release.stream import State
+from seqveil.engine import batches
+from seqveil.engine.stream import State
+from seqveil.receiver.reweigh import Against, Reweighed
 
 SEEDS = st.integers(0, 2**32 - 1)
 

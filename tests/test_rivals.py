@@ -15,6 +15,7 @@ from seqveil.core.coins import SeededCoins, SystemCoins
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine import stream
 from seqveil.evaluate.rivals import mutual_information as mutual_information_mechanism
 from seqveil.evaluate.rivals import optimal_ldp as optimal_ldp_mechanism
 from seqveil.evaluate.rivals import topl as topl_mechanism
@@ -29,7 +30,6 @@ from seqveil.evaluate.rivals.topl import (
     threshold,
     with_threshold,
 )
-from seqveil.release import stream
 
 seeds = st.integers(0, 2**32 - 1)
 EPSILONS = [0.05, 0.3, 1.0, 2.0, 4.0]

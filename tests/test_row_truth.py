@@ -13,11 +13,11 @@ import pytest
 from seqveil import MarkovModel
 from seqveil.coldstart import Versions
 from seqveil.core.errors import InputError
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive.learn import Evidence
-from seqveil.release.stream import Setting
+from seqveil.receiver.learn import Evidence
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.release import stream
-from seqveil.release.secrets import guarded_table
+from seqveil.engine import stream
+from seqveil.engine.secrets import guarded_table
 
 NAMES = ["news", "sports", "health"]
 ROWS = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]
@@ -133,7 +133,7 @@ def test_a_blank_is_evidence(seqveil, files):
     """Where nothing was said, the receiver's law is the prior weighed by how likely each symbol is to be withheld."""
     setting = sv.Setting.of(MODEL, "guarded", secrets=sv.secrets.ever("health", epsilon=0.5, window=5), withhold=True)
     (column,) = columns_of(setting, [None])
-    law = sv.decode(MODEL, [None], "guarded", secrets=setting.secrets, withhold=True)[0]
+    law = sv.decode_stream(MODEL, [None], "guarded", secrets=setting.secrets, withhold=True)[0]
     assert law == pytest.approx(MODEL.prior * column / (MODEL.prior * column).sum())
 
 

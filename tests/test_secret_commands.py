@@ -12,10 +12,10 @@ import pytest
 import seqveil as sv
 from reference_secrets import Enumerated
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.engine import stream
+from seqveil.engine.setting import NO_BOUND
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.release import stream
-from seqveil.release.setting import NO_BOUND
 
 NAMES = ["news", "sports", "health"]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], alphabet=NAMES)

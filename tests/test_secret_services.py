@@ -10,14 +10,14 @@ import pytest
 import seqveil as sv
 from bridges import KEY, VALUES, chain
 from seqveil.client import Client
+from seqveil.engine.setting import NO_BOUND
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.commands.options import SettingOptions
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.config import load
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
-from seqveil.release.setting import NO_BOUND
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 from served import WORDS, running, words_model
 
 

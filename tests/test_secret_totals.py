@@ -52,7 +52,7 @@ def test_nothing_that_releases_takes_a_secret_without_a_total():
         with pytest.raises(sv.errors.InputError, match="has no total"):
             sv.Setting.of(MODEL, "guarded", secrets=secret)
         with pytest.raises(sv.errors.InputError, match="has no total"):
-            sv.decode(MODEL, ["news"], "guarded", secrets=[secret])
+            sv.decode_stream(MODEL, ["news"], "guarded", secrets=[secret])
         plain = sv.Session(MODEL, "optimal", epsilon=1.0, secrets=[secret], seed=1)  # it only accounts for it
         plain.release("news")
         assert plain.secrets[0].log_odds != 0.0

@@ -13,7 +13,7 @@ import pytest
 import seqveil as sv
 from seqveil.core.alphabet import Grid
 from seqveil.interfaces.commands.options import SecretOptions
-from seqveil.receive.contexts import Context
+from seqveil.receiver.contexts import Context
 
 PAGE = (Path(__file__).parent.parent / "docs" / "secrets.md").read_text(encoding="utf-8")
 NAMES = ["home", "clinic", "health", "travel"]

@@ -15,8 +15,8 @@ import seqveil as sv
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets.ahead import FAINTEST, ahead
 from seqveil.core.secrets.watch import Watch
-from seqveil.release import stream
-from seqveil.release.streams import Streams
+from seqveil.engine import stream
+from seqveil.engine.streams import Streams
 
 EPSILON = 0.5
 
@@ -32,7 +32,7 @@ def outcomes(setting, steps):
     for _ in range(steps):
         ahead_of = []
         for state, columns in found:
-            table = sv.release.secrets.guarded_table(setting, state.watches[0])
+            table = sv.engine.secrets.guarded_table(setting, state.watches[0])
             for place, code in enumerate(table.outputs.tolist()):
                 column = tuple(Fraction(int(w), DENOMINATOR) for w in table.column(place))
                 _, after = stream.observe(setting, state, np.array([code]))

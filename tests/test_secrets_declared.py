@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil import Alphabet, Bins, Grid, MarkovModel, secrets
 from seqveil.core.errors import InputError
-from seqveil.release.streams import Streams
+from seqveil.engine.streams import Streams
 
 PAGES = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=["home", "clinic", "health news"])
 ROOM = Grid.regular(3, 3, bounds=(0, 3, 0, 3))

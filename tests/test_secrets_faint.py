@@ -8,8 +8,8 @@ import pytest
 import seqveil as sv
 from reference_secrets import typed_model
 from seqveil.core.secrets import Watch
-from seqveil.release.secrets import guarded_table
-from seqveil.release.stream import Setting, State, observe
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.stream import Setting, State, observe
 
 STEPS = 500
 

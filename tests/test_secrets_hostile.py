@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import seqveil as sv
-from seqveil.release import stream
-from seqveil.release.streams import Streams
+from seqveil.engine import stream
+from seqveil.engine.streams import Streams
 
 
 class Chain:
@@ -134,7 +134,7 @@ def worst_excess(setting, chains, rules, steps):
             worst = max(worst, (odds if secret.sides == "up" else abs(odds)) - secret.epsilon)
         if t == steps:
             return
-        table = sv.release.secrets.guarded_table(setting, state.watches[0])
+        table = sv.engine.secrets.guarded_table(setting, state.watches[0])
         weights = table.full()
         assert (weights.sum(1) == 2**62).all()
         for place, code in enumerate(table.outputs.tolist()):

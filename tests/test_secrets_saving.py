@@ -10,9 +10,9 @@ from reference_secrets import Enumerated
 from seqveil import MarkovModel, Setting
 from seqveil.core.secrets import ever
 from seqveil.core.secrets.bounds import Opening
-from seqveil.receive.planning import guarded_cost
-from seqveil.release import stream
-from seqveil.release.secrets import guarded_table
+from seqveil.engine import stream
+from seqveil.engine.secrets import guarded_table
+from seqveil.receiver.planning import guarded_cost
 
 STICKY = MarkovModel(np.full(3, 1 / 3), 0.85 * np.eye(3) + 0.05)
 

@@ -12,13 +12,13 @@ import reference_streams as ref
 from seqveil.core.alphabet import Alphabet, Grid
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.receive.decode import decode_paths
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import UNKNOWN, Setting
-from seqveil.release.streams import Streams
+from seqveil.receiver.decode import decode_paths
 from served import KEY, WORDS, event, running, words_model, words_setting
 
 

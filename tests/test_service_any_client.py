@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from seqveil.engine.store.database import Database
+from seqveil.engine.store.protocol import NoSuchUser, StoreError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.health import disk_trouble
 from seqveil.interfaces.service.messages import REASONS
-from seqveil.release.store.database import Database
-from seqveil.release.store.protocol import NoSuchUser, StoreError
-from seqveil.release.streams import Streams
 from served import KEY, event, running, words_setting
 
 

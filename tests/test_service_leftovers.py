@@ -14,10 +14,10 @@ from seqveil import Budget
 from seqveil.client import Client, ServiceError
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.engine.streams import OutOfOrder, StoreError, Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.service.app import create_app
 from seqveil.interfaces.service.config import ServeConfig
-from seqveil.release.streams import OutOfOrder, StoreError, Streams
 from served import KEY, WORDS, event, running, words_model, words_setting
 
 

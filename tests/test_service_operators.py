@@ -9,11 +9,11 @@ import pytest
 
 from seqveil.client import Client, ServiceError
 from seqveil.core.errors import InputError
+from seqveil.engine.accounting import Budget
+from seqveil.engine.streams import Streams
 from seqveil.interfaces import health
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands.watching import MetricsOptions
-from seqveil.release.accounting import Budget
-from seqveil.release.streams import Streams
 from served import KEY, running, words_model, words_setting
 
 

@@ -13,7 +13,7 @@ import pytest
 from seqveil import SeqveilError
 from seqveil.client import Client
 from seqveil.core.errors import InputError
-from seqveil.release.streams import Streams
+from seqveil.engine.streams import Streams
 from served import WORDS, Process, ask, event, words_setting
 
 pytestmark = pytest.mark.slow

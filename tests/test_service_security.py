@@ -18,10 +18,10 @@ from seqveil.client import Client, Unreachable
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.service import monitoring, tokens
 from seqveil.interfaces.service.config import ServeConfig, load
-from seqveil.release.stream import Setting
 from served import WORDS, Process, ask, event, running, words_model, words_setting
 
 

@@ -13,7 +13,7 @@ import seqveil as sv
 from seqveil import mechanisms
 from seqveil.core.errors import BudgetSpent, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.release.accounting import Budget, Schedule
+from seqveil.engine.accounting import Budget, Schedule
 
 NAMES = mechanisms.instantaneous()
 SOUND = [name for name in NAMES if mechanisms.get(name).sound]
@@ -54,7 +54,7 @@ def test_the_public_names_hold():
     assert len(session.release_batch([1])) == 1
     assert session.belief.sum() == pytest.approx(1)
     assert 0 <= session.leakage <= 1.0
-    assert sv.decode(model, [0, 1, 1], epsilon=0.5).shape == (3, 2)
+    assert sv.decode_stream(model, [0, 1, 1], epsilon=0.5).shape == (3, 2)
     assert "optimal" in sv.mechanisms.names()
 
 

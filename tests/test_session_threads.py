@@ -7,9 +7,9 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import BudgetSpent
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 
 MODEL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 THREADS = 8

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.release.setting import Setting, refuse_other
+from seqveil.engine.setting import Setting, refuse_other
 
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], alphabet=[1, 2, 4])
 COSTS = 1.0 - np.eye(3)

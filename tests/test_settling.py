@@ -10,9 +10,9 @@ import pytest
 
 import seqveil as sv
 from seqveil.core.errors import SeqveilError
-from seqveil.release.store import database
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.engine.store import database
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 
 KEY = bytes(range(32))
 WIDE, ROWS, PART = 15, 12, 20

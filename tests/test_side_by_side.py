@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from seqveil import MarkovModel, Setting, decode
+from seqveil import MarkovModel, Setting, decode_stream
 from seqveil.core import bulk, filtering
 from seqveil.core.bulk import Layout
 from seqveil.interfaces.commands import terminal
 from seqveil.interfaces.files import estimates
 from seqveil.interfaces.files.estimates import decode_file
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive.decode import decode_steps
+from seqveil.receiver.decode import decode_steps
 
 LENGTHS = (1, 7, 3, 7, 12, 1, 2)
 
@@ -52,7 +52,7 @@ def test_a_file_is_decoded_as_each_of_its_streams_alone(model, released, monkeyp
     expected = np.zeros(4)
     for user in rows["user"].unique():
         own = rows["user"] == user
-        laws = decode(model, rows.filter(own)["value"].to_list(), epsilon=1.5, smooth=smooth)
+        laws = decode_stream(model, rows.filter(own)["value"].to_list(), epsilon=1.5, smooth=smooth)
         expected += laws.sum(0)
         best = [model.alphabet.values[k] for k in laws.argmax(1)]
         assert decoded.filter(own)["value"].to_list() == best

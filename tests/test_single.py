@@ -18,7 +18,7 @@ from seqveil.core import fast, single
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import optimal
-from seqveil.release import stream
+from seqveil.engine import stream
 
 # made before there was another way than numpy's and the compiled one
 STORED = [1, 12, 8, 13, 13, 12, 12, 12, 12, 5, 4, 4, 5, 8, 7, 10, 2, 7, 2, 3, 4, 4, 5, 5]

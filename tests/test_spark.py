@@ -18,14 +18,14 @@ import sparks
 from seqveil import MarkovModel, Setting
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.checkpoint import standings
 from seqveil.interfaces.spark.frames import read
 from seqveil.interfaces.spark.sessions import told
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import Streams
 from seqveil.spark import Columns, account, fit, release, session_conf, total
 
 KEY = sparks.KEY

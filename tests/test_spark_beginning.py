@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("pyspark")
 import sparks
 from seqveil import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
-from seqveil.release.streams import Streams
 from seqveil.spark import account
 from test_spark_kills import end
 

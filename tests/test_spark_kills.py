@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 import sparks
-from seqveil.release.streams import Streams
+from seqveil.engine.streams import Streams
 from seqveil.spark import account
 
 pytestmark = [pytest.mark.java, sparks.needs_java, *(pytest.mark.filterwarnings(each) for each in sparks.QUIET)]

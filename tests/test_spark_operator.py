@@ -20,6 +20,10 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.coins import KeyedCoins  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
+from seqveil.engine.accounting import Budget, Schedule  # noqa: E402
+from seqveil.engine.store.packing import units  # noqa: E402
+from seqveil.engine.stream import Setting  # noqa: E402
+from seqveil.engine.streams import OutOfOrder, Streams  # noqa: E402
 from seqveil.interfaces.spark.job import Job, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import Release  # noqa: E402
 from seqveil.interfaces.spark.sessions import (  # noqa: E402
@@ -34,10 +38,6 @@ from seqveil.interfaces.spark.store import (  # noqa: E402
     Seal,
     bucket,
 )
-from seqveil.release.accounting import Budget, Schedule  # noqa: E402
-from seqveil.release.store.packing import units  # noqa: E402
-from seqveil.release.stream import Setting  # noqa: E402
-from seqveil.release.streams import OutOfOrder, Streams  # noqa: E402
 
 KEY = bytes(range(32))
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])

@@ -25,6 +25,8 @@ import sparks  # noqa: E402
 from seqveil import MarkovModel, Setting  # noqa: E402
 from seqveil.coldstart import Versions  # noqa: E402
 from seqveil.core.errors import DataError, InputError  # noqa: E402
+from seqveil.engine.accounting import Budget  # noqa: E402
+from seqveil.engine.streams import Streams  # noqa: E402
 from seqveil.interfaces.cli import main  # noqa: E402
 from seqveil.interfaces.spark.checkpoint import USERS, _state  # noqa: E402
 from seqveil.interfaces.spark.job import Job  # noqa: E402
@@ -32,9 +34,7 @@ from seqveil.interfaces.spark.operator import Release  # noqa: E402
 from seqveil.interfaces.spark.sessions import Refused  # noqa: E402
 from seqveil.interfaces.spark.store import Kept  # noqa: E402
 from seqveil.interfaces.spark.upgrade import MOVED, carry, refuse_unmovable, streams  # noqa: E402
-from seqveil.receive import upgrade as embedded  # noqa: E402
-from seqveil.release.accounting import Budget  # noqa: E402
-from seqveil.release.streams import Streams  # noqa: E402
+from seqveil.receiver import upgrade as embedded  # noqa: E402
 from seqveil.spark import Query, carried, evidence_of, move, total  # noqa: E402
 
 KEY = sparks.KEY

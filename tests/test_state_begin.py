@@ -5,11 +5,11 @@ import pytest
 from seqveil.core.coins import key_mark
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.store.backup import facts_of, key_for
+from seqveil.engine.store.database import Database
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
-from seqveil.release.store.backup import facts_of, key_for
-from seqveil.release.store.database import Database
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 from served import running, words_model, words_setting
 
 KEY = bytes(range(32))

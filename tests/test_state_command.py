@@ -11,13 +11,13 @@ import pytest
 
 from seqveil.core.coins import key_mark
 from seqveil.core.errors import InputError
+from seqveil.engine.store.backup import verify
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import resume
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.service import tokens
-from seqveil.release.store.backup import verify
-from seqveil.release.stream import Setting
-from seqveil.release.streams import StoreError, Streams
 from served import KEY, WORDS, event, running, words_model, words_setting
 
 

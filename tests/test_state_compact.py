@@ -10,15 +10,15 @@ import pytest
 import reference_streams as ref
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
+from seqveil.engine.accounting import Budget
+from seqveil.engine.store import database, packing, schema, settling
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.protocol import Compacted, StoreBusy
+from seqveil.engine.store.upkeep import compact
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import EARLIER, Streams
 from seqveil.interfaces.cli import main
-from seqveil.receive.upgrade import upgrade
-from seqveil.release.accounting import Budget
-from seqveil.release.store import database, packing, schema, settling
-from seqveil.release.store.backup import verify
-from seqveil.release.store.protocol import Compacted, StoreBusy
-from seqveil.release.store.upkeep import compact
-from seqveil.release.stream import Setting
-from seqveil.release.streams import EARLIER, Streams
+from seqveil.receiver.upgrade import upgrade
 from served import running, words_model, words_setting
 
 KEY = bytes(range(32))

@@ -3,8 +3,8 @@
 import pytest
 
 from bridges import KEY, setting_of
-from seqveil.release.store import StoreError
-from seqveil.release.streams import Streams
+from seqveil.engine.store import StoreError
+from seqveil.engine.streams import Streams
 
 
 @pytest.mark.parametrize("size", [1, 2, 50, 100, 511])

@@ -12,11 +12,11 @@ import pytest
 import reference_streams as ref
 from seqveil.core.errors import SeqveilError
 from seqveil.core.model import MarkovModel
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.protocol import Damaged
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.events import Job, release_together
-from seqveil.release.store.backup import verify
-from seqveil.release.store.protocol import Damaged
-from seqveil.release.stream import Setting
-from seqveil.release.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 USERS = [f"user {k}" for k in range(8)]

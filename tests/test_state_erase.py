@@ -8,14 +8,14 @@ from seqveil.core.coins import key_mark
 from seqveil.core.errors import InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import ever
+from seqveil.engine.accounting import Budget
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.protocol import Compacted, Damaged, Erased, StoreBusy, StoreError
+from seqveil.engine.store.upkeep import erase, rotate_key
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import EARLIER, Streams
 from seqveil.interfaces.cli import main
-from seqveil.receive.upgrade import upgrade
-from seqveil.release.accounting import Budget
-from seqveil.release.store.backup import verify
-from seqveil.release.store.protocol import Compacted, Damaged, Erased, StoreBusy, StoreError
-from seqveil.release.store.upkeep import erase, rotate_key
-from seqveil.release.stream import Setting
-from seqveil.release.streams import EARLIER, Streams
+from seqveil.receiver.upgrade import upgrade
 from served import running, words_setting
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))

@@ -11,12 +11,12 @@ import pytest
 import reference_streams as ref
 from seqveil.core.errors import DataError
 from seqveil.core.model import MarkovModel
-from seqveil.receive.upgrade import evidence_of, upgrade
-from seqveil.release.store.backup import verify
-from seqveil.release.store.protocol import Damaged
-from seqveil.release.store.upkeep import compact
-from seqveil.release.stream import Setting
-from seqveil.release.streams import StoreError, Streams
+from seqveil.engine.store.backup import verify
+from seqveil.engine.store.protocol import Damaged
+from seqveil.engine.store.upkeep import compact
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import StoreError, Streams
+from seqveil.receiver.upgrade import evidence_of, upgrade
 
 KEY = bytes(range(32))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1))

@@ -10,13 +10,13 @@ from seqveil.core.coins import KeyedCoins
 from seqveil.core.errors import BudgetSpent, GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import each, ever
+from seqveil.engine import stream
+from seqveil.engine.accounting import Budget
+from seqveil.engine.store import GAP, Memory, StateStore, packing
+from seqveil.engine.store.database import Database
+from seqveil.engine.store.protocol import codec_of
+from seqveil.engine.streams import EARLIER, REFUSED, OutOfOrder, Streams, taken
 from seqveil.interfaces.spark.store import KeptUsers, SparkStore
-from seqveil.release import stream
-from seqveil.release.accounting import Budget
-from seqveil.release.store import GAP, Memory, StateStore, packing
-from seqveil.release.store.database import Database
-from seqveil.release.store.protocol import codec_of
-from seqveil.release.streams import EARLIER, REFUSED, OutOfOrder, Streams, taken
 
 KEY = bytes(range(32))
 USERS = ["ann", "bob", "cé"]

@@ -13,12 +13,12 @@ from reference_streams import Rows
 from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine import stream
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
-from seqveil.receive import inversion
-from seqveil.receive.inversion import _fieller, indicators
-from seqveil.receive.statistics import summarise
-from seqveil.release import stream
+from seqveil.receiver import inversion
+from seqveil.receiver.inversion import _fieller, indicators
+from seqveil.receiver.statistics import summarise
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 TRUTH = MarkovModel([0.2, 0.5, 0.3], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]])  # not the model

@@ -12,11 +12,11 @@ import reference_streams as ref
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
-from seqveil.release import stream
-from seqveil.release.accounting import Budget
-from seqveil.release.store import database
-from seqveil.release.store.packing import nats, units
-from seqveil.release.streams import GAP, OutOfOrder, StoreBusy, StoreError, Streams
+from seqveil.engine import stream
+from seqveil.engine.accounting import Budget
+from seqveil.engine.store import database
+from seqveil.engine.store.packing import nats, units
+from seqveil.engine.streams import GAP, OutOfOrder, StoreBusy, StoreError, Streams
 
 KEY = bytes(range(32))
 
@@ -232,7 +232,7 @@ def test_a_second_writer_is_refused(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["s.db"]
 
 
-OPENS = "from seqveil.release.store.database import Database; Database({!r}, None)"
+OPENS = "from seqveil.engine.store.database import Database; Database({!r}, None)"
 
 
 def test_whatever_else_writes_into_the_file_is_noticed(tmp_path):
@@ -347,7 +347,7 @@ def test_large_states_are_not_written(tmp_path):
 
 def test_no_raw_symbol_is_written(tmp_path, monkeypatch):
     """One user whose raw symbol is always 3; a constant release (budget spent) never says so."""
-    monkeypatch.setattr("seqveil.release.streams.time.time", lambda: 1e9)  # when it began is written
+    monkeypatch.setattr("seqveil.engine.streams.time.time", lambda: 1e9)  # when it began is written
     setting = stream.Setting.of(chain(2, 6), "balanced", 0.5, budget=Budget(total=1e-7))
     with (
         Streams.open(tmp_path / "one.db", setting, key=KEY) as one,

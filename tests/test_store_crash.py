@@ -13,10 +13,10 @@ import pytest
 import reference_streams as ref
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
-from seqveil.release import stream
-from seqveil.release.store import database
-from seqveil.release.store.packing import units
-from seqveil.release.streams import StoreError, Streams
+from seqveil.engine import stream
+from seqveil.engine.store import database
+from seqveil.engine.store.packing import units
+from seqveil.engine.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 EVENTS, USERS, GROUP = 4000, 100, 20
@@ -108,7 +108,7 @@ def test_a_file_that_may_not_grow_undoes_the_call(tmp_path):
 import resource, sys
 sys.path[:0] = {sys.path!r}
 import test_store_crash as t
-from seqveil.release.streams import StoreError, Streams
+from seqveil.engine.streams import StoreError, Streams
 store = Streams.open({str(tmp_path / "s.db")!r}, t.setting_of())
 store.release(["ann"], [0], [0])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))

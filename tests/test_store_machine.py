@@ -16,11 +16,11 @@ import reference_streams as ref
 from seqveil.core import filtering
 from seqveil.core.coins import KeyedCoins
 from seqveil.core.model import MarkovModel
-from seqveil.release import batches, stream
-from seqveil.release.accounting import Budget
-from seqveil.release.store import database, packing, schema
-from seqveil.release.store.packing import units
-from seqveil.release.streams import GAP, NOTHING, StoreError, Streams
+from seqveil.engine import batches, stream
+from seqveil.engine.accounting import Budget
+from seqveil.engine.store import database, packing, schema
+from seqveil.engine.store.packing import units
+from seqveil.engine.streams import GAP, NOTHING, StoreError, Streams
 
 KEY = bytes(range(32))
 

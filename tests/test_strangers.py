@@ -18,6 +18,8 @@ from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import seconds
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.client import Event, _body
 from seqveil.interfaces.events import Wording
@@ -26,8 +28,6 @@ from seqveil.interfaces.files.ordering import order_key
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads
 from seqveil.interfaces.service.messages import OneSymbol
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import UNKNOWN, Setting
 from served import running, words_setting
 
 LARGE = 2**53

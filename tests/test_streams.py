@@ -15,12 +15,12 @@ from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.leakage import Account
 from seqveil.core.model import MarkovModel
-from seqveil.release import stream
-from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.session import Session
-from seqveil.release.state import ARRAYS, rounds
-from seqveil.release.store import packing
-from seqveil.release.streams import Streams
+from seqveil.engine import stream
+from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.session import Session
+from seqveil.engine.state import ARRAYS, rounds
+from seqveil.engine.store import packing
+from seqveil.engine.streams import Streams
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 

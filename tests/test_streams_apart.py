@@ -10,10 +10,10 @@ import pytest
 import seqveil as sv
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import State, step
 from seqveil.interfaces.cli import main
-from seqveil.receive.audit import Asked, Audit
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import State, step
+from seqveil.receiver.audit import Asked, Audit
 
 KEY = bytes(range(32))
 FULL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
@@ -244,7 +244,7 @@ def test_a_stream_is_decoded_by_itself(visits, tmp_path):
     assert run("decode", out, "-m", visits / "v.model", "-o", decoded) == 0
     got = pl.read_csv(decoded).partition_by("user", "session", maintain_order=True)
     for told, part in zip(pl.read_csv(out).partition_by("user", "session", maintain_order=True), got, strict=True):
-        best = sv.decode(model, told["value"].to_list(), epsilon=1.0).max(1)
+        best = sv.decode_stream(model, told["value"].to_list(), epsilon=1.0).max(1)
         np.testing.assert_allclose(part["confidence"].to_numpy(), best, atol=1e-5)
 
 
@@ -296,7 +296,7 @@ def test_sorting_puts_the_streams_of_a_user_one_behind_another(visits, tmp_path)
 
 
 def test_people_are_held_out_with_all_their_streams():
-    from seqveil.receive.choosing import choose
+    from seqveil.receiver.choosing import choose
 
     draw = np.random.default_rng(1)
     people = np.repeat(np.arange(40), 30)

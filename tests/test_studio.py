@@ -22,7 +22,7 @@ from seqveil.interfaces.studio.picture import Run, factor
 from seqveil.interfaces.studio.sandbox import KEPT, LOADED, Curve, Gone, Sandbox
 from seqveil.interfaces.studio.sources import BUILTIN, loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_file, rows_of_text
-from seqveil.receive.decode import decode_codes, decode_paths
+from seqveil.receiver.decode import decode_codes, decode_paths
 from served import words_model
 from studios import finish
 

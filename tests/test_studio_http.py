@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
+from seqveil.engine.accounting import Budget
 from seqveil.interfaces.service import monitoring
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.studio.sandbox import Sandbox
-from seqveil.release.accounting import Budget
 from served import WORDS, ask, running, words_setting
 from studios import KEY, Process, parsed, studio
 

@@ -13,10 +13,10 @@ from seqveil import mechanisms
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
 from seqveil.core.kernel import DENOMINATOR, Kernels, mix, to_weights
 from seqveil.core.model import MarkovModel
-from seqveil.receive.decode import decode, estimates
-from seqveil.release.accounting import Budget
-from seqveil.release.session import Session
-from seqveil.release.stream import Setting
+from seqveil.engine.accounting import Budget
+from seqveil.engine.session import Session
+from seqveil.engine.stream import Setting
+from seqveil.receiver.decode import decode_stream, estimates
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 SPARING = ("optimal_ldp", "temporal")  # may find nothing worth telling, or keep back what correlation gives away
@@ -264,7 +264,7 @@ def test_fact_9_the_decoder_equals_bayes_over_all_sequences(order, zeros, smooth
             kernel = session.kernel()
             released.append(session.release(x))
             columns.append(kernel.column(kernel.codes.tolist().index(released[-1])))
-        laws = decode(model, released, name, epsilon, smooth=smooth)
+        laws = decode_stream(model, released, name, epsilon, smooth=smooth)
         law = ref.sequence_law(prior, transitions, length)
         for t in range(length):
             known = columns if smooth else columns[: t + 1]

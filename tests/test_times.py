@@ -17,13 +17,13 @@ from seqveil import Budget, MarkovModel, Session
 from seqveil.core import times as clock
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import DataError, InputError
+from seqveil.engine import batches, stream
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.audit import audit_file
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.mqtt import Payloads, Refusal
-from seqveil.release import batches, stream
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
 NOW = 1_700_000_000
@@ -238,7 +238,7 @@ def test_no_times_that_are_accepted_pass_the_window(steps, begin, back, other_un
 @settings(deadline=None, max_examples=200)
 @given(st.floats(-1e11, 1e11), st.floats(0, 1e11), st.floats(1e-3, 1e11))
 def test_what_is_inside_a_window_is_decided_exactly(now, ago, span):
-    from seqveil.release.accounting import _since
+    from seqveil.engine.accounting import _since
 
     for then in (now - ago, now - span, np.nextafter(now - span, math.inf), np.nextafter(now - span, -math.inf)):
         exact = Fraction(now) - Fraction(float(then)) < Fraction(span)

@@ -8,8 +8,8 @@ import pytest
 from seqveil import MarkovModel, Setting
 from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import InputError
-from seqveil.receive.decode import decode_codes
-from seqveil.receive.trial import in_batches, one_by_one
+from seqveil.receiver.decode import decode_codes
+from seqveil.receiver.trial import in_batches, one_by_one
 
 MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 

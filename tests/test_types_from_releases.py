@@ -14,15 +14,15 @@ from seqveil.coldstart import ColdStart, Points, Receiver, Version, VersionedStr
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import InputError
+from seqveil.engine import stream
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
-from seqveil.receive.drift import Drift, mean_chain, rivals_of
-from seqveil.receive.learn import Chain, Evidence, learn, likelihoods, region
-from seqveil.receive.learn.expected import expect_types
-from seqveil.receive.learn.types import Types, climb_types, one_round
-from seqveil.receive.upgrade import evidence_of as evidence_in
-from seqveil.receive.upgrade import upgrade
-from seqveil.release import stream
-from seqveil.release.streams import Streams
+from seqveil.receiver.drift import Drift, mean_chain, rivals_of
+from seqveil.receiver.learn import Chain, Evidence, learn, likelihoods, region
+from seqveil.receiver.learn.expected import expect_types
+from seqveil.receiver.learn.types import Types, climb_types, one_round
+from seqveil.receiver.upgrade import evidence_of as evidence_in
+from seqveil.receiver.upgrade import upgrade
 
 CALM = MarkovModel([0.4, 0.3, 0.3], 0.9 * np.eye(3) + 0.1 / 3)
 LIVELY = MarkovModel([0.4, 0.3, 0.3], 0.1 * np.eye(3) + 0.9 / 3)

@@ -20,8 +20,8 @@ from seqveil.core.coins import KeyedCoins, SeededCoins
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.model import MarkovModel
-from seqveil.release import batches, stream
-from seqveil.release.stream import UNKNOWN, Setting, State
+from seqveil.engine import batches, stream
+from seqveil.engine.stream import UNKNOWN, Setting, State
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"
@@ -152,7 +152,7 @@ def test_codes_that_stand_for_nothing_are_refused_and_a_release_is_never_unknown
         stream.observe(setting, State.start(setting), np.array([UNKNOWN]))
     hiding = MarkovModel([0.5, 0.3, 0.2], STICKY, alphabet=Alphabet(WORDS, on_unknown="hide"))
     with pytest.raises(DataError, match="not in the model's alphabet"):
-        sv.decode(hiding, ["home", SECRET], "balanced", 1.0)
+        sv.decode_stream(hiding, ["home", SECRET], "balanced", 1.0)
 
 
 # the law of a batch

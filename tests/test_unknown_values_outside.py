@@ -10,12 +10,12 @@ import pytest
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import MarkovModel
+from seqveil.engine import stream
+from seqveil.engine.stream import UNKNOWN, Setting, State
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.files.resume import Appended
-from seqveil.release import stream
-from seqveil.release.stream import UNKNOWN, Setting, State
-from seqveil.release.streams import Streams
 
 KEY = bytes(range(32))
 SECRET = "zq-secret-77"

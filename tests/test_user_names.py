@@ -16,10 +16,10 @@ from seqveil import Budget, MarkovModel
 from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
 from seqveil.core.errors import DataError, InputError
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
-from seqveil.release.stream import Setting
-from seqveil.release.streams import StoreError, Streams
 
 KEY = bytes(range(32))
 FILES = Path(__file__).parent / "files"

@@ -20,11 +20,11 @@ import sparks
 from bridges import VALUES, Place, chain, event
 from mosquitto import until
 from seqveil.core.errors import InputError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces import health
 from seqveil.interfaces.bridge import Counts
 from seqveil.interfaces.commands.watching import MetricsOptions
 from seqveil.interfaces.spark.figures import SparkFigures
-from seqveil.release.streams import Streams
 from served import words_setting
 
 

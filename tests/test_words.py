@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.words import Risk, ToldSecret
+from seqveil.engine.setting import Setting
 from seqveil.interfaces.cli import main
-from seqveil.receive.planning import paid_truth
-from seqveil.release.setting import Setting
+from seqveil.receiver.planning import paid_truth
 
 PAIR = [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]
 

@@ -1,7 +1,7 @@
-"""Begin without a model: the public name of `seqveil.receive.coldstart`."""
+"""Begin without a model: the public name of `seqveil.receiver.coldstart`."""
 
-from seqveil.receive.coldstart import ColdStart, Points, Receiver
-from seqveil.receive.versions import Version, VersionedStreams, Versions, first_version
+from seqveil.receiver.coldstart import ColdStart, Points, Receiver
+from seqveil.receiver.versions import Version, VersionedStreams, Versions, first_version
 
 __all__ = ["ColdStart", "Lanes", "Points", "Receiver", "Version", "VersionedStreams", "Versions", "first_version"]
 

@@ -1,6 +1,6 @@
-"""Expected error before anything is released: the public name of `seqveil.receive.planning`."""
+"""Expected error before anything is released: the public name of `seqveil.receiver.planning`."""
 
-from seqveil.receive.planning import (
+from seqveil.receiver.planning import (
     Plan,
     Row,
     SecretRow,

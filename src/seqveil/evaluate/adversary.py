@@ -18,7 +18,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
-from seqveil.release import batches, stream
+from seqveil.engine import batches, stream
 
 TOPS = (1, 10)  # how many symbols the adversary may name
 
@@ -84,7 +84,7 @@ def attack_paths(
 ) -> Attack:
     """Attack one stream, truth (T,), that was released in batches as these paths.
 
-    >>> from seqveil.release.session import Session
+    >>> from seqveil.engine.session import Session
     >>> session = Session(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=3.0, batch=2, seed=1)
     >>> _ = session.release_batch([0, 0])
     >>> attack_paths(session.setting, session.paths, np.array([0, 0])).online.shape

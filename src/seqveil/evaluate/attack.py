@@ -35,7 +35,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import words
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attackers import Attackers, beliefs, classifiers, features
-from seqveil.receive.learn import Evidence
+from seqveil.receiver.learn import Evidence
 
 __all__ = [
     "FALSE_ALARM",

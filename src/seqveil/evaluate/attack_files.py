@@ -18,6 +18,7 @@ from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.slots import Slots
 from seqveil.core.words import guess_means
+from seqveil.engine.setting import OTHER_MODEL
 from seqveil.evaluate import attack as attacks
 from seqveil.evaluate.attack import Finding, Guess
 from seqveil.interfaces.files import Columns, read
@@ -28,9 +29,8 @@ from seqveil.interfaces.files.received import receive
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.writing import EPSILON, Meta, load_release_meta, stored_columns
 from seqveil.interfaces.frames import ColumnWords, Release, SettingWords, chain_of, split_words, table_of
-from seqveil.receive.follow import numbered
-from seqveil.receive.learn import Evidence
-from seqveil.release.setting import OTHER_MODEL
+from seqveil.receiver.follow import numbered
+from seqveil.receiver.learn import Evidence
 
 if TYPE_CHECKING:
     import polars as pl

@@ -20,7 +20,7 @@ from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
-from seqveil.receive.learn import Evidence
+from seqveil.receiver.learn import Evidence
 
 PAIRS = 40  # symbols up to which transitions are looked at
 SYMBOLS = 400  # the most frequent ones, which the attacker looks at

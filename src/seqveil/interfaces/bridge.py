@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, NamedTuple
 
 from seqveil.core.errors import BudgetSpent, DataError, InputError, SeqveilError
+from seqveil.engine.store import Position
+from seqveil.engine.store.protocol import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased
+from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Noted, release_together
 from seqveil.interfaces.payloads import Event, Payloads, Refusal
 from seqveil.interfaces.reordering import Item, Reorder, Sorted, Window
-from seqveil.release.store import Position
-from seqveil.release.store.protocol import LATEST, MOST_POSITION, NUMBERS, Damaged, Erased
-from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import EARLIER, OutOfOrder, Releases, StoreError, Streams
 
 GROUP = 1000  # events of a transaction, at most
 MOST_NEEDED = 4  # times as many names of events as may be under way, at most

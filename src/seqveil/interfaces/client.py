@@ -30,8 +30,8 @@ from seqveil.core.coins import User, user_name
 from seqveil.core.errors import InputError, ModelError, SeqveilError
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Time
-from seqveil.release.releases import SecretStanding, Standing
-from seqveil.release.stream import Setting
+from seqveil.engine.releases import SecretStanding, Standing
+from seqveil.engine.stream import Setting
 
 Account = Standing  # where a user stands, as the service tells it
 

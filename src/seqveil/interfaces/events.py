@@ -14,10 +14,10 @@ import numpy as np
 from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
-from seqveil.release.store import Position
-from seqveil.release.store.protocol import Damaged
-from seqveil.release.stream import budget_spent
-from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams, taken
+from seqveil.engine.store import Position
+from seqveil.engine.store.protocol import Damaged
+from seqveil.engine.stream import budget_spent
+from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams, taken
 
 
 class Wording:

@@ -21,6 +21,7 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.commands.options import ColumnOptions, SettingOptions, fit_words
 from seqveil.interfaces.files.audit import against_file, audit_file
 from seqveil.interfaces.files.columns import Columns, lists_in
@@ -32,10 +33,9 @@ from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released
 from seqveil.interfaces.files.rows import columns_for, symbol_columns
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Meta, load_release_meta, stored_columns
-from seqveil.receive.audit import Report
-from seqveil.receive.reweigh import Departure
-from seqveil.receive.versions import Versions
-from seqveil.release.stream import Setting
+from seqveil.receiver.audit import Report
+from seqveil.receiver.reweigh import Departure
+from seqveil.receiver.versions import Versions
 
 if TYPE_CHECKING:
     import polars as pl

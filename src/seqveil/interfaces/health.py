@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from seqveil.core.errors import InputError
-from seqveil.release.streams import Streams
+from seqveil.engine.streams import Streams
 
 LOOPBACK = "127.0.0.1"
 PATIENCE = 10.0  # seconds for a request to the listener

@@ -29,9 +29,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, OnRefused
 from seqveil.interfaces.payloads import MOST_NAME, Event, Form, NoEvent, Payloads, Refusal
-from seqveil.release.streams import Streams
 
 IDLE = 0.2  # seconds that a read waits for messages
 PATIENCE = 30.0  # seconds for an answer of the cluster

@@ -26,13 +26,13 @@ from typing import Literal
 
 from seqveil.core.alphabet import OnUnknown
 from seqveil.core.errors import InputError
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import GROUP, BrokerError, Core, Counts, Log, Made, OnRefused, Outcome
 from seqveil.interfaces.broker import Arrived, Broker, Changed, Confirmed, Failed, Happening, Link, Stop, address
 from seqveil.interfaces.homeassistant import Discovery
 from seqveil.interfaces.payloads import MOST_NAME, REASONS, Event, Form, NoEvent, Payloads, Refusal
 from seqveil.interfaces.reordering import Reorder
 from seqveil.interfaces.slotting import SlotStreams, refuse_slots
-from seqveil.release.streams import Streams
 
 __all__ = [
     "REASONS",

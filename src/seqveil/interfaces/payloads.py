@@ -17,10 +17,10 @@ from seqveil.core.alphabet import Grid, OnUnknown
 from seqveil.core.errors import InputError
 from seqveil.core.places import Cells
 from seqveil.core.times import check_clock, seconds
+from seqveil.engine.batches import encode_path
+from seqveil.engine.setting import refuse_restarts
+from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.interfaces.events import Wording
-from seqveil.release.batches import encode_path
-from seqveil.release.setting import refuse_restarts
-from seqveil.release.stream import UNKNOWN, Setting
 
 MOST_BYTES = 64 << 10  # of a raw payload
 MOST_NAME = 256  # bytes of a user's name

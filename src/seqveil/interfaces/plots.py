@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from seqveil.core.alphabet import Grid
-    from seqveil.receive.planning import Plan, Row, SecretRow
+    from seqveil.receiver.planning import Plan, Row, SecretRow
 
 __all__ = [
     "DECODED",
@@ -130,7 +130,7 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     Dotted: after the receiver's online decoder, where that errs less than the release.
 
     >>> from seqveil import MarkovModel
-    >>> from seqveil.receive import planning
+    >>> from seqveil.receiver import planning
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> figure = tradeoff(planning.plan(model, [0.5, 1.0], length=5, users=10))
     >>> [line.get_label() for line in figure.axes[0].lines][::3]

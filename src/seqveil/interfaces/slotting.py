@@ -24,12 +24,12 @@ from typing import Any, Generic
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.core.slots import MICRO, NOTHING, Slots
+from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED
+from seqveil.engine.stream import UNKNOWN, Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.bridge import Core, Made, Outcome
 from seqveil.interfaces.payloads import Event, Refusal
 from seqveil.interfaces.reordering import Item
-from seqveil.release.calls import MOST_SKIPPED, MOST_WATCHED
-from seqveil.release.stream import UNKNOWN, Setting
-from seqveil.release.streams import Streams
 
 NO_MEAN = (
     "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"

@@ -167,7 +167,7 @@ def called(model: MarkovModel) -> str:
 def check_together(order: int, context: str | None, attack: bool, secrets: bool) -> None:
     """Refuse options that do not go together."""
     from seqveil.core.errors import InputError
-    from seqveil.receive.contexts import Context
+    from seqveil.receiver.contexts import Context
 
     if context is not None and order != 1:
         raise InputError("--context says what --order says; pass --context order:2, or leave it out")

@@ -29,13 +29,13 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.watch import LONGEST
+from seqveil.engine.accounting import Budget
+from seqveil.engine.stream import Setting
 from seqveil.evaluate.comparison.rows import check_attack
 from seqveil.evaluate.rivals import declared as rivals
 from seqveil.evaluate.rivals.topl import MECHANISM as TOPL
 from seqveil.evaluate.rivals.topl import threshold, with_threshold
-from seqveil.receive import planning
-from seqveil.release.accounting import Budget
-from seqveil.release.stream import Setting
+from seqveil.receiver import planning
 
 PART = 1_000_000  # numbers of one array over the users that are released at once
 LONGEST_PLAN = 50  # symbols of a simulated stream

@@ -102,8 +102,8 @@ class Division:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, self.smoothing, "data")
-        from seqveil.receive.choosing import choose
-        from seqveil.receive.contexts import Context
+        from seqveil.receiver.choosing import choose
+        from seqveil.receiver.contexts import Context
 
         if self.context == "auto":
             return choose(users, codes, alphabet, smoothing=self.smoothing, seed=self.seed).model

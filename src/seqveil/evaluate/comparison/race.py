@@ -21,14 +21,14 @@ from seqveil.core.kernel import Floats, Ints, Kernels
 from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.secrets import Watches
+from seqveil.engine import batches, stream
 from seqveil.evaluate import adversary
 from seqveil.evaluate.comparison import rows as told
 from seqveil.evaluate.comparison.arena import Arena, Contestant, Keeper, promised, together
 from seqveil.evaluate.comparison.rows import Row, Status, Tally, clustered
 from seqveil.evaluate.rivals.declared import Halving
 from seqveil.evaluate.rivals.mutual_information import single_release
-from seqveil.receive import trial
-from seqveil.release import batches, stream
+from seqveil.receiver import trial
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
 

@@ -16,9 +16,9 @@ from seqveil.core import html
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, Watches, words
+from seqveil.engine.secrets import totals
 from seqveil.evaluate import attack
 from seqveil.interfaces.commands.terminal import plain
-from seqveil.release.secrets import totals
 
 if TYPE_CHECKING:
     from seqveil.evaluate.comparison.arena import Arena

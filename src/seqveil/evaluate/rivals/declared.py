@@ -28,9 +28,9 @@ from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.receive.trial import one_by_one
-from seqveil.release.setting import Setting, symbols_named
-from seqveil.release.stream import Released, State, charge, observed
+from seqveil.engine.setting import Setting, symbols_named
+from seqveil.engine.stream import Released, State, charge, observed
+from seqveil.receiver.trial import one_by_one
 
 BEGINS = 4.0  # the ε that a release begins with where it is halved
 HALVINGS = 40  # after so many a release tells nothing worth the name, and one that tells nothing at all is made

@@ -27,7 +27,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import check_epsilon
 from seqveil.core.model import MarkovModel
 from seqveil.evaluate.rivals.temporal import stationary
-from seqveil.receive.learn.private import exact_laplace
+from seqveil.receiver.learn.private import exact_laplace
 
 MOST = 64  # symbols: every pair of them is compared, at every event
 LONGEST = 10_000

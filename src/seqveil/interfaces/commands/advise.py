@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
     from seqveil.interfaces.files.inspection import Inspection
-    from seqveil.receive.advising import Advice
+    from seqveil.receiver.advising import Advice
 
 STREAM = 50  # events of a stream, where only a model is there to ask
 QUESTIONS = {
@@ -103,8 +103,8 @@ def advise(
     Example: seqveil advise --file clicks.csv --seen-by partner --secret ever:health --wrong 20%
     """
     from seqveil.interfaces.files.writing import taken, write_text
-    from seqveil.receive.advising import SEEN_BY, Wishes, lines_of
-    from seqveil.receive.advising import advise as solve
+    from seqveil.receiver.advising import SEEN_BY, Wishes, lines_of
+    from seqveil.receiver.advising import advise as solve
 
     named = _answer("file", file)
     seen = _seen_by(_answer("seen_by", seen_by))
@@ -149,7 +149,7 @@ def _answer(name: str, given: str | None, default: str | None = None) -> str:
 
 
 def _seen_by(text: str) -> str:
-    from seqveil.receive.advising import SEEN_BY
+    from seqveil.receiver.advising import SEEN_BY
 
     if text not in SEEN_BY:
         raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}; got something else")
@@ -213,7 +213,7 @@ def _model(
     from seqveil.interfaces.files.fit import fit_file
     from seqveil.interfaces.files.reading import is_data
     from seqveil.interfaces.files.writing import taken
-    from seqveil.receive.choosing import FEWEST_PEOPLE
+    from seqveil.receiver.choosing import FEWEST_PEOPLE
 
     if not is_data(source):
         return o.model_in(Path(source)), Path(source), STREAM

@@ -26,11 +26,11 @@ from seqveil.interfaces.commands.watching import MetricsOptions
 if TYPE_CHECKING:
     import ssl
 
+    from seqveil.engine.streams import Streams
     from seqveil.interfaces.bridge import Counts
     from seqveil.interfaces.mqtt import Broker
     from seqveil.interfaces.payloads import Form
     from seqveil.interfaces.reordering import Reorder
-    from seqveil.release.streams import Streams
 
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -181,9 +181,9 @@ class StoreOptions:
         """The streams in the state file."""
         from seqveil.core import fast
         from seqveil.core.model import MarkovModel
-        from seqveil.release.setting import refuse_dead_end
-        from seqveil.release.store.backup import key_for
-        from seqveil.release.streams import Streams
+        from seqveil.engine.setting import refuse_dead_end
+        from seqveil.engine.store.backup import key_for
+        from seqveil.engine.streams import Streams
 
         setting = chosen.setting(MarkovModel.load(self.model))
         refuse_dead_end(setting, "the bridge")

@@ -14,11 +14,11 @@ from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, progress, stages
 
 if TYPE_CHECKING:
+    from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.estimates import LearnedFile
     from seqveil.interfaces.files.fit import Fitted
-    from seqveil.receive.learn import Evidence
-    from seqveil.receive.versions import Version, Versions
-    from seqveil.release.stream import Setting
+    from seqveil.receiver.learn import Evidence
+    from seqveil.receiver.versions import Version, Versions
 
 
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
@@ -128,7 +128,7 @@ def ledger(origin: Mapping[str, Any]) -> str:
 
 def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     """Say what was fitted, and whether that is private."""
-    from seqveil.receive.choosing import called
+    from seqveil.receiver.choosing import called
 
     model, edges, choice = fitted.model, fitted.model.transitions, fitted.choice
     origin = model.origin
@@ -273,7 +273,7 @@ class UpgradeOptions:
 
     def load(self) -> Versions | None:
         """The versions so far, or None where there are none; options that begin do not go with versions."""
-        from seqveil.receive.versions import Versions
+        from seqveil.receiver.versions import Versions
 
         if not self.versions.exists():
             return None
@@ -284,9 +284,9 @@ class UpgradeOptions:
 
     def begin(self) -> Versions:
         """Version 0, saved."""
+        from seqveil.engine.accounting import Budget
         from seqveil.interfaces.files.words import named_alphabet
-        from seqveil.receive.versions import Versions, first_version
-        from seqveil.release.accounting import Budget
+        from seqveil.receiver.versions import Versions, first_version
 
         if self.alphabet is None or self.epsilon is None:
             raise InputError("there are no versions yet: to begin, pass --alphabet and --epsilon")
@@ -310,8 +310,8 @@ class UpgradeOptions:
         Parameters: `in_force` is how many settings the users were released with so far; `evidence_of` reads what was
         released with these settings; `move` puts a new one in force after these, and says for how many users.
         """
-        from seqveil.receive.learn import learn
-        from seqveil.receive.versions import next_version
+        from seqveil.receiver.learn import learn
+        from seqveil.receiver.versions import next_version
 
         settings = [version.setting for version in known]
         if in_force == len(settings) - 1:
@@ -358,7 +358,7 @@ def upgrade(
 
     Example: seqveil upgrade clicks.db --versions clicks.versions -o clicks.model
     """
-    from seqveil.receive import upgrade as file
+    from seqveil.receiver import upgrade as file
 
     known, said = options.load(), "begun"
     if known is None:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
     from seqveil.core.slots import Slots
+    from seqveil.engine.accounting import Budget, Schedule
+    from seqveil.engine.stream import Setting
     from seqveil.interfaces.files import Columns
     from seqveil.interfaces.files.words import FitWords
-    from seqveil.receive.versions import Versions
-    from seqveil.release.accounting import Budget, Schedule
-    from seqveil.release.stream import Setting
+    from seqveil.receiver.versions import Versions
 
 
 _configured: ContextVar[typer.Context | None] = ContextVar("configured", default=None)  # that --config was read for
@@ -353,7 +353,7 @@ class SettingOptions(KeepingOptions, SecretOptions):
 
         `restarts`: whether columns were named that tell the streams of a user apart.
         """
-        from seqveil.release.stream import Setting
+        from seqveil.engine.stream import Setting
 
         self._check_together()
         size, secrets = 1 if self.batch is None else self.batch, self.declared()
@@ -389,13 +389,13 @@ class SettingOptions(KeepingOptions, SecretOptions):
 
     def schedule(self) -> Schedule:
         """When ε is spent."""
-        from seqveil.release.accounting import Schedule
+        from seqveil.engine.accounting import Schedule
 
         return Schedule(1 if self.every is None else self.every, self.spend_above)
 
     def budgets(self) -> Budget:
         """The most that may be spent, and what happens then."""
-        from seqveil.release.accounting import Budget
+        from seqveil.engine.accounting import Budget
 
         window = (self.window, self.window_releases, self.window_seconds)
         spent: Any = self.when_spent or "hold"
@@ -575,7 +575,7 @@ def versions_in(model: Path, given: bool = False) -> Versions | None:
 
     Such a file says how the release was made, so options that say it too (`given`) do not go with it.
     """
-    from seqveil.receive.versions import Versions
+    from seqveil.receiver.versions import Versions
 
     if not Versions.is_one(model):
         return None
@@ -595,7 +595,7 @@ def check_model_out(out: Path) -> None:
 def model_in(model: Path) -> MarkovModel:
     """The model in a file, for a command that takes no versions."""
     from seqveil.core.model import MarkovModel
-    from seqveil.receive.versions import Versions
+    from seqveil.receiver.versions import Versions
 
     if Versions.is_one(model):
         raise InputError(

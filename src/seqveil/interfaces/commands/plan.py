@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from seqveil.core.mechanisms import BatchMechanism, Mechanism
     from seqveil.core.model import MarkovModel
     from seqveil.core.secrets import Secret
+    from seqveil.engine.setting import Setting
     from seqveil.interfaces.files.words import FitWords
-    from seqveil.receive.planning import Plan, Row, SecretRow
-    from seqveil.release.setting import Setting
+    from seqveil.receiver.planning import Plan, Row, SecretRow
 
 HOLDS = "under the model: all errors and shares are those of people who follow it"
 PICTURES = (".png", ".svg", ".pdf")
@@ -137,7 +137,7 @@ def plan(
 
     Example: seqveil plan clicks.model --secret ever:health --secret-epsilon 0.5,1 --secret-window 20
     """
-    from seqveil.release.stream import Setting
+    from seqveil.engine.stream import Setting
 
     check_picture(plot)
     words = o.fit_words(cuts, columns, order=order, smoothing=smoothing, sort=sort)
@@ -183,7 +183,7 @@ def _plan_releases(
     """Simulate releases at each of the bounds, and show the error to expect; with data, beside that of real people."""
     from seqveil.interfaces import plots
     from seqveil.interfaces.files.reading import is_data
-    from seqveil.receive import planning
+    from seqveil.receiver import planning
 
     bounds, sizes, (name, batched), period = asked
     length, users, seed = simulated
@@ -217,7 +217,7 @@ def _plan_secrets(settings: list[Setting], simulated: tuple[int, int, int], show
     """Simulate releases that keep secrets, and show what that costs."""
     from seqveil.interfaces import plots
     from seqveil.interfaces.files.release import guarantee
-    from seqveil.receive import planning
+    from seqveil.receiver import planning
 
     made = [planning.simulate_secrets(setting, *simulated) for setting in settings]
     if shown.plot is not None:
@@ -354,9 +354,9 @@ def _realised(
     Where the model was fitted to these very people, a fifth of them is held out of another fit and released with that.
     """
     from seqveil.core.model import Counts
-    from seqveil.receive.choosing import FEWEST_PEOPLE, held_out
-    from seqveil.receive.contexts import SMOOTHING
-    from seqveil.receive.planning import realised
+    from seqveil.receiver.choosing import FEWEST_PEOPLE, held_out
+    from seqveil.receiver.contexts import SMOOTHING
+    from seqveil.receiver.planning import realised
 
     users, codes = people
     whom = "whom --data names; they are held out only if the model was not fitted to them"
@@ -376,7 +376,7 @@ def _realised(
 
 def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) -> str:
     """The guarantee at ε for the schedule that the plan settled on; pulses put more into one release."""
-    from seqveil.release.stream import Setting
+    from seqveil.engine.stream import Setting
 
     row = max(
         (row for row in made.rows if (row.epsilon, row.mechanism, row.batch) == (epsilon, mechanism, 1)),
@@ -387,7 +387,7 @@ def _sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float) ->
 
 
 def _batch_sentence(made: Plan, model: MarkovModel, mechanism: str, epsilon: float, size: int) -> str:
-    from seqveil.release.stream import Setting
+    from seqveil.engine.stream import Setting
 
     setting = Setting.of(model, mechanism, epsilon * size, made.distortion, batch=size)
     row = next(row for row in made.rows if (row.epsilon, row.batch) == (epsilon, size))

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from seqveil.core.model import MarkovModel
+    from seqveil.engine.secrets import SecretTotal
     from seqveil.interfaces.files.audit import Drifted
     from seqveil.interfaces.files.estimates import Counted, Decoded
-    from seqveil.receive.audit import Report
-    from seqveil.receive.reweigh import Departure
-    from seqveil.receive.statistics import Estimate
-    from seqveil.release.secrets import SecretTotal
+    from seqveil.receiver.audit import Report
+    from seqveil.receiver.reweigh import Departure
+    from seqveil.receiver.statistics import Estimate
 
 SHOWN = 20  # rows of a table on the terminal
 

@@ -13,9 +13,9 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emi
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
+    from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.release import Released
-    from seqveil.receive.coldstart import ColdStart
-    from seqveil.release.stream import Setting
+    from seqveil.receiver.coldstart import ColdStart
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ def _release_with_state(
     data: str, setting: Setting, out: str, state: Path, kept: StateOptions, shared: dict[str, Any]
 ) -> Released:
     """Release a file over a state file; stopped in between, it says that the same command goes on."""
+    from seqveil.engine.store.backup import key_for
     from seqveil.interfaces.files.release import release_file
-    from seqveil.release.store.backup import key_for
 
     begins = not state.is_file() or not state.stat().st_size
     if begins and kept.must_exist:
@@ -246,7 +246,7 @@ def _release_cold(
 
 
 def _cold_start(names: Symbols, chosen: o.SettingOptions, cold: ColdStartOptions, seed: int | None) -> ColdStart:
-    from seqveil.receive.coldstart import ColdStart, Points
+    from seqveil.receiver.coldstart import ColdStart, Points
 
     if chosen.epsilon is None:
         raise InputError("expected --epsilon, the bound for one release")

@@ -73,11 +73,11 @@ def report(
 
 def _audited(found: Material, released: Path, model: Path, observers: list[Path], rows: o.ReleasedOptions) -> Material:
     """The material with an audit of the releases, and with what the model says of itself."""
+    from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.audit import audit_file
     from seqveil.interfaces.files.report import checked, told_truth
-    from seqveil.receive.contexts import held_out_check
-    from seqveil.receive.planning import paid_truth
-    from seqveil.release.stream import Setting
+    from seqveil.receiver.contexts import held_out_check
+    from seqveil.receiver.planning import paid_truth
 
     versions = o.versions_in(model)
     where: dict[str, Any] = dict(rows.where)

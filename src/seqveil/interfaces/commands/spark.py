@@ -165,12 +165,12 @@ def release(
     """
     from seqveil.core.coins import key_file
     from seqveil.core.model import MarkovModel
+    from seqveil.engine.calls import OutOfOrder
+    from seqveil.engine.store import StoreError
     from seqveil.interfaces import spark as sv
     from seqveil.interfaces.spark.checkpoint import with_remedy
     from seqveil.interfaces.spark.frames import FORMATS, format_of, read
     from seqveil.interfaces.spark.job import facts_of_job
-    from seqveil.release.calls import OutOfOrder
-    from seqveil.release.store import StoreError
 
     setting, names = chosen.setting(MarkovModel.load(model)), frames.columns(time_column)
     if out_format not in FORMATS:

@@ -33,7 +33,7 @@ def verify(file: StateFile, json: o.Json = False) -> None:
 
     Example: seqveil state verify clicks.db
     """
-    from seqveil.release.store.backup import verify as look
+    from seqveil.engine.store.backup import verify as look
 
     found = look(file)
     facts = {"users": found.users, "releases": found.releases, "transactions_in_log": found.log}
@@ -63,7 +63,7 @@ def backup(
 
     Example: seqveil state backup clicks.db backups/clicks.db
     """
-    from seqveil.release.store.backup import backup as copy
+    from seqveil.engine.store.backup import backup as copy
 
     found = copy(file, out)
     if json:
@@ -82,8 +82,8 @@ def account(
 
     Example: seqveil state account clicks.db --user ann
     """
-    from seqveil.release.store.backup import figures, reading
-    from seqveil.release.store.protocol import Damaged
+    from seqveil.engine.store.backup import figures, reading
+    from seqveil.engine.store.protocol import Damaged
 
     rows: list[dict[str, Any]] = []
     with reading(file) as found:
@@ -115,9 +115,9 @@ def export(
     Example: seqveil state export clicks.db --model clicks.model --out releases.jsonl
     """
     from seqveil.core.model import MarkovModel
+    from seqveil.engine.store.backup import facts_of, reading
+    from seqveil.engine.stream import Setting
     from seqveil.interfaces.events import Wording
-    from seqveil.release.store.backup import facts_of, reading
-    from seqveil.release.stream import Setting
 
     saved = facts_of(file).get("setting")
     if saved is None:
@@ -156,10 +156,10 @@ def rotate_key(
     Example: seqveil state rotate-key clicks.db --key new.key
     """
     from seqveil.core.coins import key_file, key_mark
-    from seqveil.release.store.backup import facts_of
-    from seqveil.release.store.protocol import KEY_MARK
-    from seqveil.release.store.records import SEALED_KEY
-    from seqveil.release.store.upkeep import rotate_key as rotate
+    from seqveil.engine.store.backup import facts_of
+    from seqveil.engine.store.protocol import KEY_MARK
+    from seqveil.engine.store.records import SEALED_KEY
+    from seqveil.engine.store.upkeep import rotate_key as rotate
 
     facts = facts_of(file)
     if not facts:  # before a key is made for it
@@ -192,7 +192,7 @@ def compact(
 
     Example: seqveil state compact clicks.db --keep-days 90
     """
-    from seqveil.release.store.upkeep import compact as drop
+    from seqveil.engine.store.upkeep import compact as drop
 
     done = drop(file, _cutoff(before, keep_days))
     if json:
@@ -243,7 +243,7 @@ def erase(
     Example: seqveil state erase clicks.db ann --key clicks.key
     """
     from seqveil.core.coins import key_file
-    from seqveil.release.store.upkeep import erase as take_out
+    from seqveil.engine.store.upkeep import erase as take_out
 
     if forget_ledger and not yes:
         print(
@@ -295,7 +295,7 @@ def _written(out: str) -> Iterator[TextIO]:
 
 
 def _told(stored: Any, shown: list[Any], batches: bool) -> dict[str, Any]:
-    from seqveil.release.store.protocol import GAP
+    from seqveil.engine.store.protocol import GAP
 
     words = [shown[code] for code in stored.codes] if stored.released else None
     status = "released" if stored.released else "given-up" if stored.code == GAP else "withheld"

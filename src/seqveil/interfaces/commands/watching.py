@@ -12,7 +12,7 @@ from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
 
 if TYPE_CHECKING:
-    from seqveil.release.streams import Streams
+    from seqveil.engine.streams import Streams
 
 MOST_PORT = 65_535
 

@@ -16,21 +16,21 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.watch import LONGEST
 from seqveil.core.words import Risk
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Batch, Received, Where, receive
 from seqveil.interfaces.files.rows import Progress
 from seqveil.interfaces.files.writing import Digest
-from seqveil.receive.audit import ROUNDING, Asked, Audit, Report, within, within_ldp
-from seqveil.receive.drift import Drift, Seen
-from seqveil.receive.reweigh import Against, Departure, check, merged
-from seqveil.release.stream import Setting
+from seqveil.receiver.audit import ROUNDING, Asked, Audit, Report, within, within_ldp
+from seqveil.receiver.drift import Drift, Seen
+from seqveil.receiver.reweigh import Against, Departure, check, merged
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.coldstart import Receiver
-    from seqveil.receive.versions import Versions
+    from seqveil.receiver.coldstart import Receiver
+    from seqveil.receiver.versions import Versions
 
 SHOWN = 20  # users named, at most
 ALPHA = 0.01  # of a false alarm in a verdict, however many releases there are
@@ -104,7 +104,7 @@ def _audit_batches(received: Received, audit: Audit, progress: Progress | None) 
 
 
 def _audit_cold(received: Received, versions: Versions, progress: Progress | None) -> Report:
-    from seqveil.receive.coldstart import Receiver
+    from seqveil.receiver.coldstart import Receiver
 
     audit, digest = _ColdAudit(Receiver(versions)), Digest()
     for batch in received.batches(progress):

@@ -22,24 +22,24 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.model import MarkovModel
+from seqveil.engine import batches
+from seqveil.engine.stream import Released, Setting
 from seqveil.interfaces.files.audit import FollowedPart, Verdict
 from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
 from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
-from seqveil.receive.decode import decode_steps, observe_sized
-from seqveil.receive.drift import Seen
-from seqveil.receive.follow import numbered
-from seqveil.receive.statistics import Summary, summarise
-from seqveil.release import batches
-from seqveil.release.stream import Released, Setting
+from seqveil.receiver.decode import decode_steps, observe_sized
+from seqveil.receiver.drift import Seen
+from seqveil.receiver.follow import numbered
+from seqveil.receiver.statistics import Summary, summarise
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.learn import Evidence, Learned, Region
-    from seqveil.receive.versions import Versions
+    from seqveil.receiver.learn import Evidence, Learned, Region
+    from seqveil.receiver.versions import Versions
 
 UNMATCHED = -2  # a row that the raw file has no event for
 TOGETHER = 1 << 25  # numbers that the laws of one batch of streams may take
@@ -280,7 +280,7 @@ def _decode_symbols(
 def _decode_apart(received: Received, loss: Distortion, online: bool, progress: Progress | None) -> tuple[int, _Sheet]:
     """Users with several streams: what a release says follows from all of the user's before it, its law from its own
     stream's alone."""
-    from seqveil.receive.learn.evidence import Evidence
+    from seqveil.receiver.learn.evidence import Evidence
 
     setting, log = received.setting, _Log.of(received, progress)
     sheet, model = _Sheet(int(log.rows.max()) + 1, loss, setting.model.n), setting.model
@@ -449,9 +449,9 @@ def learn_file(
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
-    from seqveil.receive.learn import learn, region
-    from seqveil.receive.learn.learner import check_types
-    from seqveil.receive.learn.model_error import LARGEST
+    from seqveil.receiver.learn import learn, region
+    from seqveil.receiver.learn.learner import check_types
+    from seqveil.receiver.learn.model_error import LARGEST
 
     check_types(types, order)
     received = receive(released, model, setting, **where)
@@ -470,9 +470,9 @@ def evidence_of(received: Received, progress: Progress | None = None) -> Evidenc
 
 def _evidence(received: Received, progress: Progress | None) -> tuple[Evidence, int]:
     """The releases as evidence, event by event in the file's order, users numbered as they come, and how many."""
-    from seqveil.receive.coldstart import Receiver
-    from seqveil.receive.follow import Followed, turns
-    from seqveil.receive.learn.evidence import Log
+    from seqveil.receiver.coldstart import Receiver
+    from seqveil.receiver.follow import Followed, turns
+    from seqveil.receiver.learn.evidence import Log
 
     if received.versions is not None:
         receiver = Receiver(received.versions, keep=True)

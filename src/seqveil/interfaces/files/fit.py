@@ -24,12 +24,12 @@ from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
 from seqveil.interfaces.files.scanning import Distinct, scanner
 from seqveil.interfaces.files.words import FitWords, in_slots
-from seqveil.receive.learn.private import CONTRIBUTION, BoundedCounts
+from seqveil.receiver.learn.private import CONTRIBUTION, BoundedCounts
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.choosing import Choice
+    from seqveil.receiver.choosing import Choice
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 FOR_PLACES = (
@@ -158,9 +158,9 @@ def _with_context(
     The codes of all events are held in memory, since some people are held out and foretold one event after another. A
     `smoothing` of 0 stands for 1: others may do what nobody did in the fit.
     """
-    from seqveil.receive.choosing import choose
-    from seqveil.receive.contexts import SMOOTHING
-    from seqveil.receive.follow import numbered
+    from seqveil.receiver.choosing import choose
+    from seqveil.receiver.contexts import SMOOTHING
+    from seqveil.receiver.follow import numbered
 
     ids, whose, codes = [], [], []
     streams, people = dict[Hashable, int](), dict[Hashable, int]()

@@ -18,6 +18,7 @@ import numpy as np
 from seqveil.core.alphabet import OnMissing, OnUnknown
 from seqveil.core.errors import FILES, BudgetSpent, InputError, needs_extra
 from seqveil.core.kernel import Ints
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back, in_order
 from seqveil.interfaces.files.reading import FilePath
@@ -34,7 +35,6 @@ from seqveil.interfaces.files.release import (
 )
 from seqveil.interfaces.files.rows import CHUNK_ROWS, Progress, Rows
 from seqveil.interfaces.files.writing import BATCH, PATH, Digest, Held, Meta
-from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
     import polars as pl

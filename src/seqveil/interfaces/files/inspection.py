@@ -29,8 +29,8 @@ from seqveil.interfaces.files.placing import round_near, round_up
 from seqveil.interfaces.files.reading import FRAME, Chunk, FilePath, file_name, first_rows, format_of
 from seqveil.interfaces.files.rows import Progress, Source
 from seqveil.interfaces.files.scanning import around
-from seqveil.receive.choosing import held_out
-from seqveil.receive.follow import numbered
+from seqveil.receiver.choosing import held_out
+from seqveil.receiver.follow import numbered
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,14 +10,14 @@ import numpy as np
 
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.engine.releases import Releases, Standings
+from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.release import Released, Whole
 from seqveil.interfaces.files.rows import Events, Rows, Source
 from seqveil.interfaces.files.writing import VERSION
-from seqveil.receive.coldstart import ColdStart
-from seqveil.release.releases import Releases, Standings
-from seqveil.release.secrets import SecretTotal
+from seqveil.receiver.coldstart import ColdStart
 
 LEARNED = (
     "no model is trusted: each release is {most:g}-LDP whatever the truth is ({least:g}-LDP before anything was "

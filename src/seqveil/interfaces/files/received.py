@@ -15,6 +15,9 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
+from seqveil.engine.batches import decode_path, encode_path
+from seqveil.engine.setting import OTHER_MODEL, Setting
+from seqveil.engine.stream import NOTHING
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns, ValueType
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
@@ -30,14 +33,11 @@ from seqveil.interfaces.files.rows import (
     may_be_empty,
 )
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, VERSION, Digest
-from seqveil.release.batches import decode_path, encode_path
-from seqveil.release.setting import OTHER_MODEL, Setting
-from seqveil.release.stream import NOTHING
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.versions import Versions
+    from seqveil.receiver.versions import Versions
 
 MOST_LEFT_OUT = 1_000_000  # events of one user that one row may skip
 BATCH_ROWS = 1000  # rows between two signs of progress where batches are read

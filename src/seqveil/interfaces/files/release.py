@@ -25,6 +25,14 @@ from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import Batch, Sent, choose
 from seqveil.core.slots import Slots
 from seqveil.core.words import Risk
+from seqveil.engine.accounting import GONE
+from seqveil.engine.releases import Releases
+from seqveil.engine.secrets import SecretTotal
+from seqveil.engine.setting import NO_BOUND
+from seqveil.engine.state import State
+from seqveil.engine.store import Memory
+from seqveil.engine.stream import NOTHING, UNKNOWN, Setting, check_times
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.files import writing as side
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.ordering import goes_back
@@ -47,23 +55,15 @@ from seqveil.interfaces.files.rows import (
 )
 from seqveil.interfaces.files.slots import NO_COLD_START, NO_STATE
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
-from seqveil.receive.audit import ROUNDING
-from seqveil.receive.contexts import held_out_check, said_of_check
-from seqveil.receive.planning import paid_truth
-from seqveil.release.accounting import GONE
-from seqveil.release.releases import Releases
-from seqveil.release.secrets import SecretTotal
-from seqveil.release.setting import NO_BOUND
-from seqveil.release.state import State
-from seqveil.release.store import Memory
-from seqveil.release.stream import NOTHING, UNKNOWN, Setting, check_times
-from seqveil.release.streams import Streams
+from seqveil.receiver.audit import ROUNDING
+from seqveil.receiver.contexts import held_out_check, said_of_check
+from seqveil.receiver.planning import paid_truth
 
 if TYPE_CHECKING:
     import polars as pl
 
     from seqveil.interfaces.files.learning import ColdStreams
-    from seqveil.receive.coldstart import ColdStart
+    from seqveil.receiver.coldstart import ColdStart
 
 Choices = dict[str, dict[str, Any]]  # of mechanism auto: how often which, and why (the first reason)
 MEMORY = 1 << 30

@@ -22,7 +22,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.words import CHECKS, COLOURS, MEANING, attacked, percent
 from seqveil.interfaces.files.reading import FilePath, file_name
 from seqveil.interfaces.files.writing import Meta, load_release_meta
-from seqveil.receive.audit import Report
+from seqveil.receiver.audit import Report
 
 Rows = Sequence[tuple[str, str]]
 SOURCE = (

@@ -26,15 +26,15 @@ from seqveil.core.coins import KeyedCoins, User
 from seqveil.core.errors import BudgetSpent, DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.replacing import settle
+from seqveil.engine.releases import Releases
+from seqveil.engine.store.protocol import Erased
+from seqveil.engine.stream import NOTHING, UNKNOWN, Setting
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, output_format, read
 from seqveil.interfaces.files.received import Received
 from seqveil.interfaces.files.release import Released, Run, Target
 from seqveil.interfaces.files.rows import Coded, Events, Progress, Rows, Source
 from seqveil.interfaces.files.writing import ColumnDigest, Digest, Meta, as_text, place, same_file, taken, text_bytes
-from seqveil.release.releases import Releases
-from seqveil.release.store.protocol import Erased
-from seqveil.release.stream import NOTHING, UNKNOWN, Setting
-from seqveil.release.streams import Streams
 
 if TYPE_CHECKING:
     import polars as pl

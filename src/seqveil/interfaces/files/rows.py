@@ -19,14 +19,14 @@ from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.places import Places
 from seqveil.core.slots import Slots
+from seqveil.engine.batches import encode_path
+from seqveil.engine.releases import Releases
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.columns import Columns, Holes, Taken, ValueType, joined, parted
 from seqveil.interfaces.files.ordering import Filled, OrderCheck, StreamCheck, goes_back, seconds, sorted_chunks
 from seqveil.interfaces.files.reading import Chunk, FilePath, file_name, read
 from seqveil.interfaces.files.slots import NO_STREAMS, resampled
 from seqveil.interfaces.files.writing import BATCH, EVENT, PATH, SAME_PATH
-from seqveil.release.batches import encode_path
-from seqveil.release.releases import Releases
-from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
     import polars as pl

@@ -135,7 +135,7 @@ class FitWords:
     @property
     def by_hour(self) -> bool:
         """Whether the context goes by the hour of the day, and so needs times; auto takes them where they are."""
-        from seqveil.receive.contexts import Context
+        from seqveil.receiver.contexts import Context
 
         return self.context not in (None, "auto") and Context.parse(self.context).hours is not None
 

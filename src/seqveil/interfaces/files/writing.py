@@ -21,14 +21,14 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.replacing import replacing
+from seqveil.engine.setting import Setting
 from seqveil.interfaces.files.columns import Columns
 from seqveil.interfaces.files.reading import FilePath, file_name, output_format
-from seqveil.release.setting import Setting
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from seqveil.receive.versions import Versions
+    from seqveil.receiver.versions import Versions
 
 PART_ROWS = 250_000
 FORMAT, EDITION = "seqveil-release", 1

@@ -13,10 +13,10 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
+from seqveil.engine.releases import Releases, SecretStanding, Standing
+from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
+from seqveil.engine.streams import EARLIER, GAP, Stored
 from seqveil.interfaces.events import Wording, finite_or_text
-from seqveil.release.releases import Releases, SecretStanding, Standing
-from seqveil.release.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.release.streams import EARLIER, GAP, Stored
 
 _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "compacted"}
 _TRUTH = {False: "false", True: "true"}

@@ -24,6 +24,9 @@ from starlette.exceptions import HTTPException
 from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.errors import InputError
+from seqveil.engine.store.backup import key_for
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams, taken
 from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
@@ -32,9 +35,6 @@ from seqveil.interfaces.service.monitoring import Observed, begin_log, log
 from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
 from seqveil.interfaces.service.routes import describe, routers
 from seqveil.interfaces.service.writer import Service
-from seqveil.release.store.backup import key_for
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams, taken
 
 # seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
 SWITCH = 0.0002

@@ -26,10 +26,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqveil.core.kernel import Floats
+from seqveil.engine.streams import Streams
 from seqveil.interfaces.health import StateFigures
 from seqveil.interfaces.service.audit import AuditLog, NotWritten, pseudonym, stamp
 from seqveil.interfaces.service.messages import Problem
-from seqveil.release.streams import Streams
 
 log = logging.getLogger("seqveil.service")
 

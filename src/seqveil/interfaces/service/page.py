@@ -27,12 +27,12 @@ from seqveil import __version__
 from seqveil.core import fast
 from seqveil.core.distortion import NAMES
 from seqveil.core.errors import InputError, SeqveilError
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.service.access import KeyGuard, guarded
 from seqveil.interfaces.service.messages import Problem, refused
 from seqveil.interfaces.service.writer import Service, damage_told
 from seqveil.interfaces.studio.sandbox import Gone, Sandbox
 from seqveil.interfaces.studio.sources import MOST_SYMBOLS, Source, sampled
-from seqveil.release.stream import Setting
 
 HOST = "127.0.0.1"
 MOST_BYTES, SECONDS = 64 << 20, 60.0  # of loaded data, where the page is by itself

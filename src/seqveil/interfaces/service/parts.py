@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from seqveil.engine.releases import Releases
+from seqveil.engine.stream import Setting, budget_spent
 from seqveil.interfaces.events import Job
-from seqveil.release.releases import Releases
-from seqveil.release.stream import Setting, budget_spent
 
 PART, PART_BATCHES, PART_SECRETS = 200, 20, 20  # events of one user that a part of a large request has
 

@@ -15,6 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from seqveil import __version__
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.times import check, check_clock, seconds
+from seqveil.engine.calls import MOST_WATCHED
+from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.streams import Releases
 from seqveil.interfaces.events import Job, Wording
 from seqveil.interfaces.service import answers, messages
 from seqveil.interfaces.service.access import covered, guarded
@@ -22,9 +25,6 @@ from seqveil.interfaces.service.messages import MEDIA_TYPE, REASONS, Problem, Pr
 from seqveil.interfaces.service.monitoring import Facts
 from seqveil.interfaces.service.tokens import Token
 from seqveil.interfaces.service.writer import Service
-from seqveil.release.calls import MOST_WATCHED
-from seqveil.release.stream import UNKNOWN
-from seqveil.release.streams import Releases
 
 UserPath = Annotated[str, Path(min_length=1, max_length=256, pattern=messages.PRINTABLE)]
 Since = Annotated[int, Query(ge=0, le=messages.MOST, description="The first sequence number wanted.")]

@@ -22,6 +22,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.engine.calls import MOST_SKIPPED, BeyondSecrets
+from seqveil.engine.setting import refuse_dead_end, refuse_restarts
+from seqveil.engine.store.protocol import Compacted, Damaged, Erased, NoSuchUser
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.health import disk_trouble
 from seqveil.interfaces.service.access import Guard
@@ -31,11 +36,6 @@ from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
 from seqveil.interfaces.service.parts import Parts
 from seqveil.interfaces.service.tokens import Keyring
-from seqveil.release.calls import MOST_SKIPPED, BeyondSecrets
-from seqveil.release.setting import refuse_dead_end, refuse_restarts
-from seqveil.release.store.protocol import Compacted, Damaged, Erased, NoSuchUser
-from seqveil.release.stream import Setting
-from seqveil.release.streams import OutOfOrder, Releases, StoreError, Streams
 
 PROBE = "service: last probe"
 RECENT = 0.05  # seconds since something was committed, for which readers are held back

@@ -3,12 +3,12 @@
 Nothing here needs Spark to be imported; the functions do (`pip install -e '.[spark]'` and Java 17).
 """
 
+from seqveil.engine.releases import Standing
 from seqveil.interfaces.spark.checkpoint import Total, account, total
 from seqveil.interfaces.spark.counting import fit
 from seqveil.interfaces.spark.frames import Columns, release
 from seqveil.interfaces.spark.sessions import session, session_conf
 from seqveil.interfaces.spark.upgrade import Carried, Moved, Query, carried, evidence_of, move
-from seqveil.release.releases import Standing
 
 __all__ = [
     "Carried",

@@ -20,10 +20,10 @@ import numpy as np
 from seqveil.core import mechanisms
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.engine.releases import Standing, left_of
+from seqveil.engine.setting import refuse_other
+from seqveil.engine.store.packing import ldp_before, nats
 from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
-from seqveil.release.releases import Standing, left_of
-from seqveil.release.setting import refuse_other
-from seqveil.release.store.packing import ldp_before, nats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

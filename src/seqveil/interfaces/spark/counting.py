@@ -19,8 +19,8 @@ from seqveil.core.states import checked_order
 from seqveil.interfaces.files.scanning import MOST_SYMBOLS
 from seqveil.interfaces.spark.frames import Columns
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
-from seqveil.receive.choosing import Choice, choose_among
-from seqveil.receive.contexts import LONGEST, SMOOTHING, Context
+from seqveil.receiver.choosing import Choice, choose_among
+from seqveil.receiver.contexts import LONGEST, SMOOTHING, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

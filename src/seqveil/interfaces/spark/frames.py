@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from seqveil.core.alphabet import Alphabet, OnUnknown, Symbols
 from seqveil.core.coins import KEY_BYTES
 from seqveil.core.errors import DataError, InputError
+from seqveil.engine.calls import Gaps
+from seqveil.engine.setting import refuse_restarts
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.files.rows import value_type_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
 from seqveil.interfaces.spark.checkpoint import last_name
 from seqveil.interfaces.spark.job import MARKER, SEQ, TIME, USER, Job, Key, release_sorted
 from seqveil.interfaces.spark.sessions import PARTITIONS, needs_spark, told
 from seqveil.interfaces.spark.store import refuse_error
-from seqveil.release.calls import Gaps
-from seqveil.release.setting import refuse_restarts
-from seqveil.release.stream import Setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,13 +20,13 @@ from seqveil.core.coins import KEY_BYTES, KeyedCoins, User, key_file
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import seconds
+from seqveil.engine import batches
+from seqveil.engine.calls import Gaps
+from seqveil.engine.releases import Releases
+from seqveil.engine.stream import UNKNOWN, Setting
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.sessions import guarded
 from seqveil.interfaces.spark.store import END, NEW, Batch, KeptUsers, Seal, bucket, collect
-from seqveil.release import batches
-from seqveil.release.calls import Gaps
-from seqveil.release.releases import Releases
-from seqveil.release.stream import UNKNOWN, Setting
 
 if TYPE_CHECKING:
     import pandas as pd

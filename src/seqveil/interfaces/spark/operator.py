@@ -10,12 +10,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from seqveil.core.coins import User
+from seqveil.engine.setting import refuse_other
+from seqveil.engine.store.packing import small
 from seqveil.interfaces.spark.checkpoint import FACTS, TOLD, USERS
 from seqveil.interfaces.spark.job import Job
 from seqveil.interfaces.spark.sessions import guarded
 from seqveil.interfaces.spark.store import Kept, KeptUsers
-from seqveil.release.setting import refuse_other
-from seqveil.release.store.packing import small
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqveil.core import errors
 from seqveil.core.errors import DataError, InputError, SeqveilError, needs_extra
-from seqveil.release.calls import OutOfOrder
-from seqveil.release.store import StoreError
+from seqveil.engine.calls import OutOfOrder
+from seqveil.engine.store import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,12 +21,12 @@ import numpy as np
 from seqveil.core.coins import Coins, KeyedCoins, User, user_name
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.release.calls import Gaps, OutOfOrder
-from seqveil.release.store import Position, Stored, packing
-from seqveil.release.store.protocol import Entry, Row, codec_of
-from seqveil.release.store.schema import CHUNK
-from seqveil.release.stream import Setting
-from seqveil.release.streams import Streams
+from seqveil.engine.calls import Gaps, OutOfOrder
+from seqveil.engine.store import Position, Stored, packing
+from seqveil.engine.store.protocol import Entry, Row, codec_of
+from seqveil.engine.store.schema import CHUNK
+from seqveil.engine.stream import Setting
+from seqveil.engine.streams import Streams
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305

@@ -18,6 +18,10 @@ from seqveil.core.alphabet import Symbols
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
+from seqveil.engine.calls import MOST_SKIPPED
+from seqveil.engine.store.packing import nats, pack, units
+from seqveil.engine.store.protocol import GAP
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.spark.checkpoint import (
     DONE,
     NO_RELEASE,
@@ -35,13 +39,9 @@ from seqveil.interfaces.spark.checkpoint import (
 from seqveil.interfaces.spark.frames import Columns, by_user
 from seqveil.interfaces.spark.job import CHUNK_ROWS, SEQ, USER, whole_users
 from seqveil.interfaces.spark.sessions import guarded, needs_spark, told
-from seqveil.receive import versions
-from seqveil.receive.learn import Evidence
-from seqveil.receive.versions import Version, VersionedStreams
-from seqveil.release.calls import MOST_SKIPPED
-from seqveil.release.store.packing import nats, pack, units
-from seqveil.release.store.protocol import GAP
-from seqveil.release.stream import Setting
+from seqveil.receiver import versions
+from seqveil.receiver.learn import Evidence
+from seqveil.receiver.versions import Version, VersionedStreams
 
 if TYPE_CHECKING:
     import pandas as pd

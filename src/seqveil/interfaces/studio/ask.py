@@ -15,9 +15,9 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, count, during, ever, visit, zone
+from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.stream import Setting
 from seqveil.interfaces.studio.sources import MOST_EVENTS, Source
-from seqveil.release.accounting import Budget, Schedule
-from seqveil.release.stream import Setting
 
 UNKEPT = "it does not keep a declared secret; choose guarded, or no secret"
 MOST_BATCH = 25

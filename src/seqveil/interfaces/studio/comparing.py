@@ -18,7 +18,7 @@ from seqveil.core.errors import InputError
 from seqveil.interfaces.studio.ask import Ask, offers, slow
 from seqveil.interfaces.studio.picture import Run
 from seqveil.interfaces.studio.sources import Source
-from seqveil.receive.advising import SEEN_BY, Wishes, advise
+from seqveil.receiver.advising import SEEN_BY, Wishes, advise
 
 STREAMS, FEW = 8, 2  # that an error is the mean over; where each release takes a program or a tree of its own
 EVENTS = 100  # of each, at most

@@ -14,13 +14,13 @@ from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Risk
+from seqveil.engine.stream import Setting
 from seqveil.interfaces import files
 from seqveil.interfaces.files.rows import symbol_columns
 from seqveil.interfaces.studio.ask import FORMAT, VERSION, Ask
 from seqveil.interfaces.studio.sources import PEOPLE, SHOWN, SMOOTHING, Source, builtin, loaded, sampled
 from seqveil.interfaces.studio.uploads import Cut, rows_of_file
-from seqveil.receive.advising import lines_of
-from seqveil.release.stream import Setting
+from seqveil.receiver.advising import lines_of
 
 FILE = "seqveil-page.json"  # what the page calls an exported configuration
 MODEL = "page/model.npz"  # where `studio --unpack` writes the model

@@ -23,16 +23,16 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
 from seqveil.core.secrets import Secret, Watch, words
 from seqveil.core.words import Risk, moved, percent, percent_down, percent_up
+from seqveil.engine import batches, stream
+from seqveil.engine.accounting import compose
+from seqveil.engine.secrets import totals
+from seqveil.engine.setting import NO_BOUND
+from seqveil.engine.stream import NOTHING, Setting, State, Weights
 from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, compared, offers
 from seqveil.interfaces.studio.exports import commands, python, steps, toml
 from seqveil.interfaces.studio.sources import Source
-from seqveil.receive.planning import paid_truth
-from seqveil.release import batches, stream
-from seqveil.release.accounting import compose
-from seqveil.release.secrets import totals
-from seqveil.release.setting import NO_BOUND
-from seqveil.release.stream import NOTHING, Setting, State, Weights
+from seqveil.receiver.planning import paid_truth
 
 # figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
 # where the account stands after it: leakage, its two sides, Σε, the level that needs no model

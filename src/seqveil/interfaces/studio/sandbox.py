@@ -34,7 +34,7 @@ from seqveil.interfaces.studio.sources import (
     loaded,
 )
 from seqveil.interfaces.studio.uploads import MOST_ROWS, Cut, looked_at, rows_of_text
-from seqveil.receive.advising import SEEN_BY
+from seqveil.receiver.advising import SEEN_BY
 
 Kept = TypeVar("Kept")
 

@@ -1,0 +1,370 @@
+"""One call: which of its events are new, what is drawn for them, and what comes of it for the caller and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.coins import Coins, KeyedCoins, User, rows
+from seqveil.core.errors import BudgetSpent, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
+from seqveil.core.mechanisms import Sent
+from seqveil.engine import batches, stream
+from seqveil.engine.live import Live, Slots
+from seqveil.engine.releases import EARLIER, Path, Releases
+from seqveil.engine.state import State
+from seqveil.engine.state import rounds as rounds_of
+from seqveil.engine.store.protocol import GAP, Codec, Entry, StateStore, Stored, codec_of
+from seqveil.engine.stream import NOTHING, REFUSED, Setting, allowance
+
+Gaps = Literal["refuse", "skip"]
+Places = NDArray[np.intp]
+MOST_SKIPPED = 10_000  # events that one event may leave out
+MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
+TOO_MANY = "a declared secret was promised for streams of at most {limit} events, and a {who} has more; {beyond}"
+NEXT = -1  # in place of sequence numbers that the caller leaves out
+
+
+class OutOfOrder(InputError):
+    """A sequence number that leaves others out, under the policy that refuses this.
+
+    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have.
+    """
+
+    def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
+        super().__init__(message)
+        self.position, self.upcoming = position, upcoming
+
+
+class BeyondSecrets(InputError):
+    """More events of a stream than its declared secrets were promised for, or more left out than they can pass over.
+
+    The message holds public figures alone.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to do with each event of a group, by its place in it."""
+
+    fresh: Places  # to be drawn, in this order
+    rounds: list[Places]  # the same, in rounds that hold each user once
+    skips: Ints | None  # for each place, events of its user to give up first; None: nowhere any
+    old: list[int]  # released in an earlier call
+    twice: list[tuple[int, int]]  # and the place of the same event earlier in this call
+    late: list[int]  # given up a moment ago, for a later event of this call
+
+
+def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
+    """Sort the events of a group out; `upcoming` is the next sequence number of each event's user, before the call.
+
+    Sequence numbers that are NEXT are filled in: each is the next one of its user.
+
+    >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
+    >>> plan.fresh.tolist(), plan.old
+    ([0, 2], [1, 3])
+    """
+    rounds = rounds_of(users)
+    if seqs.size == 1 and seqs[0] == upcoming[0]:
+        return Plan(rounds[0], rounds, None, [], [], [])
+    if seqs.size and seqs[0] == NEXT:
+        for turn, at in enumerate(rounds):
+            seqs[at] = upcoming[at] + turn
+        return Plan(np.arange(users.size), rounds, None, [], [], [])
+    if all((seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)):
+        return Plan(np.arange(users.size), rounds, None, [], [], [])
+    return _sorted_out(users, seqs, upcoming, gaps)
+
+
+def _sorted_out(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> Plan:
+    ahead: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
+    fresh: list[int] = []
+    old: list[int] = []
+    twice: list[tuple[int, int]] = []
+    late: list[int] = []
+    skips = np.zeros(users.size, np.int64)
+    for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
+        expected = ahead.get(user, known)
+        if (user, seq) in first:
+            twice.append((k, first[user, seq]))
+        elif seq < known:
+            old.append(k)
+        elif seq < expected:
+            late.append(k)
+        else:
+            if seq != expected:
+                _check_gap(k, seq, expected, gaps)
+                skips[k] = seq - expected
+            ahead[user] = seq + 1
+            first[user, seq] = k
+            fresh.append(k)
+    chosen = np.array(fresh, np.intp)
+    rounds = [chosen[turn] for turn in rounds_of(users[chosen])]
+    return Plan(chosen, rounds, skips if skips.any() else None, old, twice, late)
+
+
+def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
+    """What is wrong with the order of a call's events, if anything; else `upcoming` moves on behind them."""
+    after: dict[User, int] = {}
+    for k, (user, seq) in enumerate(zip(users, seqs, strict=True)):
+        expected = after.get(user, upcoming.get(user, 0))
+        if seq > expected:
+            try:
+                _check_gap(k, seq, expected, gaps)
+            except OutOfOrder as error:
+                return error
+        if seq >= expected:
+            after[user] = seq + 1
+    upcoming.update(after)
+    return None
+
+
+def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
+    if gaps == "refuse":
+        message = f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
+        raise OutOfOrder(place, message, expected)
+    if seq - expected > MOST_SKIPPED:
+        message = f"event {place} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
+        raise OutOfOrder(place, message, expected)
+
+
+Watch = Callable[[State, Sent, float], None]
+Seen = Callable[[list[User], stream.Released], None]
+
+
+class _Sent(NamedTuple):
+    """A batch that was taken: the state before it, what was sent (None: nothing), and its ε."""
+
+    before: State
+    sent: Sent | None
+    epsilon: float
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Events of one call to release, or to observe. The raw codes stay here and are in no repr."""
+
+    setting: Setting
+    names: list[User] = field(repr=False)
+    times: Floats | None
+    made: Releases
+    raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
+    observed: bool = False  # whether `raw` are releases to take in, as a receiver does
+    paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
+    watch: Watch | None = None  # sees each batch: the state before it, what was sent, and its ε
+    seen: Seen | None = None  # sees each release of a symbol: whose it is, and its column
+
+    def play(self, group: Places, live: Live, store: StateStore, coins: Coins | KeyedCoins, gaps: Gaps) -> Played:
+        """Make the events of a group, whose users can all be live; those released before are given back."""
+        slots = live.enter([self.names[k] for k in group.tolist()])
+        numbers, upcoming = self.made.seqs[group], live.next_seqs(slots)
+        plan = plan_of(slots, numbers, upcoming, gaps)
+        self.made.seqs[group] = numbers
+        if plan.old:
+            ids = live.ids(slots)
+            wanted = [(int(ids[k]), int(numbers[k])) for k in plan.old]
+            found = store.stored(wanted)
+            for k, event in zip(plan.old, wanted, strict=True):
+                self._give_back(int(group[k]), found.get(event))
+        played = self._draw(plan, group, slots, live, coins) if plan.fresh.size else Played(None, None)
+        if played.entry is not None:
+            store.append(played.entry)
+        following = live.next_seqs(slots)
+        for k in plan.late:
+            if numbers[k] < following[k]:
+                self._give_back(int(group[k]), Stored(int(numbers[k]), GAP, 0.0, None, None, ()))
+        for k, first in plan.twice:
+            self._copy(int(group[k]), int(group[first]))
+        return played
+
+    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
+        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
+        slots = live.enter([self.names[k] for k in group.tolist()])
+        plan = plan_of(slots, self.made.seqs[group], live.next_seqs(slots), gaps)
+        failure = self._fails(plan, group, slots, live)
+        if failure is not None:
+            raise failure
+
+    def _give_back(self, k: int, stored: Stored | None) -> None:
+        made = self.made
+        made.replayed[k] = True
+        made.codes[k], made.epsilons[k] = (EARLIER, np.nan) if stored is None else (stored.code, stored.epsilon)
+        if made.sent is not None and stored is not None and stored.path is not None:
+            made.sent[k] = stored.path, np.array(stored.codes, np.int64)
+
+    def _copy(self, k: int, first: int) -> None:
+        made = self.made
+        made.codes[k], made.epsilons[k], made.leakages[k] = made.codes[first], made.epsilons[first], np.nan
+        made.replayed[k] = not made.refused[first]
+        if made.sent is not None:
+            made.sent[k] = made.sent[first]
+
+    def _draw(self, plan: Plan, group: Places, slots: Slots, live: Live, coins: Coins | KeyedCoins) -> Played:
+        """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
+        source = coins.of(self.names, self.made.seqs) if isinstance(coins, KeyedCoins) else coins
+        failure: Exception | None = self._fails(plan, group, slots, live)
+        turns = [plan.fresh[k : k + 1] for k in range(plan.fresh.size)] if self.setting.in_batches else plan.rounds
+        refused: set[int] = set()
+        for places in turns if failure is None else ():
+            left = places if not refused else places[[slot not in refused for slot in slots[places].tolist()]]
+            if not left.size:
+                continue
+            try:
+                self._turn(plan, left, group[left], slots[left], live, source)
+            except Exception as error:
+                failure = error
+                break
+            turned_down = self.made.codes[group[left]] == REFUSED
+            if np.count_nonzero(turned_down):
+                refused.update(slots[left[turned_down]].tolist())
+        done = plan.fresh
+        if refused or failure is not None:
+            done = done[self.made.codes[group[done]] != REFUSED]
+        return Played(self._entry(plan, done, group[done], slots[done], live) if done.size else None, failure)
+
+    def _turn(self, plan: Plan, places: Places, at: Places, who: Slots, live: Live, source: Coins) -> None:
+        """Make one event of each of these users; the states of those who are refused stay as they are.
+
+        The states move first: what is noted as released is then charged, whatever fails.
+        """
+        own, skips = rows(source, at), None if plan.skips is None else plan.skips[places]
+        if self.setting.in_batches:
+            self._note_batch(int(at[0]), live.move(who, lambda part: self._batch(part, int(at[0]), own), skips))
+        else:
+            made = live.move(who, lambda part: self._symbols(part, at, own), skips)
+            self.made.codes[at], self.made.epsilons[at] = made.codes, made.epsilons
+            if self.observed:
+                self.made.leakages[at] = made.costs
+            if self.seen is not None:
+                self.seen([self.names[k] for k in at.tolist()], made)
+
+    def _symbols(self, state: State, at: Places, coins: Coins) -> tuple[stream.Released, State]:
+        """One symbol of each of these users."""
+        assert isinstance(self.raw, np.ndarray)
+        setting, times = self.setting, None if self.times is None else self.times[at]
+        first = state.restarted(setting, self._begins(at))
+        if self.observed:
+            return stream.observe(setting, first, self.raw[at], times)
+        made, after = stream.step(setting, first, self.raw[at], coins, times)
+        refused = made.codes == stream.REFUSED
+        return made, stream.unmoved(state, after, refused) if first is not state and refused.any() else after
+
+    def _begins(self, at: Places) -> NDArray[np.bool_] | None:
+        """Which of these events begin a stream of their user; None where users have one stream each."""
+        return None if self.made.begins is None else self.made.begins[at]
+
+    def _batch(self, state: State, k: int, coins: Coins) -> tuple[_Sent | None, State]:
+        """One batch of one user; None where it is refused."""
+        setting, time = self.setting, None if self.times is None else float(self.times[k])
+        before, state = state, state.restarted(setting, self._begins(np.array([k])))
+        epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
+        if self.paths is not None:
+            sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
+        else:
+            try:
+                sent, after = batches.step(setting, state, self.raw[k], coins, time)
+            except BudgetSpent:
+                return None, before
+        return _Sent(state, sent, epsilon), after
+
+    def _note_batch(self, k: int, told: _Sent | None) -> None:
+        if told is None:
+            return
+        made, sent = self.made, told.sent
+        made.codes[k], made.epsilons[k] = NOTHING if sent is None else 0, told.epsilon
+        if sent is not None and made.sent is not None:
+            made.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
+            made.leakages[k] = larger_side(sent.most, sent.least)
+            if self.watch is not None:
+                self.watch(told.before, sent, told.epsilon)
+
+    def _fails(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+        """What is wrong with the new events, before any of them is drawn."""
+        return self._times_fail(plan, group, slots, live) or self._too_many(plan, group, slots, live)
+
+    def _too_many(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+        """More events of a user than declared secrets were promised for, or more left out than they can pass over."""
+        watches = self.setting.watches
+        if watches is not None and plan.skips is not None and plan.skips.max() > MOST_WATCHED:
+            return BeyondSecrets(
+                f"an event leaves {plan.skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can "
+                "be given up at once; send the missing events, or check the numbers"
+            )
+        if watches is None or watches.limit is None or not plan.fresh.size:
+            return None
+        if self.made.begins is not None:
+            lengths = self._lengths(plan, self.made.begins[group], slots, live)
+            if all(length <= watches.limit for length in lengths):
+                return None
+            return BeyondSecrets(TOO_MANY.format(limit=watches.limit, who="stream", beyond=watches.beyond))
+        more = np.ones(plan.fresh.size, np.int64) + (0 if plan.skips is None else plan.skips[plan.fresh])
+        who, place = np.unique(slots[plan.fresh], return_inverse=True)
+        if (live.next_seqs(who) + np.bincount(place, more) <= watches.limit).all():
+            return None
+        return BeyondSecrets(TOO_MANY.format(limit=watches.limit, who="user", beyond=watches.beyond))
+
+    def _lengths(self, plan: Plan, begins: NDArray[np.bool_], slots: Slots, live: Live) -> Iterator[int]:
+        """How long each stream has become with each new event, where a user has several.
+
+        Events that were given up belong to the stream before the event that gave them up.
+        """
+        lengths: dict[int, int] = {}
+        for k in plan.fresh.tolist():
+            slot = int(slots[k])
+            before = lengths.get(slot, live.length(slot)) + (0 if plan.skips is None else int(plan.skips[k]))
+            lengths[slot] = 1 if begins[k] else before + 1
+            yield max(before, lengths[slot])
+
+    def _times_fail(self, plan: Plan, group: Places, slots: Slots, live: Live) -> InputError | None:
+        """What is wrong with the times of the new events, before any of them is drawn."""
+        if not self.setting.timed:
+            return None
+        who, at = slots[plan.fresh], group[plan.fresh]
+        try:
+            times, alone = None if self.times is None else self.times[at], self.made.begins is None
+            stream.check_turns(self.setting, self.made.seqs[at], times, who if alone else None)
+            latest = live.state.window.take(who).latest
+            stream.check_times(self.setting, who, times, latest)
+        except InputError as error:
+            if error.position is not None:
+                error.position = int(at[error.position])
+            return error
+        return None
+
+    def _entry(self, plan: Plan, done: Places, at: Places, who: Slots, live: Live) -> Entry:
+        released = who[self.made.codes[at] >= 0]
+        if not live.tells:
+            return live.entry(who, released, np.zeros((0, 3), np.int64), b"")
+        codec = codec_of(self.setting)
+        lengths = [self.raw[k].size for k in at.tolist()] if self.setting.in_batches else []
+        records, sizes = codec.pack(self.made, at, None if self.times is None else self.times[at], lengths)
+        pieces = np.ones((who.size, 3), np.int64)
+        pieces[:, 0], pieces[:, 1] = live.ids(who), sizes
+        if plan.skips is not None:
+            records, pieces = _with_gaps(codec, records, pieces, plan.skips[done])
+        return live.entry(who, released, pieces, records)
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What came of the new events of a group: what was kept, and why it ended early, if it did."""
+
+    entry: Entry | None
+    failure: Exception | None
+
+
+def _with_gaps(codec: Codec, records: bytes, pieces: Ints, skips: Ints) -> tuple[bytes, Ints]:
+    """The records with those of the events given up in front of the event that did it."""
+    gaps = [codec.gaps(count) for count in skips.tolist()]
+    ends = np.cumsum(pieces[:, 1]).tolist()
+    own = [records[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    longer = pieces.copy()
+    longer[:, 1] += np.array([len(gap) for gap in gaps], np.int64)
+    longer[:, 2] += skips
+    return b"".join(part for both in zip(gaps, own, strict=True) for part in both), longer

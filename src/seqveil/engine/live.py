@@ -1,0 +1,251 @@
+"""The users at work: their states in arrays, one row each, as many as fit; the others wait in the store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.coins import User
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Ints
+from seqveil.core.leakage import pass_over
+from seqveil.core.secrets import Watches
+from seqveil.engine import batches, stream
+from seqveil.engine.state import Made, State
+from seqveil.engine.store import packing
+from seqveil.engine.store.protocol import GAP, Entry, Erased, Row, StateStore, Stored
+from seqveil.engine.stream import Setting
+
+BESIDE = 600  # bytes a live user takes beside its state
+Slots = NDArray[np.intp]
+
+
+class Live:
+    """Live states of users by name. What is here and what a durable store says are the same, or the user is forgotten.
+
+    Parameters:
+        setting: of all users.
+        store: where they wait.
+        memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
+        level: the largest LDP level of the mechanisms so far, for states without an LDP figure.
+    """
+
+    def __init__(self, setting: Setting, store: StateStore, memory: int, level: float) -> None:
+        self._setting, self._store, self._level = setting, store, level
+        width, small = packing.width(setting), packing.small(setting)
+        self._kept = width <= store.largest  # as it is; else users come back by replay
+        self._spare = small  # whether several may be put aside at a time
+        self.room = max(1, memory // (2 * width + BESIDE if small else 4 * width))
+        if small and not store.durable:
+            self.room = sys.maxsize
+        self.state = State.start(setting, 0)
+        self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
+        self._names: list[User] = []  # of each slot that was ever taken
+        self._slot: dict[User, int] = {}
+        self._free: list[int] = []
+        self._now = 0
+
+    def __len__(self) -> int:
+        return len(self._slot)
+
+    def enter(self, names: Sequence[User]) -> Slots:
+        """The slots of these users, made live where they are not; at most `room` different ones."""
+        self._now += 1
+        slots = list(map(self._slot.get, names))
+        if None in slots:
+            known = np.array([slot for slot in slots if slot is not None], np.intp)
+            self._used[known] = self._now  # not to be put aside now
+            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None)))
+            slots = list(map(self._slot.get, names))
+        found = np.array(slots, np.intp)
+        self._used[found] = self._now
+        return found
+
+    def undo(self, names: Sequence[User]) -> None:
+        """After a call that failed: what is here may be ahead of a durable store, which is then read again."""
+        self._forget(names if self._store.durable else [n for n in names if self._store.find([n])[0] is None])
+
+    def _forget(self, names: Sequence[User]) -> None:
+        for name in names:
+            slot = self._slot.pop(name, None)
+            if slot is not None:
+                self._free.append(slot)
+
+    def _admit(self, names: list[User]) -> None:
+        for name in names:
+            _check_name(name)
+        rows = self._store.find(names)
+        new = [name for name, row in zip(names, rows, strict=True) if row is None]
+        ids = iter(self._store.add(new)) if new else iter(())
+        slots = self._claim(names)
+        self.state.put(slots, State.start(self._setting, len(names)))
+        back: list[tuple[int, Row]] = []
+        for slot, row in zip(slots.tolist(), rows, strict=True):
+            self._ids[slot] = next(ids) if row is None else row.id
+            self._released[slot] = 0 if row is None else row.releases
+            if row is not None and packing.is_carried(row.state):
+                self._return(slot, row)
+            elif row is not None and row.events:
+                back.append((slot, row))
+        if self._kept:  # in a file of an earlier version some may not be
+            self._unpack([(slot, row) for slot, row in back if row.state])
+        for slot, row in back:
+            if not (self._kept and row.state):
+                self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
+
+    def _return(self, slot: int, row: Row) -> None:
+        """Someone who was erased comes back: a new stream, whose budget goes on."""
+        state = packing.returned(self._setting, row, self._level)
+        if state is None:
+            name = self._names[slot]
+            self._forget([name])
+            raise Erased(
+                f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
+                "can be released of this user; all others go on",
+                [name],
+            )
+        self.state.put(np.array([slot], np.intp), state)
+
+    def _claim(self, names: list[User]) -> Slots:
+        """Free slots for these users, others put aside where there is no room."""
+        missing = len(names) - len(self._free)
+        size = len(self._names)
+        if missing > 0 and size < self.room:
+            more = min(self.room - size, max(missing, size, 64))
+            self.state = self.state.join(State.start(self._setting, more))
+            nothing = np.zeros(more, np.int64)
+            self._ids, self._released, self._used = (
+                np.concatenate([a, nothing]) for a in (self._ids, self._released, self._used)
+            )
+            self._free += range(size + more - 1, size - 1, -1)
+            self._names += [""] * more
+        if len(self._free) < len(names):
+            self._put_aside(len(names) - len(self._free))
+        slots = [self._free.pop() for _ in names]
+        for name, slot in zip(names, slots, strict=True):
+            self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
+        return np.array(slots, np.intp)
+
+    def _put_aside(self, lacking: int) -> None:
+        """Make room: those who were here longest ago leave."""
+        taken = np.array(list(self._slot.values()), np.intp)
+        idle = taken[self._used[taken] < self._now]
+        idle = idle[np.argsort(self._used[idle], kind="stable")]
+        leaving = idle[: max(lacking, self.room // 8 if self._spare else 0)]
+        if not self._store.durable:
+            self._store.put_aside(self._ids[leaving], packing.pack(self.state.take(leaving)))
+        self._forget([self._names[k] for k in leaving.tolist()])
+
+    def _unpack(self, rows: list[tuple[int, Row]]) -> None:
+        """States as they were packed, those of one size at a time: how far windows look back differs."""
+        sizes: dict[int, list[tuple[int, Row]]] = {}
+        for slot, row in rows:
+            sizes.setdefault(len(row.state), []).append((slot, row))
+        for group in sizes.values():
+            part = packing.unpack(self._setting, [row for _, row in group], self._level)
+            self.state.put(np.array([slot for slot, _ in group], np.intp), part)
+
+    def _replayed(self, releases: Iterable[Stored]) -> State:
+        """The state that these releases imply, as any receiver computes it."""
+        setting, state = self._setting, State.start(self._setting, 1)
+        given_up = 0  # events in a row, which were passed over in one step
+        for stored in releases:
+            if stored.code == GAP:
+                given_up += 1
+                continue
+            if given_up:
+                state, given_up = skipped(setting, state, given_up), 0
+            state = state.restarted(setting, np.array([stored.begins]))
+            if setting.in_batches:
+                path = stored.path if stored.released else None
+                _, state = batches.observe(setting, state, path, stored.events, stored.time)
+            else:
+                stamp = None if stored.time is None else np.array([stored.time])
+                _, state = stream.observe(setting, state, np.array([stored.code], np.int64), stamp)
+        return skipped(setting, state, given_up) if given_up else state
+
+    # what calls do with them
+
+    def move(self, slots: Slots, act: Callable[[State], tuple[Made, State]], skips: Ints | None = None) -> Made:
+        """Let these users, each once, take a step, and first give up so many events of each; what the step made.
+
+        A user whom the step leaves where it was gives up none.
+        """
+        if skips is None:
+            made, self.state = self.state.move(slots, act)
+            return made
+        part = self.state.take(slots)
+        for count in np.unique(skips[skips > 0]).tolist():
+            waiting = np.flatnonzero(skips == count)
+            part.put(waiting, skipped(self._setting, part.take(waiting), count))
+        made, after = act(part)
+        moved = np.flatnonzero(after.steps > part.steps)
+        self.state.put(slots[moved], after.take(moved))
+        return made
+
+    def known_seqs(self, names: Sequence[User]) -> dict[User, int]:
+        """The sequence number that comes next of those users who are live."""
+        live = [name for name in names if name in self._slot]
+        steps = self.state.steps[[self._slot[name] for name in live]].tolist() if live else []
+        return dict(zip(live, steps, strict=True))
+
+    def next_seqs(self, slots: Slots) -> Ints:
+        """The sequence number that each of these users' next event has."""
+        return self.state.steps[slots]
+
+    def watches(self, name: User) -> Watches | None:
+        """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
+        slot = self.enter([name])[0]  # which may bring other arrays
+        found: Watches | None = None if self.state.watches is None else self.state.watches[slot]
+        return found
+
+    def length(self, slot: int) -> int:
+        """How many events the present stream has of a user for whom secrets are declared."""
+        return 0 if self.state.watches is None else int(self.state.watches[slot].rows[0][0].step)
+
+    @property
+    def tells(self) -> bool:
+        """Whether the store keeps releases."""
+        return self._store.keeps_releases
+
+    def ids(self, slots: Slots) -> Ints:
+        """The ids under which the store keeps the users in these slots."""
+        return self._ids[slots]
+
+    def entry(self, slots: Slots, released: Slots, pieces: Ints, records: bytes) -> Entry:
+        """What a call leaves for the store: users at `slots` took events, those at `released` one release each."""
+        touched = slots
+        if slots.size == 1:
+            self._released[released] += 1
+        else:
+            np.add.at(self._released, released, 1)
+            ordered = np.sort(slots)
+            touched = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # much faster here than np.unique
+        state, account, count = self.state, self.state.account, touched.size
+        counts, figures = np.empty((count, 2), np.int64), np.empty((count, 4))
+        counts[:, 0], counts[:, 1] = state.steps[touched], self._released[touched]
+        figures[:, 0], figures[:, 3] = state.spent[touched], state.ldp[touched]
+        figures[:, 1], figures[:, 2] = account.most[touched], account.least[touched]
+        states = packing.pack(state.take(touched)) if self._kept and self._store.durable else b""
+        return Entry(self._ids[touched], counts, figures, states, pieces.astype("<i8", copy=False), records)
+
+
+def skipped(setting: Setting, state: State, events: int = 1) -> State:
+    """The state after events that nobody released: the belief moves on, nothing is charged."""
+    watches = state.watches
+    states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
+    if watches is not None:  # as a release that says the same whatever the truth is
+        for _ in range(events):
+            watches = stream.observed(watches, np.ones((len(state), setting.model.n), np.int64))
+    return replace(state, states=states, steps=state.steps + events, account=account, watches=watches)
+
+
+def _check_name(name: User) -> None:
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None

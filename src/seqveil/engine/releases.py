@@ -1,0 +1,160 @@
+"""What was released, and where users stand: the records that every way to release gives back. All of it is public."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqveil.core.coins import User
+from seqveil.core.errors import BudgetSpent
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
+from seqveil.core.words import Risk, ToldSecret
+from seqveil.engine.stream import REFUSED, Mask
+
+if TYPE_CHECKING:
+    from seqveil.core.secrets import Watch
+
+Path = tuple[int, ...]
+EARLIER = -4  # the code of an event that was released before, where the store does not keep what as
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """What events were released as, in their order. An event is one symbol, or a batch of them.
+
+    A single symbol is a batch of one: its path is its code alone.
+    """
+
+    codes: (
+        Ints  # of a single symbol; of a batch 0 where it was sent. Else NOTHING where the budget's policy is to stop,
+    )
+    # GAP where the event's place was given up before, EARLIER, and in the `made` of an error REFUSED
+    seqs: Ints  # the sequence number of each event
+    epsilons: Floats
+    replayed: Mask  # whether the release was there already
+    leakages: Floats  # what each release told by itself, where that was computed: batches, and whatever was observed
+    sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
+    begins: Mask | None = None  # where a user has several streams: whether each event begins one
+
+    @classmethod
+    def none(cls, seqs: Ints, in_batches: bool = False) -> Releases:
+        """Nothing released yet, of events with these numbers."""
+        count = seqs.size
+        codes, leakages = np.empty(count, np.int64), np.empty(count)
+        codes.fill(REFUSED)
+        leakages.fill(np.nan)
+        sent: list[tuple[Path, Ints] | None] | None = [None] * count if in_batches else None
+        return cls(codes, seqs, np.zeros(count), np.zeros(count, bool), leakages, sent)
+
+    def __len__(self) -> int:
+        return self.codes.size
+
+    @property
+    def refused(self) -> Mask:
+        """Which events were not taken: the budget is spent and its policy is "error", or the call ended before."""
+        return self.codes == REFUSED
+
+    @property
+    def paths(self) -> list[Path | None]:
+        """What was published of each event; None where nothing was released."""
+        if self.sent is not None:
+            return [None if each is None else each[0] for each in self.sent]
+        return [(code,) if code >= 0 else None for code in self.codes.tolist()]
+
+    def told(self, k: int) -> tuple[list[int], Path | None]:
+        """The released symbols of one event and what was published of it: one item of `symbols` and of `paths`."""
+        if self.sent is None:
+            code = int(self.codes[k])
+            return ([code], (code,)) if code >= 0 else ([], None)
+        sent = self.sent[k]
+        return ([], None) if sent is None else (sent[1].tolist(), sent[0])
+
+    @property
+    def symbols(self) -> list[Ints]:
+        """The released symbols of each event, a batch's reproduction; empty where nothing was released."""
+        nothing = np.zeros(0, np.int64)
+        if self.sent is not None:
+            return [nothing if each is None else each[1] for each in self.sent]
+        return [self.codes[k : k + 1] if code >= 0 else nothing for k, code in enumerate(self.codes.tolist())]
+
+
+@dataclass(frozen=True)
+class SecretStanding:
+    """What a user's releases told about a declared secret, as plain values; the words are those of `Watch`."""
+
+    name: str
+    sentence: str
+    epsilon: float
+    log_odds: float  # of the window that holds the latest event; so are the extremes and the probabilities
+    lowest: float
+    highest: float
+    prior: Any
+    posterior: Any
+
+    @classmethod
+    def of(cls, watch: Watch | SecretStanding) -> SecretStanding:
+        """The figures of a secret that is being watched, without what watches it."""
+        return cls(**{each.name: getattr(watch, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a user stands: what was released, what it leaked, what is left. Leakage is in nats."""
+
+    user: User | None  # None for a session, which has one user alone
+    events: int  # so many so far, which is the sequence number that comes next
+    releases: int
+    leakage: float
+    most: float
+    least: float
+    by_composition: float  # Σ ε used
+    ldp: float  # Σ of (LDP level · ε): what holds without any model
+    budget_left: float | None
+    private: bool
+    whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
+    secrets: tuple[Watch, ...] | tuple[SecretStanding, ...] = ()  # the accounts of declared secrets
+
+    @property
+    def words(self) -> list[str]:
+        """What the figures mean for the person, a sentence each: of every declared secret, and of the whole stream."""
+        told = tuple(ToldSecret(each.name, max(0.0, each.highest), "so far") for each in self.secrets)
+        return list(Risk(max(0.0, self.most), -self.least, secrets=told).sentences)
+
+
+@dataclass(frozen=True, eq=False)
+class Standings:
+    """Where every user stands, in the order they came: a column for each figure of a `Standing`."""
+
+    users: list[Hashable]
+    events: Ints
+    releases: Ints
+    by_composition: Floats
+    most: Floats
+    least: Floats
+    ldp: Floats
+
+    @property
+    def leakage(self) -> Floats:
+        """(B,) exact leakage of every stream so far, the larger of both sides."""
+        return larger_side(self.most, self.least)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+def left_of(total: float | None, leakage: float) -> float | None:
+    """What is left of a total budget after this leakage; None where there is no total."""
+    return None if total is None else max(0.0, total - leakage)
+
+
+def taken(release: Callable[[], Releases]) -> Releases:
+    """What a call released, the events refused for a spent budget marked so instead of raised."""
+    try:
+        return release()
+    except BudgetSpent as spent:
+        made: Releases = spent.made
+        return made

@@ -1,0 +1,99 @@
+"""Releases that keep declared secrets, and what the streams of many users tell about them in all.
+
+A release is the pure step of `stream`, whose public state holds the accounts of the secrets too (`State.watches`): the
+kernel is a function of these accounts, so a receiver who knows the setting and the releases comes to the same one.
+
+*Guarantee*, for an observer who believes the model (or one of `observers`): for every secret, at every time and for
+every outcome, Pr(y_1..t | E) / Pr(y_1..t | not E) lies between e^-ε and e^ε of that secret (on one side where it is
+declared so). It is a total: it does not grow with the length of the stream. Without `epsilon` nothing is promised about
+the whole sequence, nor without a model: what tells nothing about a secret is told as it is. With `epsilon` every
+release is also sound at ε, hence 2ε-LDP, as those of any sound mechanism.
+
+A table is checked from its integers before a coin is thrown; one that keeps every promise always exists, because saying
+the same whatever the truth is leaves all odds as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from seqveil.core.secrets import Secret, Watches, words
+from seqveil.core.secrets.bounds import Bounds
+from seqveil.core.secrets.solving import Floor, guarded
+from seqveil.core.secrets.tables import Table
+from seqveil.engine.setting import Setting
+
+
+def guarded_table(setting: Setting, watches: Watches) -> Table:
+    """The integer table of the next release: a function of what is public alone, checked before anything is drawn.
+
+    Parameters:
+        setting: one whose mechanism is "guarded".
+        watches: the accounts of its secrets so far, those of the state of one user.
+
+    >>> from seqveil import MarkovModel, secrets
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> setting = Setting.of(model, "guarded", secrets=secrets.ever(1, epsilon=0.5, window="first 3"))
+    >>> guarded_table(setting, setting.watches).outputs.tolist()
+    [0, 1]
+    """
+    watches.check_room()
+    epsilon = None if setting.unbounded else setting.epsilon
+    bounds = Bounds.of(watches, setting.opening)
+    floor = None if setting.floor is None else Floor(setting.floor, setting.sensitive)
+    return guarded(bounds, setting.distortion, setting.blank, not setting.withhold, epsilon, floor)
+
+
+@dataclass(frozen=True)
+class SecretTotal:
+    """What was told about one declared secret, to whomever of the observers learned most, by whichever user's stream.
+
+    log B is the factor by which the odds of the secret moved, as a logarithm: `lowest` and `highest` are its extremes
+    over all users, windows and times, rounded outward.
+    """
+
+    name: str  # as the command line spells it
+    sentence: str
+    epsilon: float | None  # what was promised; None where nothing was
+    users: int
+    log_odds_worst: float  # the largest |log B| (on one side the largest log B) of any user, in any window, at any time
+    log_odds_last: float  # the largest |log B| that any stream ended with, in the window of its last event
+    lowest: float
+    highest: float
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether the promise was kept; None where there was none."""
+        return None if self.epsilon is None else self.log_odds_worst <= self.epsilon
+
+
+def totals(
+    secrets: Sequence[Secret], accounts: Iterable[Watches | None], promised: Sequence[float | None] | None = None
+) -> list[SecretTotal]:
+    """The totals of these secrets over the accounts of all users.
+
+    `promised` are what to compare with, where that is not the ε of each secret; None where there was no promise.
+    """
+    users = 0
+    worst, last, lowest, highest = ([0.0] * len(secrets) for _ in range(4))
+    for each in accounts:
+        if each is None:
+            continue
+        users += 1
+        for row in each.rows:
+            for k, watch in enumerate(row):
+                most = watch.worst
+                worst[k] = max(worst[k], most.worst(watch.secret.sides))
+                last[k] = max(last[k], abs(watch.log_odds))
+                lowest[k], highest[k] = min(lowest[k], most.lowest), max(highest[k], most.highest)
+    epsilons = [secret.epsilon if secret.has_total else None for secret in secrets] if promised is None else promised
+    columns = zip(secrets, epsilons, worst, last, lowest, highest, strict=True)
+    return [
+        SecretTotal(secret.name, _sentence(secret, epsilon), epsilon, users, *figures)
+        for secret, epsilon, *figures in columns
+    ]
+
+
+def _sentence(secret: Secret, epsilon: float | None) -> str:
+    return words.about(secret) if epsilon is None else replace(secret, epsilon=epsilon).sentence

@@ -1,0 +1,266 @@
+"""One user's stream, released as it happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from seqveil.core import filtering, html
+from seqveil.core.coins import coins
+from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints, Kernel
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Watch, Watches
+from seqveil.core.times import Time, seconds
+from seqveil.core.words import ASKED, lifted, percent, percent_up
+from seqveil.engine import batches, stream
+from seqveil.engine.accounting import Budget, Composition, Schedule, compose
+from seqveil.engine.releases import Standing, left_of
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.setting import NO_BOUND, SecretTerms, usual_mechanism
+
+
+class Session:
+    """Releases one stream symbol by symbol, and keeps the exact account of what that told.
+
+    *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
+    [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
+    2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
+    session: one release is made at a time, and each is charged.
+
+    Parameters: the model; the mechanism's name; ε per release, or per batch (on average, where a schedule pulses it);
+    the distortion; `batch`, how many symbols are released at a time (more symbols, more delay, much less error; the
+    default mechanism is then `auto`); `budget`, a total or a `Budget`; `schedule`, a period or a `Schedule`; `seed` for
+    research only: a seeded session is marked not private.
+
+    *Declared secrets* (docs/secrets.md): `secrets` are accounted for exactly, whatever the mechanism; the mechanism
+    "guarded" keeps them, each within its own total. It has no ε unless one is given, and then no bound on the whole
+    sequence. `withhold=True`: the truth or nothing (None is released); `blank`, the price of nothing where a wrong
+    symbol may be released too; `observers`, other models under which every promise holds as well; `longest`, the most
+    events of a stream where a promise needs an end; `floor`, an ε for which every release is utility-optimised LDP too,
+    whatever the model; `opening`, how a secret's box opens with time ("saving", "linear", "constant" or an
+    `Opening`).
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> session = Session(model, epsilon=1.0, seed=1)
+    >>> released = [session.release(x) for x in [0, 0, 0, 1, 1]]
+    >>> session.leakage <= 5.0, session.private
+    (True, False)
+
+    >>> session = Session(model, epsilon=5.0, batch=5, seed=1)
+    >>> session.release_batch([0, 0, 0, 1, 1])
+    [0, 0, 0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        model: MarkovModel,
+        mechanism: str | Mechanism | BatchMechanism = "optimal",
+        epsilon: float | None = None,
+        distortion: str | Distortion = "hamming",
+        batch: int = 1,
+        budget: Budget | float | None = None,
+        seed: int | None = None,
+        *,
+        schedule: Schedule | int | None = None,
+        **secret_terms: Unpack[SecretTerms],
+    ) -> None:
+        named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
+        self._setting = stream.Setting.of(model, *named, **secret_terms)
+        self._state = stream.State.start(self._setting)
+        self._coins = coins(seed)
+        self._released = 0
+        self._paths: list[tuple[int, ...] | None] = []
+        self._waiting: list[int] = []
+        self._first_turn: Ints | None = None  # of the first event, under a model with a schedule
+        self._lock = threading.RLock()  # around whatever reads or moves the state
+
+    @property
+    def setting(self) -> stream.Setting:
+        """Model, mechanism, budget and all else that is fixed for the stream."""
+        return self._setting
+
+    @property
+    def private(self) -> bool:
+        """False for a seeded session: anyone with the seed can undo it."""
+        return self._coins.private
+
+    @property
+    def belief(self) -> Floats:
+        """What an observer of the releases believes about the next symbol, before it is released.
+
+        Under a model by the hour of the day, that is before the time of the event is known (`belief_at`).
+        """
+        with self._lock:
+            law = filtering.symbols(self._setting.model, self._state.states)[0].copy()
+        law.flags.writeable = False
+        return law
+
+    def belief_at(self, time: Time) -> Floats:
+        """What an observer believes about the next symbol once it is known when it comes."""
+        with self._lock:
+            state = stream.located(self._setting, self._state, _row(time))
+            law = filtering.symbols(self._setting.model, state.states)[0].copy()
+        law.flags.writeable = False
+        return law
+
+    @property
+    def secrets(self) -> tuple[Watch, ...]:
+        """The exact account of every declared secret under the session's own model, in the order of declaration."""
+        with self._lock:
+            return () if self.watches is None else self.watches.rows[0]
+
+    @property
+    def watches(self) -> Watches | None:
+        """The accounts under the models of all observers; None where no secret is declared."""
+        with self._lock:
+            found: Watches | None = None if self._state.watches is None else self._state.watches[0]
+            return found
+
+    @property
+    def leakage(self) -> float:
+        """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
+        with self._lock:
+            return float(self._state.account.worst[0])
+
+    @property
+    def paths(self) -> list[tuple[int, ...] | None]:
+        """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
+        with self._lock:
+            return list(self._paths)
+
+    def kernel(self, time: Time | None = None) -> Kernel:
+        """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
+        with self._lock:
+            state = stream.located(self._setting, self._state, _row(time))
+            if self._setting.guards and self.watches is not None:
+                stack = guarded_table(self._setting, self.watches).kernels()
+                return stack.one(0, self._setting.model.alphabet)
+            epsilons, _, _ = stream.allowance(self._setting, state, _row(time))
+            beliefs = filtering.symbols(self._setting.model, state.states)
+            stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
+        return stack.one(0, self._setting.model.alphabet)
+
+    def release(self, symbol: Any, time: Time | None = None) -> Any:
+        """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld.
+
+        Where it is "error", BudgetSpent is raised before a coin is thrown, and the symbol counts as if it had not come.
+        """
+        if self._setting.in_batches:
+            if self._setting.batch > 1:
+                raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch or push")
+            made = self.release_batch([symbol], time)
+            return None if made is None else made[0]
+        return self._one(self._setting.model.alphabet.encode_one(symbol), time)
+
+    def _one(self, code: int, time: Time | None) -> Any:
+        with self._lock:
+            raw = np.array([code], np.int64)
+            first_turn = stream.check_onward(self._setting, self._state, _row(time), self._first_turn)
+            released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
+            out = int(released.codes[0])
+            if out == stream.REFUSED:
+                raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
+            self._released += out >= 0
+            self._first_turn = first_turn
+        return None if out < 0 else self._setting.model.alphabet.decode_one(out)
+
+    def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
+        """The reproduction of a batch of exactly `batch` symbols; None where the budget is spent and the policy "stop".
+
+        What is published is the path (`paths`); the reproduction is the best estimate that follows from it.
+        """
+        if len(symbols) != self._setting.batch:
+            raise InputError(
+                f"expected a batch of {self._setting.batch} symbols, got {len(symbols)}; push symbols one by one and "
+                "flush at the end for a short last batch"
+            )
+        if not self._setting.in_batches:
+            made = self.release(symbols[0], time)
+            return None if made is None else [made]
+        return self._send(self._setting.model.alphabet.encode(symbols), time)
+
+    def push(self, symbol: Any, time: Time | None = None) -> list[Any] | None:
+        """Take one symbol in; the reproduction of the whole batch when it is full, an empty list until then.
+
+        Where that batch cannot be released (its budget is spent, say), the symbol counts as if it had not come: it may
+        be pushed again later.
+        """
+        code = self._setting.model.alphabet.encode_one(symbol)
+        with self._lock:
+            waiting = [*self._waiting, code]
+            if len(waiting) < self._setting.batch:
+                self._waiting = waiting
+                return []
+            return self._send_off(waiting, time)
+
+    def flush(self, time: Time | None = None) -> list[Any] | None:
+        """Release the symbols that wait as a short batch: the end of the stream."""
+        with self._lock:
+            return self._send_off(self._waiting, time) if self._waiting else []
+
+    def _send_off(self, codes: list[int], time: Time | None) -> list[Any] | None:
+        """Release these symbols; only then does none wait."""
+        if self._setting.in_batches:
+            made = self._send(np.array(codes, np.int64), time)
+        else:  # a batch of one
+            released = self._one(codes[0], time)
+            made = None if released is None else [released]
+        self._waiting = []
+        return made
+
+    def _send(self, codes: Ints, time: Time | None) -> list[Any] | None:
+        stamp = None if time is None else float(seconds([time])[0])
+        with self._lock:
+            sent, self._state = batches.step(self._setting, self._state, codes, self._coins, stamp)
+            self._paths.append(None if sent is None else sent.path)
+            if sent is None:
+                return None
+            self._released += codes.size
+        return self._setting.model.alphabet.decode(sent.codes)
+
+    def standing(self) -> Standing:
+        """The account: exact leakage and both its sides, Σε, the LDP level without a model, and what is left.
+
+        Its `releases` are the symbols released, those of batches one by one.
+        """
+        with self._lock:
+            state, released, secrets = self._state, self._released, self.secrets
+        account = state.account
+        leaked, most, least = float(account.worst[0]), float(account.most[0]), float(account.least[0])
+        spent, ldp, left = float(state.spent[0]), float(state.ldp[0]), left_of(self._setting.budget.total, leaked)
+        figures = released, leaked, most, least, spent, ldp, left, self.private
+        no_bound = NO_BOUND if self._setting.unbounded else ""
+        return Standing(None, int(state.steps[0]), *figures, no_bound, secrets)
+
+    def compose(self, releases: int, delta: float = 1e-6) -> Composition:
+        """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
+        if self._setting.unbounded:
+            raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
+        period = self._setting.schedule.period
+        pulses = -(-releases // period)
+        return compose(self._setting.epsilon * period, pulses, delta)
+
+    def __repr__(self) -> str:
+        setting, kept = self._setting, len(self.secrets)
+        bound = NO_BOUND if self._setting.unbounded else f"ε={setting.epsilon:g}"
+        secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
+        account = self.standing()
+        becomes = percent_up(lifted(ASKED, max(0.0, account.most), -account.least))
+        return (
+            f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
+            f"a suspicion of {percent(ASKED)} becomes at most {becomes}, {account.releases} released, "
+            f"leakage {account.leakage:.4g})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html.session(self._setting, self.standing())
+
+
+def _row(time: Time | None) -> Floats | None:
+    return None if time is None else seconds([time])

@@ -1,0 +1,459 @@
+"""Everything public about a stream's release: model, mechanism, ε, distortion, schedule, budget, batch, secrets.
+
+A setting is written down as plain values in side files, state files, checkpoints and answers of the service, always by
+`Setting.to_dict`, and read back by `Setting.from_dict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypedDict
+
+import numpy as np
+
+from seqveil.core import mechanisms
+from seqveil.core.alphabet import Symbols
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import BatchMechanism, Mechanism
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets import Secret, Watches, from_dict
+from seqveil.core.secrets.ahead import ahead
+from seqveil.core.secrets.bounds import Opening
+from seqveil.core.secrets.watch import LONGEST
+from seqveil.engine.accounting import GONE, Budget, Schedule
+
+NO_BOUND = "no bound: nothing is promised about the whole sequence, only about the declared secrets"
+SAVING = Opening(saving=True)
+OPENINGS = {"linear": Opening(), "constant": None, "saving": SAVING}
+_ALONE = '"guarded" takes no batch, budget or schedule: each secret has its own total, for the whole stream'
+OTHER_MODEL = "the model is not the one the release was made with; name the model file of the release"
+
+
+class SecretTerms(TypedDict, total=False):
+    """What `Setting.of` takes about declared secrets, by name; whatever makes a setting takes these."""
+
+    secrets: Secret | Sequence[Secret]
+    observers: MarkovModel | Sequence[MarkovModel]
+    withhold: bool
+    blank: float | None
+    longest: int
+    floor: float | None
+    opening: str | Opening | None
+
+
+def usual_mechanism(mechanism: str | Mechanism | BatchMechanism, batch: int) -> str | Mechanism | BatchMechanism:
+    """`auto` in place of "optimal", which is the default for single symbols, where symbols go in batches."""
+    return "auto" if batch != 1 and mechanism == "optimal" else mechanism
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything public about a stream's release but the releases themselves.
+
+    `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
+    them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
+    `withhold`, the truth or nothing, never a wrong symbol; `blank`, what a release that says nothing costs, where it
+    may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end;
+    `floor`, an ε for which every release is utility-optimised LDP too, whatever the model, with the symbols that the
+    secrets name as the sensitive ones; `opening`, how a secret's box opens with time where the length of its windows is
+    known (None: it is as wide from the start). `restarts` says that a user has several streams one after another, each
+    of which begins the chain anew, while the account is the user's. The ε of every release is infinite where "guarded"
+    was given none: nothing is then promised about the whole sequence.
+    """
+
+    model: MarkovModel
+    mechanism: Mechanism | BatchMechanism
+    epsilon: float
+    distortion: Distortion
+    schedule: Schedule = field(default_factory=Schedule)
+    budget: Budget = field(default_factory=Budget)
+    batch: int = 1
+    secrets: tuple[Secret, ...] = ()
+    observers: tuple[MarkovModel, ...] = ()
+    withhold: bool = False
+    blank: float | None = None
+    longest: int = LONGEST
+    floor: float | None = None
+    opening: Opening | None = SAVING
+    restarts: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        model: MarkovModel,
+        mechanism: str | Mechanism | BatchMechanism = "optimal",
+        epsilon: float | None = None,
+        distortion: str | Distortion = "hamming",
+        schedule: Schedule | int | None = None,
+        budget: Budget | float | None = None,
+        batch: int = 1,
+        *,
+        secrets: Secret | Sequence[Secret] = (),
+        observers: MarkovModel | Sequence[MarkovModel] = (),
+        withhold: bool = False,
+        blank: float | None = None,
+        longest: int = LONGEST,
+        floor: float | None = None,
+        opening: str | Opening | None = "saving",
+        restarts: bool = False,
+    ) -> Setting:
+        """A checked setting from what a person types: names, a period, a total, a batch size, secrets.
+
+        `opening` is "saving", "linear", "constant" or an `Opening`.
+        """
+        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
+            raise InputError(f"expected a batch of a whole number of symbols ≥ 1, got {batch}")
+        costs = resolve(distortion, model.alphabet)
+        chosen = _chosen(mechanism, model, costs, epsilon, batch)
+        purse = budget if isinstance(budget, Budget) else Budget(total=budget)
+        _check_budget(purse, chosen)
+        plan = schedule if isinstance(schedule, Schedule) else Schedule(1 if schedule is None else schedule)
+        declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
+        others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
+        if chosen is mechanisms.guarded:
+            _check_guarded(declared, purse, plan, epsilon, withhold, blank)
+            rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
+            _check_not_faint(rate, plan, "leave it out where the declared secrets are enough")
+        else:
+            if withhold or blank is not None or others or floor is not None:
+                name = mechanisms.guarded.name
+                raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
+            rate = _rate(epsilon, purse, plan, chosen)
+        _check_hours(model, chosen, purse, others)
+        price = None if blank is None else float(blank)
+        if restarts:
+            _check_restarts(model, purse)
+        kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
+        made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
+        made._check_secrets()
+        return made
+
+    def _check_secrets(self) -> None:
+        """Refuse secrets that cannot be kept, or accounted for, before anything is drawn."""
+        if self.secrets and self.in_batches:
+            raise InputError(
+                "declared secrets are accounted for where symbols are released one by one; leave out batch, or secrets"
+            )
+        watches = self.watches  # refuses models of observers that do not go together
+        if self.guards:
+            for model, secret in itertools.product((self.model, *self.observers), self.secrets):
+                ahead(model, secret, self.longest).check_countable()
+        if watches is not None:
+            watches.check_room()
+
+    @property
+    def guards(self) -> bool:
+        """Whether the declared secrets are kept; else they are only accounted for."""
+        return self.mechanism is mechanisms.guarded
+
+    @property
+    def timed(self) -> bool:
+        """Whether every event needs its time: for a budget per seconds, or a model by the hour of the day."""
+        return self.budget.seconds is not None or self.model.hours is not None
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether nothing is promised about the whole sequence (`NO_BOUND` says so in words)."""
+        return math.isinf(self.epsilon)
+
+    @cached_property
+    def watches(self) -> Watches | None:
+        """The accounts of the declared secrets before the first release; None where no secret is declared."""
+        if not self.secrets:
+            return None
+        return Watches([self.model, *self.observers], self.secrets, self.longest, exact=not self.guards)
+
+    @cached_property
+    def sensitive(self) -> Ints:
+        """Codes of the symbols that the declared secrets name."""
+        return symbols_named(self.model.alphabet, self.secrets)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether releases are batches (of one symbol, perhaps), published as paths."""
+        return isinstance(self.mechanism, BatchMechanism)
+
+    def to_dict(self, costs: bool = False) -> dict[str, object]:
+        """The setting as plain values, the model by its fingerprint: all that a receiver needs besides the model.
+
+        `costs` adds a digest of what the distortion charges for every wrong symbol, which its name does not tell of one
+        that the caller made.
+        """
+        told: dict[str, object] = {
+            "model": self.model.fingerprint,
+            "mechanism": self.mechanism.name,
+            "epsilon": None if self.unbounded else self.epsilon,
+            "distortion": self.distortion.name,
+            "batch": self.batch,
+            "schedule": {"period": self.schedule.period, "threshold": self.schedule.threshold},
+            "budget": self.budget.to_json(),
+        }
+        if self.secrets:  # nothing about them where there are none, so that older files say the same
+            told |= {
+                "secrets": [secret.to_dict() for secret in self.secrets],
+                "observers": [observer.fingerprint for observer in self.observers],
+                "withhold": self.withhold,
+                "blank": self.blank,
+                "longest": self.longest,
+            }
+        if self.guards:
+            opening = self.opening
+            shape = None if opening is None else [opening.start, opening.power] + [True] * opening.saving
+            told |= {"floor": self.floor, "opening": shape}
+        if self.restarts:
+            told["restarts"] = True
+        return told | {"costs": _digest(self.distortion)} if costs else told
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any], model: MarkovModel, observers: Sequence[MarkovModel] = ()) -> Setting:
+        """The setting that `to_dict` gave the values of, for the model it was made with and no other.
+
+        `observers` are the models of further observers, in any order, where the setting has some.
+
+        >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+        >>> saved = Setting.of(model, "optimal", 0.7, budget=3.0).to_dict()
+        >>> Setting.from_dict(saved, model).to_dict() == saved
+        True
+        """
+        try:
+            if saved["model"] != model.fingerprint:
+                raise ModelError(OTHER_MODEL)
+            schedule, budget = Schedule(**saved["schedule"]), Budget(**saved["budget"])
+            epsilon, faint = saved["epsilon"], _is_faint(saved["epsilon"], schedule)
+            named = saved["mechanism"], 1.0 if faint else epsilon, saved["distortion"]
+            more = _declared(saved, observers) | {"restarts": bool(saved.get("restarts", False))}
+            made = cls.of(model, *named, schedule, budget, saved.get("batch", 1), **more)
+            return replace(made, epsilon=float(epsilon)) if faint else made
+        except InputError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise DataError("a part of the setting is missing or damaged; release the data again") from None
+
+    @property
+    def signature(self) -> str:
+        """The setting as one line of text, which differs wherever two settings release differently."""
+        return json.dumps(self.to_dict(costs=True), sort_keys=True)
+
+    def ldp_cost(self, epsilons: Floats) -> Floats:
+        """What releases at these ε add to the LDP level of a stream, whatever model is true."""
+        spent = epsilons > 0
+        if np.count_nonzero(spent) == spent.size:
+            return self.mechanism.ldp * epsilons
+        return np.where(spent, self.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
+
+
+def refuse_restarts(setting: Setting, where: str) -> None:
+    """Refuse streams apart where nobody says which event begins one."""
+    if setting.restarts:
+        raise InputError(
+            f"{where} takes one stream of each user; name users so, or release a file with --stream-column"
+        )
+
+
+def refuse_dead_end(setting: Setting, where: str) -> None:
+    """Refuse a budget that would shut a user out for good without saying so.
+
+    A window of releases moves on with each event, and an event that is refused counts as if it had never come: once the
+    window is full, every later event of its user is refused too.
+    """
+    if setting.budget.releases is not None and setting.budget.when_spent == "error":
+        raise InputError(
+            f"{where} would refuse a user for good once a window of releases is full, because refused events do not "
+            "move it on; use --when-spent stop or hold, or --window-seconds"
+        )
+
+
+def symbols_named(alphabet: Symbols, secrets: Sequence[Secret]) -> Ints:
+    """Codes of the symbols that secrets name, each once, in order: the sensitive ones."""
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(secret.named(alphabet) for secret in secrets)]))
+
+
+def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
+    """Refuse to go on with what was begun with another setting; both are as `Setting.to_dict` gives them, or more.
+
+    `name` is what was begun, `instead` what may be begun anew.
+
+    >>> refuse_other({"model": "m", "epsilon": 1.0}, {"model": "m", "epsilon": 2.0}, "s.db:", "a new one")
+    Traceback (most recent call last):
+    ...
+    seqveil.core.errors.InputError: s.db: was begun with another epsilon; use the setting of its first run, or a new one
+    """
+    if before["model"] != now["model"]:
+        raise ModelError(f"{name} belongs to another model; use the model of its first run, or {instead}")
+    differing = sorted(part for part in before.keys() | now.keys() if before.get(part) != now.get(part))
+    if differing:
+        raise InputError(
+            f"{name} was begun with another {' and '.join(differing)}; use the setting of its first run, or {instead}"
+        )
+
+
+def _chosen(
+    mechanism: str | Mechanism | BatchMechanism,
+    model: MarkovModel,
+    costs: Distortion,
+    epsilon: float | None,
+    batch: int,
+) -> Mechanism | BatchMechanism:
+    """The mechanism that is meant, made for the model where it needs one."""
+    if mechanism == "auto" and batch == 1:
+        mechanism = mechanisms.one_by_one(model.n, costs, epsilon)
+    if batch != 1 and mechanism in (mechanisms.guarded, mechanisms.guarded.name):
+        raise InputError(_ALONE)
+    chosen = mechanisms.find(mechanism) if batch == 1 else mechanisms.get_batched(mechanism)
+    if isinstance(chosen, Mechanism) and chosen.for_model is not None:
+        return replace(chosen, build=chosen.for_model(model))
+    return chosen
+
+
+def _check_budget(budget: Budget, chosen: Mechanism | BatchMechanism) -> None:
+    """Refuse a budget that the mechanism cannot keep."""
+    if budget.limited and not chosen.sound:
+        raise InputError(
+            f'mechanism "{chosen.name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
+        )
+    if budget.ldp_total is not None and not math.isfinite(chosen.ldp):
+        raise InputError(
+            f'mechanism "{chosen.name}" has no LDP level, so no budget without a model can hold; use "optimal"'
+        )
+
+
+def _check_guarded(
+    secrets: tuple[Secret, ...],
+    budget: Budget,
+    schedule: Schedule,
+    epsilon: float | None,
+    withhold: bool,
+    blank: float | None,
+) -> None:
+    """Refuse what does not go together with keeping declared secrets."""
+    name = mechanisms.guarded.name
+    if not secrets:
+        raise InputError(f'"{name}" keeps declared secrets and got none; pass secrets=[sv.secrets.ever(…)]')
+    if not all(secret.has_total for secret in secrets):
+        raise InputError(
+            "a declared secret has no total, and nothing is released without one; give its epsilon, for instance the "
+            "line epsilon = 0.5 in its table in TOML"
+        )
+    if budget.limited or schedule != Schedule():
+        raise InputError(_ALONE)
+    if withhold and epsilon is not None:
+        raise InputError(
+            "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is told; "
+            "leave one of them out"
+        )
+    if blank is not None and (isinstance(blank, bool) or not (isinstance(blank, (int, float)) and 0 <= blank < 1e9)):
+        raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
+
+
+def _check_hours(
+    model: MarkovModel, mechanism: Mechanism | BatchMechanism, budget: Budget, observers: tuple[MarkovModel, ...]
+) -> None:
+    """Refuse what does not go together with a model by the hour of the day; secrets see to themselves."""
+    if any(each.hours is not None and each.hours != model.hours for each in observers):
+        raise InputError("an observer's model by the hour of the day needs the hours of the model itself; fit both so")
+    if any(each.hours is not None and each.starts != model.starts for each in observers):
+        raise InputError(
+            "observers' models by the hour of the day need the schedule of the model itself; give both one"
+        )
+    if model.hours is None:
+        return
+    if isinstance(mechanism, BatchMechanism) or mechanism.for_model is not None:
+        raise InputError(
+            f'"{mechanism.name}" does not go with a model by the hour of the day; use "optimal" without a batch, or '
+            "types that change"
+        )
+    if budget.limited and budget.when_spent == "stop":  # whoever gets the releases would not know when the others came
+        raise InputError(
+            'with hours of the day a spent budget cannot say nothing (when_spent="stop"), for the time of an event '
+            'left out would not be known; use "hold" or "error"'
+        )
+
+
+def _check_restarts(model: MarkovModel, budget: Budget) -> None:
+    """Refuse what does not go together with several streams of one user."""
+    if model.starts is not None:
+        raise InputError(
+            "streams apart do not go with a model that says how many events come a day, which knows one stream; "
+            "fit hours without per_day"
+        )
+    if budget.limited and budget.when_spent == "stop":
+        raise InputError(
+            'streams apart do not go with the policy "stop": what is left out could hide where a stream begins; '
+            'use "hold" or "error"'
+        )
+
+
+def _floor(floor: float | None, rate: float) -> float | None:
+    if floor is not None and math.isfinite(rate):
+        raise InputError("a floor is for settings without epsilon: with one, every release is 2ε-LDP already")
+    return None if floor is None else mechanisms.check_epsilon(floor, "floor")
+
+
+def _opening(opening: str | Opening | None) -> Opening | None:
+    if isinstance(opening, Opening | None):
+        return opening
+    if opening not in OPENINGS:
+        raise InputError(f"expected opening as {' or '.join(OPENINGS)}, or an Opening; got something else")
+    return OPENINGS[opening]
+
+
+def _rate(epsilon: float | None, budget: Budget, schedule: Schedule, chosen: Mechanism | BatchMechanism) -> float:
+    """The ε of a release, on average."""
+    if epsilon is None and budget.total is not None and budget.horizon is not None:
+        epsilon = min(budget.total, chosen.largest / schedule.period)  # the horizon spreads it
+    if epsilon is None:
+        raise InputError(
+            "expected epsilon, the bound for one release or batch, or a budget with total and horizon; got neither, "
+            "try epsilon=1.0"
+        )
+    rate = mechanisms.check_epsilon(epsilon, largest=chosen.largest)
+    mechanisms.check_epsilon(rate * schedule.period, "epsilon × period", chosen.largest)
+    _check_not_faint(rate, schedule, "spread a total over many releases with a budget and a horizon")
+    return rate
+
+
+def _check_not_faint(rate: float, schedule: Schedule, instead: str) -> None:
+    """Refuse an ε with which every release would be the best guess."""
+    if rate * schedule.period < GONE:
+        raise InputError(
+            f"expected epsilon of at least {GONE / schedule.period:g}, got {rate:g}: with less a release tells nothing "
+            f"at all, it only repeats the best guess; use that much, or {instead}"
+        )
+
+
+def _is_faint(epsilon: object, schedule: Schedule) -> bool:
+    """Whether a saved ε is one that tells nothing: older files may have it, and are still read."""
+    return isinstance(epsilon, float) and 0 < epsilon * schedule.period < GONE
+
+
+def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dict[str, Any]:
+    """What a saved setting says about secrets."""
+    if "secrets" not in saved:
+        return {}
+    known = {observer.fingerprint: observer for observer in observers}
+    if not set(saved["observers"]) <= known.keys():
+        raise ModelError("the release was made for observers with models of their own; name the models of all of them")
+    return {
+        "secrets": [from_dict(secret) for secret in saved["secrets"]],
+        "observers": [known[fingerprint] for fingerprint in saved["observers"]],
+        "withhold": saved["withhold"],
+        "blank": saved["blank"],
+        "longest": saved["longest"],
+        "floor": saved.get("floor"),
+        "opening": Opening(*saved["opening"]) if saved.get("opening") else None,
+    }
+
+
+def _digest(distortion: Distortion) -> str:
+    costs = hashlib.sha256()
+    for part in distortion.defining:
+        costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
+    return costs.hexdigest()

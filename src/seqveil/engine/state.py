@@ -1,0 +1,170 @@
+"""The public state of many streams in arrays, one row a user, and what can be done to some of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import filtering
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import Account
+from seqveil.engine.accounting import Window
+
+if TYPE_CHECKING:
+    from seqveil.engine.stream import Setting
+
+Rows = NDArray[np.intp]
+Made = TypeVar("Made")
+Accounts = NDArray[np.object_]  # of declared secrets: `Watches`, one a user
+ARRAYS = ("states", "steps", "spent", "saved", "ldp")
+FEW = 64  # events of a call that are looked at one by one before they are sorted
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Public state of B streams, one row a user: what the releases so far imply.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil.engine.stream import Setting, step
+    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> state, coins = State.start(setting, users=3), SeededCoins(1)
+    >>> made, state = state.move(np.array([0, 2]), lambda some: step(setting, some, np.array([1, 0]), coins))
+    >>> made.codes.shape, state.steps.tolist()
+    ((2,), [1, 0, 1])
+    """
+
+    states: Floats  # (B, S) law of the next state of the chain, as `core.filtering` keeps it
+    steps: Ints  # (B,) events so far, released or not
+    spent: Floats  # (B,) Σ of the ε used: what basic composition charges
+    saved: Floats  # (B,) ε put by, by a belief-driven schedule
+    account: Account
+    window: Window
+    ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
+    watches: Accounts | None = None  # (B,) of declared secrets; None where none is declared
+
+    @classmethod
+    def start(cls, setting: Setting, users: int = 1) -> State:
+        """The state of users of whom nothing was released yet."""
+        model = setting.model
+        states = filtering.start(model, users)
+        steps, spent, saved = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
+        account, window = Account.start(model, users, setting.in_batches), Window.start(users)
+        watches = None if setting.watches is None else np.full(users, setting.watches, object)
+        return cls(states, steps, spent, saved, account, window, np.zeros(users), watches)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def take(self, rows: Rows | slice) -> State:
+        """The rows of some users."""
+        arrays = (self.states[rows], self.steps[rows], self.spent[rows], self.saved[rows])
+        watches = None if self.watches is None else self.watches[rows]
+        return State(*arrays, self.account.take(rows), self.window.take(rows), self.ldp[rows], watches)
+
+    def put(self, rows: Rows, part: State) -> None:
+        """Write the rows of some users back in place."""
+        self.states[rows], self.steps[rows], self.spent[rows] = part.states, part.steps, part.spent
+        self.saved[rows], self.ldp[rows] = part.saved, part.ldp
+        ours, theirs = self.account, part.account
+        ours.most[rows], ours.least[rows] = theirs.most, theirs.least
+        ours.ahead_most[rows], ours.ahead_least[rows] = theirs.ahead_most, theirs.ahead_least
+        wide, narrow = _same_width(self.window, part.window)
+        if wide.costs.shape[1]:
+            wide.costs[rows], wide.stamps[rows] = narrow.costs, narrow.stamps
+            object.__setattr__(self, "window", wide)
+        if self.watches is not None:
+            self.watches[rows] = part.watches
+
+    def join(self, other: State) -> State:
+        """Two groups of users as one."""
+        one, two = _same_width(self.window, other.window)
+        account = Account(
+            *(np.concatenate([getattr(self.account, f.name), getattr(other.account, f.name)]) for f in fields(Account))
+        )
+        arrays = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in ARRAYS}
+        window = Window(np.concatenate([one.costs, two.costs]), np.concatenate([one.stamps, two.stamps]))
+        watches = None
+        if self.watches is not None and other.watches is not None:
+            watches = np.concatenate([self.watches, other.watches])
+        return State(**arrays, account=account, window=window, watches=watches)
+
+    def restarted(self, setting: Setting, rows: NDArray[np.bool_] | None) -> State:
+        """The same users, of whom those at `rows` (a mask) begin a new stream: what they know of it is the prior.
+
+        The belief, and the accounts of secrets, are the stream's. Leakage, Σε, windows and the number of events are
+        the user's, and go on.
+        """
+        if rows is None or not rows.any():
+            return self
+        part = self.take(np.flatnonzero(rows))
+        account = part.account.restarted(setting.model)
+        watches = None
+        if part.watches is not None:
+            watches = np.empty(len(part), object)
+            watches[:] = [
+                each.restarted(setting.watches) if each is not setting.watches else each for each in part.watches
+            ]
+        fresh = replace(part, states=filtering.start(setting.model, len(part)), account=account, watches=watches)
+        after = self.take(np.arange(len(self)))
+        after.put(np.flatnonzero(rows), fresh)
+        return after
+
+    def grown(self, setting: Setting, users: int) -> State:
+        """With room for rows 0..users-1; new ones stand at the start."""
+        return self if users <= len(self) else self.join(State.start(setting, users - len(self)))
+
+    def move(self, rows: Rows, act: Callable[[State], tuple[Made, State]]) -> tuple[Made, State]:
+        """Let these rows take a step, each once: what it made, and the state of all rows after it.
+
+        Rows are written in place, unless all of them move.
+        """
+        if rows.size == len(self) and (rows == np.arange(rows.size)).all():
+            return act(self)
+        check_rows(rows, len(self))
+        made, after = act(self.take(rows))
+        self.put(rows, after)
+        return made, self
+
+
+def check_rows(rows: Rows, users: int) -> None:
+    """Refuse rows that are not there, and those named twice; one counted from the end would be another name of a row.
+
+    >>> check_rows(np.array([2, 0]), 3)
+    """
+    if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
+        return
+    ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
+    if rows.size and (rows.dtype.kind not in "iu" or ordered[0] < 0 or ordered[-1] >= users):
+        raise InputError(f"expected rows 0..{users - 1}; make room for more first")
+    if (ordered[1:] == ordered[:-1]).any():
+        raise InputError("expected each user at most once in a call; release a user's events one after another")
+
+
+def rounds(users: Rows) -> list[NDArray[np.intp]]:
+    """Positions of a chunk's events in rounds that hold each user once, in the order of the events.
+
+    >>> [r.tolist() for r in rounds(np.array([0, 1, 0, 0, 2]))]
+    [[0, 1, 4], [2], [3]]
+    """
+    if not users.size:
+        return []
+    if users.size <= FEW and len(set(users.tolist())) == users.size:  # as in most small calls: nothing to sort
+        return [np.arange(users.size)]
+    order = np.argsort(users, kind="stable")
+    ordered = users[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    nth = np.arange(users.size) - np.repeat(starts, np.diff(np.r_[starts, users.size]))
+    turn = np.empty_like(nth)
+    turn[order] = nth
+    return np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
+
+
+def _same_width(first: Window, second: Window) -> tuple[Window, Window]:
+    width = max(first.costs.shape[1], second.costs.shape[1])
+    return first.padded(width), second.padded(width)

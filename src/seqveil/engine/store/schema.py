@@ -1,0 +1,360 @@
+"""The tables of a state file: their checksums and version, how an older file becomes one of today, and named values.
+
+Every record has a mark: CRC-32 of what it says and of where it stands, which finds every change of up to 32 bits in a
+row. A user's name has a mark of 63 bits that is indexed too, so that no single damage can make a known user look new.
+Facts about the file, positions of sources and moves of users to other versions are read and written by name
+(`NamedValues`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from zlib import crc32
+
+import numpy as np
+
+from seqveil.core.coins import User
+from seqveil.core.errors import DataError
+from seqveil.engine.store.book import Book
+from seqveil.engine.store.connections import damaged_file, told
+from seqveil.engine.store.protocol import Position
+
+BROKEN = -1  # the mark of a record that was found damaged: no checksum is negative
+
+NONE = -2  # of what cannot have been written, because damage made another kind of it
+
+Blob = bytes | memoryview
+_PACKED = [struct.Struct(f"<{count}q").pack for count in range(9)]  # by how many numbers there are
+
+
+def place_mark(*numbers: int) -> int:
+    """Of where a record stands: the checksum that its content goes on from.
+
+    >>> place_mark(7) == place_mark(8)
+    False
+    """
+    try:
+        return crc32(_PACKED[len(numbers)](*numbers))
+    except struct.error:
+        return NONE
+
+
+def blob_mark(place: int, *blobs: Blob) -> int:
+    """Of blobs one after another, at a place."""
+    mark = place
+    for blob in blobs:
+        if not isinstance(blob, (bytes, memoryview)):
+            return NONE
+        mark = crc32(blob, mark)
+    return mark
+
+
+def user_mark(user: int, ledger: Sequence[int], state: Blob) -> int:
+    """Of a user's ledger (events, releases, spent, most, least, LDP level, when it was filed) and state."""
+    return blob_mark(place_mark(user, *ledger), state)
+
+
+def name_mark(name: User | bytes) -> int:
+    """Of a user's name, or of the pseudonym of one who was erased; what a second index finds the user by.
+
+    >>> 0 <= name_mark("ann") < 2**63, name_mark("ann") == name_mark(b"ann")
+    (True, False)
+    """
+    content = b"\xff" + name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little") >> 1
+
+
+def value_mark(name: str, value: str | bytes | int) -> int:
+    """Of a named value, whatever kind it is of."""
+    if not isinstance(name, str):
+        return NONE
+    kind = type(value).__name__.encode()
+    content = value if isinstance(value, bytes) else str(value).encode()
+    return blob_mark(place_mark(len(name), len(content)), name.encode(), kind, content)
+
+
+def grown_mark(mark: int, more: Blob) -> int:
+    """Of a blob with more at its end; one that was found damaged stays so."""
+    return BROKEN if mark == BROKEN else crc32(more, mark)
+
+
+APPLICATION, VERSION = 0x5E91E11, 4
+CHUNK = 64  # releases of a user in one row of `chunks`
+UNKNOWN = -1  # the LDP figure of a user whose last release was made before it was kept
+LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
+FILED = (*LEDGER, "filed")  # the same in a user's own row, with when it was last written there
+SUMS = ("users", "first", "last", "positions", "facts", "switches", "commits")
+SPENDS = "a new file, whose ledger begins at zero: what was told before would no longer count against any budget"
+
+# Ledgers are in units of 2**-32, rounded outward. The marks are checksums: `mark` is of ledger and state,
+# `recent_mark` of the latest releases, `named` of the name. A log row has one of who is in it, and one of what. `kept`
+# is the number of a user's first release that is still there, `filed` when a record was written, in seconds since 1970.
+TABLES = {
+    "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID",
+    "positions": "CREATE TABLE positions (source TEXT PRIMARY KEY, position NOT NULL, mark INTEGER NOT NULL)"
+    " WITHOUT ROWID",
+    # the name is text, or the pseudonym of someone who was erased
+    "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, named INTEGER NOT NULL,"
+    " events INTEGER NOT NULL, releases INTEGER NOT NULL, spent INTEGER NOT NULL, most INTEGER NOT NULL,"
+    " least INTEGER NOT NULL, ldp INTEGER NOT NULL, filed INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " state BLOB NOT NULL, kept INTEGER NOT NULL, recent_mark INTEGER NOT NULL, recent BLOB NOT NULL)",
+    "users_named": "CREATE INDEX users_named ON users (named)",
+    "chunks": "CREATE TABLE chunks (user INTEGER, number INTEGER, filed INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " releases BLOB NOT NULL, PRIMARY KEY (user, number)) WITHOUT ROWID",
+    # the names are those of users who have no row of their own yet
+    "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, who INTEGER NOT NULL, what INTEGER NOT NULL,"
+    " names BLOB NOT NULL, touched BLOB NOT NULL, events BLOB NOT NULL, states BLOB NOT NULL, releases BLOB NOT NULL)",
+    # at which event a user moved to another version of the setting
+    "switches": "CREATE TABLE switches (user INTEGER, version INTEGER, seq INTEGER NOT NULL, mark INTEGER NOT NULL,"
+    " PRIMARY KEY (user, version)) WITHOUT ROWID",
+    # what the other tables must come to: a record that is gone leaves no mark of its own
+    "sums": "CREATE TABLE sums (id INTEGER PRIMARY KEY, users INTEGER NOT NULL, first INTEGER NOT NULL,"
+    " last INTEGER NOT NULL, positions INTEGER NOT NULL, facts INTEGER NOT NULL, switches INTEGER NOT NULL,"
+    " commits INTEGER NOT NULL, mark INTEGER NOT NULL)",
+}
+
+
+def make(sql: sqlite3.Connection) -> None:
+    """The tables of a new file."""
+    for statement in TABLES.values():
+        sql.execute(statement)
+    write_sums(sql, (0, 1, 0, 0, 0, 0, 0))
+    sql.execute(f"PRAGMA application_id={APPLICATION}")
+    sql.execute(f"PRAGMA user_version={VERSION}")
+
+
+def write_sums(sql: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """What the tables come to, in the order of `SUMS`."""
+    row = (*numbers, place_mark(*numbers))
+    sql.execute("INSERT OR REPLACE INTO sums VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def read_sums(sql: sqlite3.Connection) -> tuple[int, ...] | None:
+    """What the tables come to; None where that is damaged itself."""
+    row = sql.execute(f"SELECT {', '.join(SUMS)}, mark FROM sums WHERE id = 1").fetchone()
+    if row is None or any(type(number) is not int for number in row) or place_mark(*row[:-1]) != row[-1]:
+        return None
+    return tuple(row[:-1])
+
+
+def is_intact(sql: sqlite3.Connection) -> bool:
+    """Whether the tables are as they were made: a bit of their definition would change what is read from them."""
+    found = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
+    return all(found.get(name) == statement for name, statement in TABLES.items())
+
+
+def log_marks(row: int, names: bytes, touched: bytes, events: bytes, states: bytes, releases: bytes) -> tuple[int, int]:
+    """The marks of a log row: of who is in it, and of what it says about them."""
+    place = place_mark(row)
+    return blob_mark(place, names, touched, events), blob_mark(place, states, releases)
+
+
+def packed_names(names: Sequence[str]) -> bytes:
+    """Names of users as the log has them."""
+    return json.dumps(names, ensure_ascii=False).encode() if names else b""
+
+
+def unpacked_names(blob: bytes) -> list[str]:
+    """The names in a row of the log, whose marks were checked.
+
+    >>> unpacked_names(packed_names(["ann", "bob"])), unpacked_names(b"")
+    (['ann', 'bob'], [])
+    """
+    names: list[str] = json.loads(blob) if blob else []
+    return names
+
+
+Migration = Callable[[sqlite3.Connection, str], None]  # gets the file's name, for what it may have to say
+
+
+def _from_1(sql: sqlite3.Connection, name: str) -> None:
+    """Users named by whole numbers get the number as text; ledgers get a place for the LDP figure.
+
+    A key then gives the events to come of such a user other coins than it would have. None of them was drawn before,
+    but those of a call that a crash undid, which nobody has seen. States lack the LDP figure until they are next
+    written: `Live` tells them by their size.
+    """
+    both = "SELECT count(*) FROM users u JOIN users v ON v.name = CAST(u.name AS TEXT) WHERE typeof(u.name) = 'integer'"
+    twice = sql.execute(both).fetchone()[0]
+    if twice:
+        raise DataError(
+            f"{name}: {twice} users are there twice, by a number and by the same text, each with a ledger of its own; "
+            f"go on with the earlier seqveil, or begin {SPENDS}"
+        )
+    sql.execute("UPDATE users SET name = CAST(name AS TEXT) WHERE typeof(name) = 'integer'")
+    sql.execute(f"ALTER TABLE users ADD COLUMN ldp INTEGER NOT NULL DEFAULT {UNKNOWN}")
+    for at, touched in sql.execute("SELECT id, touched FROM log").fetchall():
+        ledgers = np.frombuffer(touched, "<i8").reshape(-1, 6)
+        wider = np.column_stack([ledgers, np.full(len(ledgers), UNKNOWN)]).astype("<i8")
+        sql.execute("UPDATE log SET touched = ? WHERE id = ?", (wider.tobytes(), at))
+
+
+def _from_2(sql: sqlite3.Connection, name: str) -> None:
+    """Nothing yet: the next step writes all records anew, and gives a mark to those that have none."""
+
+
+def _from_3(sql: sqlite3.Connection, name: str) -> None:
+    """Every record is written anew; what has a mark that is wrong keeps a wrong one.
+
+    Without marks (version 2) what is wrong by now cannot be told from what is right.
+    """
+    marked = bool(sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'sums'").fetchall())
+    sums = sql.execute("SELECT users, last - first + 1, positions, facts FROM sums").fetchall() if marked else []
+    if marked:
+        sql.execute("DROP INDEX users_named")
+        sql.execute("DROP TABLE sums")
+    before = [
+        table for table in TABLES if sql.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    ]
+    for table in before:
+        sql.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    for statement in TABLES.values():
+        sql.execute(statement)
+    facts, positions = (_copy_named(sql, table, marked) for table in ("facts", "positions"))
+    now = int(time.time())  # nobody knows when the releases were filed, so they count as new
+    users, last = _copy_users(sql, marked, now), _copy_log(sql, marked)
+    _copy_chunks(sql, marked, now)
+    switches = _copy_switches(sql) if "switches" in before else 0
+    for table in before:
+        sql.execute(f"DROP TABLE old_{table}")
+    if marked and sums != [(users, last, positions, facts)]:
+        raise DataError(f"{name}: is damaged; restore it from a backup")
+    write_sums(sql, (users, 1, last, positions, facts, switches, 1))
+
+
+def _copy_named(sql: sqlite3.Connection, table: str, marked: bool) -> int:
+    total = 0
+    for name, value, *mark in sql.execute(f"SELECT * FROM old_{table}").fetchall():
+        own = mark[0] if marked else value_mark(name, value)
+        sql.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (name, value, own))
+        total ^= own
+    return total
+
+
+def _copy_users(sql: sqlite3.Connection, marked: bool, now: int) -> int:
+    ask = f"SELECT {', '.join(LEDGER)}, name, state, recent, {'named, mark, recent_mark' if marked else '0, 0, 0'}"
+    count = 0
+    for user, *ledger, name, state, recent, named, whole, latest in sql.execute(f"{ask} FROM old_users ORDER BY id"):
+        own = [name_mark(name), user_mark(user, ledger, state), blob_mark(place_mark(user), recent)]
+        named, whole, latest = (not marked or [named, whole, latest][k] == own[k] for k in range(3))
+        row = (
+            *(user, name, own[0] if named else BROKEN, *ledger, now),
+            *(user_mark(user, (*ledger, now), state) if whole else BROKEN, state),
+            *(0, blob_mark(place_mark(user, 0), recent) if latest else BROKEN, recent),
+        )
+        sql.execute(f"INSERT INTO users VALUES ({', '.join('?' * len(row))})", row)
+        count += 1
+    return count
+
+
+def _copy_chunks(sql: sqlite3.Connection, marked: bool, now: int) -> None:
+    ask = f"SELECT user, number, releases, {'mark' if marked else '0'} FROM old_chunks"
+    for user, number, releases, mark in sql.execute(ask):
+        whole = not marked or blob_mark(place_mark(user, number), releases) == mark
+        own = blob_mark(place_mark(user, number, now), releases) if whole else BROKEN
+        sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", (user, number, now, own, releases))
+
+
+def _copy_log(sql: sqlite3.Connection, marked: bool) -> int:
+    last = 0
+    ask = f"SELECT id, touched, states, events, releases, {'who, what' if marked else '0, 0'} FROM old_log ORDER BY id"
+    for at, touched, states, events, releases, *marks in sql.execute(ask):
+        last += 1
+        place = place_mark(at)
+        true = blob_mark(place, touched, events), blob_mark(place, states, releases)
+        own = log_marks(last, b"", touched, events, states, releases)
+        kept = [mark if not marked or was == is_ else BROKEN for mark, was, is_ in zip(own, marks, true, strict=True)]
+        row = (last, *kept, b"", touched, events, states, releases)
+        sql.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    return last
+
+
+def _copy_switches(sql: sqlite3.Connection) -> int:
+    total = 0
+    for row in sql.execute("SELECT user, version, seq FROM old_switches").fetchall():
+        sql.execute("INSERT INTO switches VALUES (?, ?, ?, ?)", (*row, place_mark(*row)))
+        total ^= place_mark(*row)
+    return total
+
+
+MIGRATIONS: dict[int, Migration] = {1: _from_1, 2: _from_2, 3: _from_3}  # from this version to the next, in one piece
+
+
+def is_ledger(numbers: Sequence[object]) -> bool:
+    """Whether these are whole numbers: damage may make anything of them."""
+    return all(type(number) is int for number in numbers)
+
+
+class NamedValues:
+    """The part of a `Database` that keeps named values."""
+
+    name: str
+    sql: sqlite3.Connection
+    _book: Book
+
+    def fact(self, name: str) -> str | None:
+        """What the file says of itself under this name."""
+        row = self.sql.execute("SELECT value, mark FROM facts WHERE name = ?", (name,)).fetchone()
+        if row is not None and value_mark(name, row[0]) != row[1]:
+            raise damaged_file(self.name)
+        return None if row is None else str(row[0])
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Have the file say this of itself."""
+        self._book.facts ^= self._put("facts", "name", name, value)
+
+    def position(self, source: str) -> Position | None:
+        """What was last kept as the position of this source."""
+        with told(self.name):
+            row = self.sql.execute("SELECT position, mark FROM positions WHERE source = ?", (source,)).fetchone()
+        if row is not None and value_mark(source, row[0]) != row[1]:
+            raise damaged_file(self.name)
+        return None if row is None else row[0]
+
+    def set_positions(self, positions: Mapping[str, Position]) -> None:
+        """Keep positions beside the releases, in the same transaction."""
+        for source, position in positions.items():
+            self._book.positions ^= self._put("positions", "source", source, position)
+
+    def drop_position(self, source: str) -> None:
+        """Forget the position of this source."""
+        for (mark,) in self.sql.execute("SELECT mark FROM positions WHERE source = ?", (source,)).fetchall():
+            self._book.positions ^= int(mark)
+        self.sql.execute("DELETE FROM positions WHERE source = ?", (source,))
+
+    def _put(self, table: str, key: str, name: str, value: Position) -> int:
+        """Write a named value; what that changes in the sum of the marks."""
+        row = self.sql.execute(f"SELECT mark FROM {table} WHERE {key} = ?", (name,)).fetchone()
+        mark = value_mark(name, value)
+        self.sql.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (name, value, mark))
+        return mark if row is None else mark ^ int(row[0])
+
+    def switches(self) -> dict[tuple[int, int], int]:
+        """By user and version of the setting, the event at which the user moved to it."""
+        found, total = dict[tuple[int, int], int](), self._book.switches
+        for *row, mark in self.sql.execute("SELECT user, version, seq, mark FROM switches"):
+            if not is_ledger(row) or place_mark(*row) != mark:
+                raise damaged_file(self.name)
+            found[row[0], row[1]] = row[2]
+            total ^= mark
+        if total:
+            raise damaged_file(self.name)
+        return found
+
+    def add_switches(self, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Write down at which events users moved to a version: user, version and sequence number of each."""
+        marked = [(*row, place_mark(*row)) for row in rows]
+        self.sql.executemany("INSERT INTO switches VALUES (?, ?, ?, ?)", marked)
+        for *_, mark in marked:
+            self._book.switches ^= mark
+
+    def drop_switches(self, user: int) -> None:
+        """Forget at which events a user moved to another version."""
+        for (mark,) in self.sql.execute("SELECT mark FROM switches WHERE user = ?", (user,)).fetchall():
+            self._book.switches ^= mark
+        self.sql.execute("DELETE FROM switches WHERE user = ?", (user,))

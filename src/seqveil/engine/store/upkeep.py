@@ -1,0 +1,261 @@
+"""What an operator does to a state file that nobody has open: drop old releases, erase a person, change the key."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core.coins import key_mark
+from seqveil.core.errors import DataError, InputError
+from seqveil.engine.store.backup import FilePath
+from seqveil.engine.store.database import Database
+from seqveil.engine.store.packing import carried
+from seqveil.engine.store.protocol import (
+    KEY_MARK,
+    LATEST,
+    LAYOUT,
+    NUMBERS,
+    TRACES,
+    Layout,
+    NoSuchUser,
+    Position,
+    StoreBusy,
+    StoreError,
+    codec_from,
+)
+from seqveil.engine.store.records import OWN, SEALED_KEY, Pseudonyms
+from seqveil.engine.store.schema import LEDGER, blob_mark, is_ledger, name_mark, place_mark, user_mark
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What compacting a file came to: releases dropped and of how many users, and its size before and after."""
+
+    releases: int
+    users: int
+    kept: int  # users of whom nothing may be dropped: their states are computed from the releases, or are damaged
+    before: int
+    after: int
+
+
+@contextmanager
+def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
+    """A state file that nobody else has open."""
+    name = os.path.basename(path)
+    if not os.path.isfile(path):
+        raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
+    if not os.path.getsize(path):
+        raise StoreError(f"{name}: is empty, and so no state file; check the path, or restore it from a backup")
+    try:
+        database = Database(path, None, must_exist=True)
+    except StoreBusy:
+        raise StoreBusy(f"{name}: a service or another command has it open; stop that first, and try again") from None
+    try:
+        said = database.fact(LAYOUT)
+        if said is None:
+            raise DataError(
+                f"{name}: does not say how its records are written, being of an earlier version; open it once with the "
+                "service or any command that releases, and try again"
+            )
+        layout = Layout(**json.loads(said))
+        database.use(codec_from(layout))
+        yield database, layout
+    finally:
+        database.close()
+
+
+def compact(path: FilePath, before: float) -> Compacted:
+    """Drop the releases that were filed before a time (seconds since 1970), and give their room back to the disk.
+
+    Ledgers, positions, the number of events and each user's exact state stay: an event that was released stays
+    released, and the releases to come are those that would have come. Releases that a state is computed from are kept.
+    It may be killed at any moment, and done again.
+    """
+    with _alone(path) as (database, _):
+        size = os.path.getsize(path)
+        with database.transaction():
+            database.settle()
+            done = _drop(database, before)
+        database.shrink()
+    return Compacted(*done, size, os.path.getsize(path))
+
+
+def _drop(database: Database, before: float) -> tuple[int, int, int]:
+    sql = database.sql
+    old = dict(sql.execute("SELECT user, max(number) FROM chunks WHERE filed < ? GROUP BY user", (before,)).fetchall())
+    releases = users = kept = 0
+    found = sql.execute(f"{OWN}, kept, recent, recent_mark FROM users ORDER BY id").fetchall()
+    for *ledger, state, mark, first, recent, recent_mark in found:
+        user, events, filed = ledger[0], ledger[1], ledger[-1]
+        whole = is_ledger([*ledger, first]) and user_mark(user, ledger[1:], state) == mark
+        if not whole or blob_mark(place_mark(user, first), recent) != recent_mark or (events and not state):
+            kept += 1
+            continue
+        # the last row that was filed before then; all of it, where the user did not come since
+        upto = events if filed < before else (old[user] + 1) * database.chunk if user in old else 0
+        if upto <= first:
+            continue
+        left = b"" if filed < before else recent
+        sql.execute("DELETE FROM chunks WHERE user = ? AND number * ? < ?", (user, database.chunk, upto))
+        row = (upto, blob_mark(place_mark(user, upto), left), left, user)
+        sql.execute("UPDATE users SET kept = ?, recent_mark = ?, recent = ? WHERE id = ?", row)
+        releases, users = releases + upto - first, users + 1
+    return releases, users, kept
+
+
+def erase(path: FilePath, names: Sequence[str], key: bytes | None, forget: bool = False) -> tuple[int, list[str]]:
+    """Take users out of a state file: their releases, states and names.
+
+    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
+    source wrote down to know how far it was read is its own.
+
+    The total of each ledger stays under a pseudonym, so that who comes back is charged what was spent before.
+
+    Parameters:
+        path: the file.
+        names: of the users; all are erased, or none.
+        key: that of the file, without which nobody could tell who comes back.
+        forget: drop the ledgers too. Who comes back then begins at zero, though what was told stays told.
+    """
+    with _alone(path) as (database, _):
+        return erase_from(database, names, key, forget)
+
+
+def erase_from(
+    database: Database, names: Sequence[str], key: bytes | None, forget: bool = False
+) -> tuple[int, list[str]]:
+    """Take users out of a state file that this process has open, as `erase` does; nothing else may use it meanwhile.
+
+    Parameters:
+        database: the open file.
+        names: as for `erase`.
+        key: as for `erase`.
+        forget: as for `erase`.
+    """
+    with database.transaction():
+        database.settle()
+        known = None if forget else _pseudonyms(database, key)
+        layout = Layout(**json.loads(database.fact(LAYOUT) or "{}"))
+        count = 0
+        for name in dict.fromkeys(names):
+            row = database.find([name])[0]
+            if row is None and database.fact(TRACES) == "yes":
+                continue  # of whoever was erased with the ledger nothing is left to be found but traces
+            if row is None:
+                raise NoSuchUser(
+                    f"{database.name}: nothing was released of such a user, so nobody was erased; "
+                    "`seqveil state account` lists all"
+                )
+            count += _erase(database, row.id, None if known is None else known.of(name), layout)
+        tidied = _tidy_bridges(database, names, known)
+        kept = database.sql.execute("SELECT * FROM positions").fetchall()
+        left = [source for source, value, _ in kept if source not in tidied and _names(value, names)]
+        database.set_fact(TRACES, "yes")
+    if known is not None:
+        database.know_erased(known)
+    database.shrink()
+    with database.transaction():
+        database.set_fact(TRACES, "no")
+    return count, left
+
+
+def _tidy_bridges(database: Database, names: Sequence[str], known: Pseudonyms | None) -> set[str]:
+    """Take names out of what bridges keep; the sources that have none of them any more.
+
+    The time of a user's latest event is dropped. The numbers of events that may come again stay, under the pseudonym,
+    as such an event must not be drawn a second time; without one they are dropped too.
+    """
+    erased, tidied = {name: None if known is None else known.text(name) for name in names if name}, set()
+    for source, value, _ in database.sql.execute("SELECT * FROM positions").fetchall():
+        bridge, _, user = source.partition(LATEST)
+        if user in erased and ":" not in bridge:
+            database.drop_position(source)
+        elif source.endswith(NUMBERS) and (kept := _under_pseudonyms(value, erased)) is not None:
+            database.set_positions({source: kept})
+            tidied.add(source)
+    return tidied
+
+
+def _under_pseudonyms(value: Position, erased: Mapping[str, str | None]) -> str | None:
+    """Numbers of events, as a bridge keeps them, without the names of these users; None for what is no bridge's."""
+    try:
+        numbers = json.loads(str(value))
+    except ValueError:
+        return None
+    if not isinstance(numbers, dict):
+        return None
+    owners = {ident: ident.partition("/") for ident in numbers}
+    kept = {
+        what + slash + (erased.get(user, user) or ""): numbers[ident]
+        for ident, (what, slash, user) in owners.items()
+        if erased.get(user, user) is not None
+    }
+    return json.dumps(kept, separators=(",", ":"))
+
+
+def _names(value: str | bytes | int, names: Sequence[str]) -> bool:
+    content = value if isinstance(value, bytes) else str(value).encode()
+    # in JSON a name may be written with its letters escaped
+    return any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names)
+
+
+def _pseudonyms(database: Database, key: bytes | None) -> Pseudonyms:
+    """The pseudonyms of a file, made with its first one."""
+    marked, sealed = database.fact(KEY_MARK), database.fact(SEALED_KEY)
+    if marked is None:
+        raise InputError(
+            f"{database.name}: has no key, so that nobody could tell who comes back; give it one with `seqveil state "
+            "rotate-key` and use that from now on, or drop the ledger too with --forget-ledger"
+        )
+    if key is None or key_mark(key) != marked:
+        given = "none is given" if key is None else "this is another one"
+        raise InputError(
+            f"{database.name}: erasing needs its key, which has the mark {marked}, and {given}; name it with --key"
+        )
+    known = Pseudonyms() if sealed is None else Pseudonyms.opened(sealed, key)
+    if sealed is None:
+        database.set_fact(SEALED_KEY, known.sealed(key))
+    return known
+
+
+def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layout) -> int:
+    """Erase one user, whose ledger is forgotten where there is no pseudonym; how many releases were there."""
+    sql = database.sql
+    ask = f"{OWN}, kept, typeof(name) FROM users WHERE id = ?"
+    *ledger, state, _, kept, kind = sql.execute(ask, (user,)).fetchone()
+    if kind == "blob" and pseudonym is not None:
+        return 0  # erased before, and not come back
+    events, filed = ledger[1], ledger[-1]
+    if pseudonym is None:
+        figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
+    else:
+        figures, after, first, name = ledger[1:-1], carried(state, layout.numbers, ledger[-2]), events, pseudonym
+    columns = "name = ?, named = ?, events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, mark = ?"
+    marks = user_mark(user, (*figures, filed), after), place_mark(user, first)
+    sql.execute(
+        f"UPDATE users SET {columns}, state = ?, kept = ?, recent_mark = ?, recent = x'' WHERE id = ?",
+        (name, name_mark(name), *figures, marks[0], after, first, marks[1], user),
+    )
+    sql.execute("DELETE FROM chunks WHERE user = ?", (user,))
+    database.drop_switches(user)
+    database.leakages.restore(np.array([user]))  # to be read again
+    return int(events - kept)
+
+
+def rotate_key(path: FilePath, key: bytes, old: bytes | None) -> None:
+    """Have a state file go on with another key; `old` is needed where someone was erased."""
+    with _alone(path) as (database, _), database.transaction():
+        sealed = database.fact(SEALED_KEY)
+        if sealed is not None:
+            if old is None or key_mark(old) != database.fact(KEY_MARK):
+                raise InputError(
+                    f"{database.name}: users were erased from it, and only its present key tells who comes back; name "
+                    "that key with --old-key"
+                )
+            database.set_fact(SEALED_KEY, Pseudonyms.opened(sealed, old).sealed(key))
+        database.set_fact(KEY_MARK, key_mark(key))

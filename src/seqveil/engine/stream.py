@@ -1,0 +1,512 @@
+"""One release as a pure step: (setting, state, symbols, coins) → (release, next state), for one user or many at once.
+
+The setting and the state are public: an observer who has the model and the releases can compute both. Raw symbols enter
+as an argument and leave no trace but the draw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core import fast, filtering, mechanisms
+from seqveil.core import times as clock
+from seqveil.core.alphabet import UNKNOWN as UNKNOWN
+from seqveil.core.alphabet import WITHHELD as WITHHELD
+from seqveil.core.bulk import took_step
+from seqveil.core.coins import Coins, rows
+from seqveil.core.errors import BudgetSpent, DataError, InputError
+from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
+from seqveil.core.leakage import Account, cost, weight_range
+from seqveil.core.model import MarkovModel
+from seqveil.core.secrets.tables import Table
+from seqveil.engine import accounting
+from seqveil.engine.accounting import GONE
+from seqveil.engine.secrets import guarded_table
+from seqveil.engine.setting import Setting as Setting
+from seqveil.engine.state import ARRAYS, Accounts
+from seqveil.engine.state import State as State
+
+NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
+REFUSED = -3  # of an event that was not taken, because the budget is spent and the policy says error
+
+Part = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What one step made public, one row a user: the release, the ε used, and the law each symbol gives the release."""
+
+    codes: Ints  # (B,) NOTHING where nothing was released, WITHHELD where that says something, REFUSED where not taken
+    epsilons: Floats  # (B,)
+    columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
+    beliefs: Floats  # (B, n) before the release
+    weights: Weights
+
+    @cached_property
+    def costs(self) -> Floats:
+        """What each release cost (`leakage.cost`), 0 where nothing was released: (B,)."""
+        return self.weights.costs
+
+    def take(self, users: Part) -> Released:
+        """Of some users."""
+        return Released(*(getattr(self, f.name)[users] for f in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The columns of releases as a chain weighs them: least, largest and mean weight over what it allows, (B,) each."""
+
+    low: Ints
+    high: Ints
+    marginal: Floats
+    terms: int  # of each mean
+
+    @property
+    def costs(self) -> Floats:
+        """What each release cost (`leakage.cost`): (B,)."""
+        return cost(self.low, self.high, self.marginal, self.terms)
+
+    def __getitem__(self, users: Part) -> Weights:
+        return Weights(self.low[users], self.high[users], self.marginal[users], self.terms)
+
+
+def step(
+    setting: Setting, state: State, codes: Ints, coins: Coins, times: Floats | None = None
+) -> tuple[Released, State]:
+    """Release one symbol for each user and charge it.
+
+    Where a user's budget is spent and the policy is "error", the code is REFUSED: no coin is thrown, and the user's
+    state stays as it is. Whoever keeps the state keeps it first, and raises `budget_spent` then: a release that was
+    drawn is never taken back.
+
+    *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
+    stream so far is what the next state's account says; a budget is never passed. Who is refused follows from each
+    user's own public state. A code UNKNOWN, a value outside the alphabet, is released by a draw from the kernel's
+    marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
+    symbol (`hidden`).
+    """
+    known = located(setting, state, times)
+    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), coins)
+    return _advance(setting, known, truths, times, state)
+
+
+_HOURLESS = "a model by the hour of the day needs the time of each event; pass time=…"
+_OFF_TURN = (
+    "event {}: expected the times of {} events a day, evenly spread, from the hour at which streams begin; check it"
+)
+_TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
+
+
+def check_times(setting: Setting, users: Part, times: Floats | None, latest: Floats) -> None:
+    """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
+
+    `latest`: for each event, the last time of its user before the call.
+    """
+    if setting.budget.seconds is None or not users.size:
+        return
+    if times is None:
+        raise InputError(_TIMELESS)
+    clock.check(times, setting.budget.seconds)
+    accounting.check_times(users, times, latest)
+
+
+def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
+    """The codes of raw symbols, UNKNOWN among them, through the gate.
+
+    >>> raw_codes([0, 1], 2)
+    array([0, 1])
+    """
+    return gate(codes, n, count, (UNKNOWN,))
+
+
+def hidden(setting: Setting, states: Floats, codes: Ints, coins: Coins) -> Ints:
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more coin of its event.
+
+    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
+    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
+    rows holds between it and any row. Nothing else of the event differs.
+    """
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
+        return codes
+    filled = codes.copy()
+    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(coins, lost).draw(lost.size))
+    return filled
+
+
+def drawn(laws: Floats, thrown: Ints) -> Ints:
+    """A symbol from each law (B, n), by one coin each; what has no probability is never drawn."""
+    reached = np.cumsum(to_weights(laws), axis=1)
+    return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
+
+
+def budget_spent(setting: Setting, refused: Mask, made: Any = None) -> BudgetSpent:
+    """What to raise once everything but the events refused is released and kept."""
+    places = np.flatnonzero(refused).tolist()
+    rest = "nothing was released" if len(places) == refused.size else (
+        f"{len(places)} of {refused.size} events were refused, the others are released for good"
+    )  # fmt: skip
+    return BudgetSpent(f"the budget is spent ({setting.budget.describe()}); {rest}", made, places)
+
+
+def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = None) -> tuple[Released, State]:
+    """The same step as an observer sees it: the release is given, nothing private is needed.
+
+    Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
+    """
+    known = located(setting, state, times)
+    return _advance(setting, known, _Given(released_codes(setting, codes, len(state))), times, state)
+
+
+def located(setting: Setting, state: State, times: Floats | None) -> State:
+    """The state where the times of the coming events are known and their symbols are not.
+
+    Under a model by the hour, belief and account are those of the events' bands of hours; else nothing changes.
+    """
+    model = setting.model
+    if model.hours is None:
+        return state
+    here = filtering.in_band(model, bands_of(setting, times, len(state)))
+    states, amiss = filtering.within(model, state.states, here)
+    if amiss.any():
+        raise InputError(_OFF_TURN.format(int(amiss.argmax()), model.bands), int(amiss.argmax()))
+    return replace(state, states=states, account=state.account.within(here))
+
+
+def check_turns(setting: Setting, seqs: Ints, times: Floats | None, users: Part | None = None) -> None:
+    """Refuse, before anything of a call is drawn, an event that does not come when the model's schedule has it.
+
+    `seqs` count each user's events from 0. Where `users` says whose each event is, those of one user must also lie as
+    many turns apart as there are events between them: a whole day left out would else go unseen.
+    """
+    hours, starts = setting.model.hours, setting.model.starts
+    if hours is None or starts is None or not seqs.size:
+        return
+    turn = hours.begins.index(starts) + seqs
+    amiss = bands_of(setting, times, seqs.size) != turn % setting.model.bands
+    if users is not None and times is not None:
+        _, first, whose = np.unique(users, return_index=True, return_inverse=True)
+        origin = first_turns(setting, seqs, times)
+        amiss |= origin != origin[first][whose]
+    if amiss.any():
+        raise InputError(_OFF_TURN.format(int(amiss.argmax()), setting.model.bands), int(amiss.argmax()))
+
+
+def first_turns(setting: Setting, seqs: Ints, times: Floats) -> Ints:
+    """Which turn of the schedule, counted from time 0, the first event of a stream had if this one has its own."""
+    days = np.floor(np.asarray(clock.seconds(times)) / clock.DAY).astype(np.int64)
+    return np.asarray(days * setting.model.bands + bands_of(setting, times, seqs.size) - seqs)
+
+
+def check_onward(setting: Setting, state: State, times: Floats | None, known: Ints | None) -> Ints | None:
+    """Refuse the event of a stream that is not the next turn after the one before; gives the turn of its first event.
+
+    `known` is what this gave for the event before, None for the first one and where the model has no schedule.
+    """
+    if setting.model.starts is None or times is None:
+        return None
+    found = first_turns(setting, state.steps, times)
+    if known is not None and (found != known).any():
+        raise InputError(_OFF_TURN.format(0, setting.model.bands), 0)
+    return found
+
+
+def bands_of(setting: Setting, times: Floats | None, count: int) -> Ints:
+    """The bands of hours of so many events."""
+    if times is None or len(times) != count:
+        raise InputError(_HOURLESS)
+    return setting.model.bands_of(times)
+
+
+def released_codes(setting: Setting, codes: Any, count: int | None = None) -> Ints:
+    """The codes of releases through the gate, what was WITHHELD as NOTHING."""
+    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
+    given = gate(codes, setting.model.n, count, also, DataError)
+    return np.where(given == WITHHELD, NOTHING, given) if setting.guards else given
+
+
+def gate(
+    codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
+) -> Ints:
+    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or one of `also`, in `count` places.
+
+    Compiled code looks nothing up in vain: what passes here is all it ever sees.
+    """
+    given = np.asarray(codes)
+    whole = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
+    if not whole or (count is not None and given.size != count):
+        many = "" if count is None else f"{count} "
+        raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
+    if given.size == 1 and 0 <= given[0] < n:  # one symbol, as of a session: quicker without looking for extremes
+        return given.astype(np.int64, copy=False)
+    if given.size and not (given.min() >= 0 and given.max() < n):
+        wrong = ((given < 0) & ~np.isin(given, also)) | (given >= n)
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise problem(
+                f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+            )
+    return given.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Truths:
+    """Raw symbols and the coins that decide what is released for them."""
+
+    setting: Setting
+    state: State
+    codes: Ints
+    coins: Coins
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Raw symbols come whether or not they are released."""
+
+    def everyone(self) -> _Thrown:
+        return self._thrown(self.codes, self.state.states, self.coins)
+
+    def of(self, part: Part) -> _Thrown:
+        return self._thrown(self.codes[part], self.state.states[part], rows(self.coins, part))
+
+    def _thrown(self, codes: Ints, states: Floats, coins: Coins) -> _Thrown:
+        if np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
+            codes = hidden(self.setting, states, codes, coins)
+        return _Thrown(codes, coins.draw(codes.size))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Thrown:
+    """Raw symbols of some users, and a coin thrown for each."""
+
+    codes: Ints
+    coins: Ints
+
+    def some(self, part: Part) -> _Thrown:
+        return _Thrown(self.codes[part], self.coins[part])
+
+    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+        return fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, self.codes, self.coins)
+
+    def pick(self, built: Kernels) -> Ints:
+        return built.pick(self.codes, self.coins)
+
+    def pick_one(self, user: int, made: Table) -> int:
+        return made.pick(int(self.codes[user]), int(self.coins[user]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Given:
+    """Releases that were made."""
+
+    codes: Ints
+
+    def fit(self, silent: NDArray[np.bool_]) -> None:
+        """Nothing stands exactly where the budget's policy says that nothing is released."""
+        if ((self.codes == NOTHING) != silent).any():
+            raise DataError(
+                "a release stands where the budget allows none, or is missing where it allows one; check epsilon, "
+                "schedule and budget, and that no row was lost"
+            )
+
+    def everyone(self) -> _Given:
+        return self
+
+    def of(self, part: Part) -> _Given:
+        return _Given(self.codes[part])
+
+    some = of
+
+    def quickly(self, setting: Setting, beliefs: Floats, epsilon: float) -> fast.Made | None:
+        made = fast.release(setting.mechanism, beliefs, epsilon, setting.distortion, given=self.codes)
+        return None if made is not None and made.impossible else made
+
+    def pick(self, built: Kernels) -> Ints:
+        match = (built.outputs == self.codes[:, None]) & (built.extremes()[1] > 0)
+        if not match.any(1).all():
+            raise DataError(
+                "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
+                "epsilon, schedule and budget are those of the release"
+            )
+        return match.argmax(1)
+
+    def pick_one(self, user: int, made: Table) -> int:
+        code = int(self.codes[user])
+        place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
+        if not place.size:
+            raise DataError(
+                "a release cannot have come from this mechanism with this model and these secrets; check that model, "
+                "secrets, observers, epsilon, withhold and blank are those of the release"
+            )
+        return int(place[0])
+
+
+def kernels(setting: Setting, beliefs: Floats, epsilon: float) -> Kernels:
+    """The kernels for these beliefs at one ε; 0 gives the best guess, which leaks nothing."""
+    if epsilon < GONE:
+        return mechanisms.constant(beliefs, setting.distortion)
+    return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
+
+
+def allowance(setting: Setting, state: State, times: Floats | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """ε of each user's next release, whether the budget is gone for it, and the savings after it."""
+    if setting.budget.seconds is not None and times is None:
+        raise InputError(_TIMELESS)
+    if setting.budget.seconds is not None and times is not None:
+        clock.check(times, setting.budget.seconds)
+    guess = np.zeros(len(state))
+    if setting.schedule.threshold is not None:
+        beliefs = filtering.symbols(setting.model, state.states)
+        guess = setting.distortion.expected(beliefs).min(1)
+    wanted, saved = setting.schedule.propose(setting.epsilon, state.steps, state.saved, guess)
+    if not setting.budget.limited and setting.epsilon >= GONE:
+        return wanted, np.zeros(len(state), bool), saved
+    recent = state.window.within(moment(setting, state, times), setting.budget.span)
+    pulse = setting.schedule.period if setting.schedule.threshold is None else 1
+    allowed = setting.budget.allow(wanted, state.steps, state.account.worst, recent, pulse)
+    if setting.budget.ldp_total is not None:
+        allowed = np.minimum(allowed, setting.budget.ldp_left(state.ldp, state.steps) / setting.mechanism.ldp)
+    gone = (wanted > 0) & (allowed < GONE)
+    return np.where(gone | (allowed < GONE), 0.0, allowed), gone, saved
+
+
+def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
+    """What a window counts in: the times of releases, or each user's events so far."""
+    return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
+
+
+def _advance(
+    setting: Setting, state: State, source: _Truths | _Given, times: Floats | None, before: State
+) -> tuple[Released, State]:
+    """One step from `state`; who is refused stays as `before`, when the time of the event was not known."""
+    took_step(len(state))
+    epsilons, gone, saved = allowance(setting, state, times)
+    model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
+    if state.watches is not None:
+        check_room(state.watches)
+    if setting.guards:
+        codes, columns = _keeping_secrets(setting, state, source)
+    else:
+        codes, columns = _within_budget(setting, beliefs, epsilons, gone, source)
+    refused = codes == REFUSED
+    states, account, weights = charge(model, state.states, state.account, columns)
+    released = Released(codes, epsilons, columns, beliefs, weights)
+    window = state.window
+    if setting.budget.span is not None:
+        # for a user refused an empty place at the time of its last release: an earlier one than this may yet come
+        now = np.where(refused, window.latest, moment(setting, state, times))
+        window = window if refused.all() else window.push(now, released.costs, setting.budget.span)
+    spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
+    watches = None if state.watches is None else observed(state.watches, columns)
+    after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
+    return released, unmoved(before, after, refused) if np.count_nonzero(refused) else after
+
+
+def _within_budget(
+    setting: Setting, beliefs: Floats, epsilons: Floats, gone: Mask, source: _Truths | _Given
+) -> tuple[Ints, Ints]:
+    """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
+    silent = gone & (setting.budget.when_spent != "hold")
+    source.fit(silent)
+    users, n = beliefs.shape
+    alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
+    if alike and not np.count_nonzero(silent):  # nothing to put together
+        return _choose(setting, beliefs, float(epsilons[0]), source.everyone())
+    unmade = REFUSED if setting.budget.when_spent == "error" else NOTHING
+    codes, columns = np.full(users, unmade, np.int64), np.ones((users, n), np.int64)
+    for epsilon in np.unique(epsilons[~silent]).tolist():
+        part = np.flatnonzero((epsilons == epsilon) & ~silent)
+        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.of(part))
+    return codes, columns
+
+
+def check_room(watches: Accounts) -> None:
+    """Refuse one event more than declared secrets were promised for, before a coin is thrown."""
+    for each in watches:
+        each.check_room()
+
+
+def observed(watches: Accounts, columns: Ints) -> Accounts:
+    """The accounts of declared secrets after releases with these columns, each user's with its own."""
+    moved: dict[tuple[int, bytes], Any] = {}  # those who stand alike and were told alike go on alike
+    after = np.empty(len(watches), object)
+    for user, (each, column) in enumerate(zip(watches, columns, strict=True)):
+        alike = id(each), column.tobytes()
+        if alike not in moved:
+            moved[alike] = each.observe(column)
+        after[user] = moved[alike]
+    return after
+
+
+def _keeping_secrets(setting: Setting, state: State, source: _Truths | _Given) -> tuple[Ints, Ints]:
+    """The release of each user and its column where declared secrets are kept; all tables are made before the draw."""
+    assert state.watches is not None
+    tables: dict[int, Table] = {}
+    for each in state.watches:
+        if id(each) not in tables:  # those who stand alike have the same table
+            tables[id(each)] = guarded_table(setting, each)
+    chosen = source.everyone()
+    codes, columns = np.empty(len(state), np.int64), np.empty((len(state), setting.model.n), np.int64)
+    for user, each in enumerate(state.watches):
+        made = tables[id(each)]
+        place = chosen.pick_one(user, made)
+        codes[user], columns[user] = made.outputs[place], made.column(place)
+    return codes, columns
+
+
+def unmoved(before: State, after: State, rows: Mask) -> State:
+    """The state after a step with these users as they were before it; their windows have not moved."""
+    for name in ARRAYS:
+        getattr(after, name)[rows] = getattr(before, name)[rows]
+    for f in fields(Account):
+        getattr(after.account, f.name)[rows] = getattr(before.account, f.name)[rows]
+    if after.watches is not None and before.watches is not None:
+        after.watches[rows] = before.watches[rows]
+    return after
+
+
+def _choose(setting: Setting, beliefs: Floats, epsilon: float, source: _Thrown | _Given) -> tuple[Ints, Ints]:
+    """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
+    made = None if epsilon < GONE else source.quickly(setting, beliefs, epsilon)
+    if made is not None and not made.left.size:
+        return made.codes, made.columns
+    users, n = beliefs.shape
+    codes, columns = np.empty(users, np.int64), np.empty((users, n), np.int64)
+    left = np.arange(users)
+    if made is not None:
+        codes, columns, left = made.codes, made.columns, made.left
+    for part in _parts(setting, left, epsilon):
+        built = kernels(setting, beliefs[part], epsilon)
+        drawn = source.some(part).pick(built)
+        codes[part], columns[part] = built.outputs[np.arange(part.size), drawn], built.column(drawn)
+    return codes, columns
+
+
+def charge(model: MarkovModel, states: Floats, account: Account, columns: Ints) -> tuple[Floats, Account, Weights]:
+    """Take in releases by their columns under a chain: laws of the next states, the account, and what they weigh.
+
+    Whichever model had chosen the kernels, the columns are public, and any chain can weigh them.
+    """
+    quick = None if np.count_nonzero(np.isinf(account.most)) else fast.update(model, states, columns)
+    if quick is not None:
+        ahead, marginal, low, high = quick
+        after = fast.charge(model, account, columns, marginal, low, high)
+    else:
+        ahead, marginal = filtering.move(model, states, columns)
+        possible = filtering.possible(model, states)
+        low, high = weight_range(columns, possible)
+        after = account.charge(model, columns, marginal, possible)
+    return ahead, after, Weights(low, high, marginal, model.size)
+
+
+def _parts(setting: Setting, users: NDArray[np.intp], epsilon: float) -> list[NDArray[np.intp]]:
+    """Users in parts whose kernels fit the memory of a few megabytes."""
+    n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
+    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
+    size = max(1, 1_000_000 // table)
+    return [users[at : at + size] for at in range(0, users.size, size)]

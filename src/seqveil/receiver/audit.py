@@ -1,0 +1,300 @@
+"""The exact leakage of what was released, from the model and the releases alone, against what was promised."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.coins import known_as
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.secrets import Secret, Watches
+from seqveil.core.secrets.watch import LONGEST
+from seqveil.core.words import Colour, Risk
+from seqveil.engine.accounting import Budget, Composition, compose
+from seqveil.engine.releases import Releases, Standings
+from seqveil.engine.secrets import SecretTotal, totals
+from seqveil.engine.setting import NO_BOUND
+from seqveil.engine.store import Memory
+from seqveil.engine.stream import NOTHING, Released, Setting, check_room, observed
+from seqveil.engine.streams import Streams
+from seqveil.receiver.planning import paid_truth
+
+ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit found. A check is True (kept), False (broken) or None (nothing of the kind was promised).
+
+    A release is one symbol, or one batch.
+    """
+
+    users: int
+    releases: int
+    held: int  # releases that leak nothing: at ε = 0, or a batch whose ε buys no cell
+    leakage: float  # of the user with the most; `most` and `least` are its two sides
+    most: float
+    least: float
+    worst_user: Hashable
+    composition: float  # Σε of the user with the most
+    worst_release: float  # most that a single release moved a belief
+    worst_window: float | None  # most that was realised in one window of the budget
+    ldp: float  # without any model
+    each_release: bool | None  # every release within its ε
+    each_stream: bool | None  # every stream within its Σε
+    total: bool | None
+    window: bool | None
+    epsilons: bool | None  # the file's ε are those the setting spent
+    unchanged: bool | None  # the rows are those that the release wrote
+    composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
+    values: bool | None = None  # for batches: the values are those that follow from the paths
+    batch: int = 1
+    exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
+    ldp_total: bool | None = None  # every stream within the budget that needs no model
+    unseeded: bool | None = None  # no seed is known to have made the coins; with one, all of it can be undone
+    secrets: tuple[SecretTotal, ...] = ()  # what was told about each declared secret
+    declared: bool | None = None  # every declared secret within its ε
+    whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
+    words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
+    told_grade: Colour = "green"  # of what was told, if every promise was kept
+    read: str = ""  # how the rows were read and ordered, in words, where they came from a file
+    streams: int = 0  # where users have several; "a stream" is then all of a user's
+
+    @property
+    def grade(self) -> Colour:
+        """Green, amber or red, by what a suspicion of 1 % may become; red where a promise is broken."""
+        return self.told_grade if self.passed else "red"
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found that breaks a promise; what could not be checked does not count against it."""
+        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.declared)
+        found = (self.epsilons, self.values, self.unchanged, self.unseeded)
+        return all(check is not False for check in (*promises, *found))
+
+
+class Asked(NamedTuple):
+    """Secrets that an audit accounts for."""
+
+    secrets: tuple[Secret, ...] = ()
+    promised: tuple[float | None, ...] = ()  # the ε of each; None where nothing was promised
+    longest: int = LONGEST
+
+    @classmethod
+    def of(
+        cls, setting: Setting, secrets: Sequence[Secret] | None, promised: bool = True, longest: int = LONGEST
+    ) -> Asked:
+        """These secrets, or those that the release was to keep, with its ε where nobody gives another."""
+        kept = {replace(secret, epsilon=1.0): secret.epsilon for secret in setting.secrets if setting.guards}
+        if secrets is None:
+            return cls(setting.secrets, tuple(kept.values()), setting.longest) if kept else cls()
+        given = (
+            each.epsilon if promised and each.has_total else kept.get(replace(each, epsilon=1.0)) for each in secrets
+        )
+        return cls(tuple(secrets), tuple(given), longest)
+
+
+def within(found: Floats, bound: Floats) -> bool:
+    """Whether each figure keeps to its bound, up to the rounding of sums."""
+    return bool((found <= bound + ROUNDING * (1 + bound)).all())
+
+
+def within_ldp(budget: Budget, accounts: Standings) -> bool | None:
+    """Whether every stream kept to the budget that needs no model; None where there is none."""
+    if budget.ldp_total is None:
+        return None
+    return bool(accounts.ldp.max() <= budget.ldp_total * (1 + ROUNDING))
+
+
+class Audit:
+    """Takes releases in the order they were made and accounts for them exactly.
+
+    With V_k the max-plus filter of `seqveil.leakage`, each user's leakage is the larger side of max_x V_k(x) and
+    min_x V_k(x): the largest factor by which the releases moved the belief in any sequence. Of a batch, lifts,
+    reproduction and ε all follow from its path. The most and the least lift of each batch are exact up to rounding;
+    added up over a stream they bound its leakage from above.
+
+    *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
+    recomputed. A release that the setting cannot have made is refused.
+
+    >>> from seqveil import MarkovModel, Session
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> audit = Audit(Setting.of(model, epsilon=1.0))
+    >>> _ = audit.take(["ann", "ann", "bob"], np.array([0, 1, 0]))
+    >>> report = audit.report()
+    >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
+    (True, 'ann', 2.0, True)
+
+    >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
+    >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
+    >>> audit = Audit(session.setting)
+    >>> [audit.take_batch("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
+    [2.0, 2.0]
+    >>> report = audit.report()
+    >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
+    (True, 2, 4.0, True)
+
+    Reference: docs/theory.md, sections 7 and 8.
+    """
+
+    def __init__(self, setting: Setting, memory: int = 1 << 30, asked: Asked | None = None) -> None:
+        self.setting, self._asked = setting, asked or Asked()
+        if self._asked.secrets and setting.in_batches:
+            raise InputError("declared secrets are accounted for where symbols are released one by one; leave them out")
+        first = ([setting.model, *setting.observers], self._asked.secrets, self._asked.longest)
+        self._first = Watches(*first, exact=True) if self._asked.secrets else None
+        self._accounts: dict[Hashable, Watches] = {}
+        seen = None if self._first is None else self._account
+        self._streams = Streams(setting, Memory(setting, releases=False), memory=memory, seen=seen)
+        self._releases = self._held = 0
+        self._worst_release = self._worst_window = 0.0
+        self._each_release = True
+        self._epsilons: bool | None = None
+        self._values: bool | None = None
+        self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
+        self._counts: dict[Hashable, int] = {}
+        self._marks: dict[
+            Hashable, deque[bool]
+        ] = {}  # of a call, where users have several streams: which events begin one
+
+    def _account(self, users: Sequence[Hashable], made: Released) -> None:
+        """Take releases into the accounts of the secrets, each user once."""
+        before = np.empty(len(users), object)
+        before[:] = [self._accounts.get(user, self._first) for user in users]
+        for k, user in enumerate(users if self._marks else ()):
+            if self._marks[user].popleft() and before[k] is not self._first:
+                before[k] = before[k].restarted(self._first)
+        check_room(before)
+        self._accounts.update(zip(users, observed(before, made.columns), strict=True))
+
+    def take(
+        self,
+        users: Sequence[Hashable],
+        codes: Ints,
+        times: Floats | None = None,
+        epsilons: Floats | None = None,
+        begins: NDArray[np.bool_] | None = None,
+    ) -> Floats:
+        """Account for these releases (NOTHING where an event went without) and return the ε each one used.
+
+        `epsilons` are those the file claims, NaN where it claims none; `begins` says where streams begin, where a user
+        has several.
+        """
+        self._marks = {}
+        for user, mark in zip(users, () if begins is None else begins.tolist(), strict=begins is not None):
+            self._marks.setdefault(known_as(user), deque()).append(mark)
+        # in memory any name will do
+        seen = self._streams.observe(users, codes, times, begins=begins)  # type: ignore[arg-type]
+        made = codes != NOTHING
+        self._releases += int(made.sum())
+        self._held += int((seen.epsilons[made] == 0).sum())
+        self._count(users, seen, times)
+        self._compare(epsilons, seen.epsilons)
+        return seen.epsilons
+
+    def take_batch(
+        self,
+        user: Hashable,
+        path: tuple[int, ...] | None,
+        codes: Ints,
+        epsilons: Floats | None = None,
+        time: float | None = None,
+        begins: bool = False,
+    ) -> float:
+        """Account for a user's next batch, released as this path with these values; returns the ε it used.
+
+        Where the path is None the batch went without a release, and the codes say only how many symbols it had.
+        `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
+        """
+        stamps = None if time is None else np.array([time])
+        marks = [begins] if self.setting.restarts else None
+        seen = self._streams.observe([user], [path], stamps, [codes.size], marks)  # type: ignore[list-item]
+        if path is not None:
+            self._releases += 1
+            self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is
+            self._values = bool((seen.symbols[0] == codes).all()) and self._values is not False
+        self._count([user], seen, stamps)
+        self._compare(epsilons, np.concatenate([seen.epsilons, np.zeros(codes.size - 1)]))
+        return float(seen.epsilons[0])
+
+    def _count(self, users: Sequence[Hashable], seen: Releases, times: Floats | None) -> None:
+        """Add what these releases cost, each of which used so much ε; a batch that went without one cost nothing."""
+        costs = np.nan_to_num(seen.leakages, nan=0.0, posinf=np.inf)
+        self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
+        self._each_release &= within(costs, seen.epsilons)
+        if self.setting.budget.span is not None:
+            self._look_back(users, costs, times, self.setting.budget.span)
+
+    def _compare(self, claimed: Floats | None, used: Floats) -> None:
+        if claimed is not None:
+            same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
+            self._epsilons = bool(same.all()) and self._epsilons is not False
+
+    def _look_back(self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float) -> None:
+        """The largest sum of realised costs in any window, by a queue of its own for each user."""
+        for k, user in enumerate(users):
+            recent = self._recent.setdefault(user, deque())
+            count = self._counts[user] = self._counts.get(user, -1) + 1
+            now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
+            recent.append((now, float(costs[k])))
+            while now - recent[0][0] >= span:
+                recent.popleft()
+            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
+
+    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+        """Everything found so far; `unchanged` is what the caller knows of the file."""
+        accounts = self._streams.standings()
+        setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
+        worst = int(leaked.argmax())
+        spent = float(accounts.by_composition.max())
+        window = None if budget.per_window is None else self._worst_window
+        told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
+        checks = [total.kept for total in told if total.kept is not None]
+        ours = told if self._asked.secrets == setting.secrets else totals(setting.secrets, ())
+        risk = Risk.of(setting, accounts, ours, truth=paid_truth(setting))
+        return Report(
+            users=len(accounts.users),
+            releases=self._releases,
+            held=self._held,
+            leakage=float(leaked[worst]),
+            most=float(accounts.most[worst]),
+            least=float(accounts.least[worst]),
+            worst_user=accounts.users[worst],
+            composition=spent,
+            worst_release=self._worst_release,
+            worst_window=window,
+            ldp=float(accounts.ldp.max()),
+            each_release=None if setting.unbounded else self._each_release,
+            each_stream=None if setting.unbounded else within(leaked, accounts.by_composition),
+            total=None if budget.total is None else bool(leaked[worst] <= budget.total * (1 + ROUNDING)),
+            window=None
+            if window is None or budget.per_window is None
+            else window <= budget.per_window * (1 + ROUNDING),
+            epsilons=self._epsilons,
+            unchanged=unchanged,
+            composed=self._composed(accounts, delta),
+            values=self._values,
+            batch=setting.batch,
+            exact=not setting.in_batches,
+            ldp_total=within_ldp(budget, accounts),
+            secrets=told,
+            declared=all(checks) if checks else None,
+            whole_sequence=NO_BOUND if setting.unbounded else "",
+            words=risk.sentences,
+            told_grade=risk.grade.colour,
+        )
+
+    def _composed(self, accounts: Standings, delta: float) -> Composition | None:
+        setting = self.setting
+        free = setting.budget.limited or setting.schedule.threshold is not None or setting.unbounded
+        if free or not setting.mechanism.sound:
+            return None
+        pulses = -(-int(accounts.events.max()) // setting.schedule.period)
+        return compose(setting.epsilon * setting.schedule.period, pulses, delta)

@@ -1,0 +1,321 @@
+"""A context that is to describe people: what the next symbol depends on, and how well it foretells other people.
+
+Every promise of this package is about a model. Whether the model is true of people is a question that data can answer:
+some people are held out of the fit, and their streams are foretold, one symbol after another. `choosing` takes the
+context that does best.
+
+- *log-likelihood a symbol*: how well what came was foretold, 0 at best; its standard error is over people.
+- *error*: how many released symbols are wrong (`optimal`, ε = 1), as the model predicts it and as it turned out.
+- *calibration*: of all symbols foretold with 60 to 70 %, how many came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.alphabet import Symbols
+from seqveil.core.bulk import Layout, places_within
+from seqveil.core.coins import SeededCoins
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
+from seqveil.core.model import Counts, HourCounts, MarkovModel, fit_mixture
+from seqveil.core.times import Hours
+from seqveil.engine.setting import Setting
+from seqveil.receiver import trial
+
+DAY = "24"  # bands of hours where nobody says how many
+LONGEST = 500  # events of a person that are foretold
+RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
+EPSILON = 1.0
+SMOOTHING = 1.0  # what nobody did in the fit, others may do
+BINS = 10  # of calibration
+TOLD = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
+NO_TIMES = "hours of the day need a time for each event; add a column time, or name it with --time-column"
+_NUMBERS = 1 << 21
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the next symbol may depend on: the last `order` symbols, and a type of person or the hour of the day.
+
+    `hours` are bands of the day as `core.times.Hours` reads them; with `per_day` events come evenly, so many a day,
+    from the hour `starts` on.
+
+    >>> Context.parse("types:16")
+    Context(order=1, types=16, switch=0.0001, hours=None, per_day=None, starts=0.0)
+    >>> Context.parse("order:2,types:4").title
+    '4 types, order 2'
+    >>> Context.parse("hours:night=22-6,day=6-22").title
+    'order 1, 2 hour bands'
+    """
+
+    order: int = 1
+    types: int = 1
+    switch: float | str = SWITCH
+    hours: str | None = None
+    per_day: int | None = None
+    starts: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Context:
+        """The context that a text names, such as order:2, types:16, order:2,types:16,switch:0.01 or hours:24."""
+        given: dict[str, Any] = {}
+        for name, value in _parts(text):
+            if name in given:
+                raise InputError(f"expected each part of a context once; got {name} twice in {text!r}")
+            try:
+                if name == "hours":
+                    given[name] = str(Hours.parse(value or DAY))
+                elif name in ("switch", "starts"):
+                    given[name] = value if (name, value) == ("switch", "estimate") else float(value)
+                else:
+                    given[name] = int(value)
+            except InputError:
+                raise
+            except ValueError:
+                name = ""
+            if name not in cls.__dataclass_fields__:
+                raise InputError(f"expected a context such as auto, order:2, types:16 or hours, got {text!r}")
+        found = cls(**given)
+        found._check_hours()
+        if found.order < 1 or found.types < 1 or not (found.switch == "estimate" or 0 <= float(found.switch) < 1):
+            raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
+        if "switch" in given and found.types == 1:
+            raise InputError(f"switch is between types of people, as in types:16,switch:0.01; got {text!r} without any")
+        return found
+
+    @property
+    def name(self) -> str:
+        """The context as `parse` reads it."""
+        if self.hours is not None:
+            evenly = "" if self.per_day is None else f",per_day:{self.per_day},starts:{self.starts:g}"
+            return f"hours:{self.hours}{evenly}"
+        parts = [f"types:{self.types}"] if self.types > 1 else []
+        parts = [f"order:{self.order}", *parts] if self.order > 1 or not parts else parts
+        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
+        return ",".join([*parts, *([f"switch:{switch}"] if self.switch != SWITCH else [])])
+
+    @property
+    def title(self) -> str:
+        """The context in words."""
+        if self.hours is not None:
+            evenly = "" if self.per_day is None else f", {self.per_day} a day"
+            return f"order 1, {Hours.parse(self.hours).count} hour bands{evenly}"
+        if self.types == 1:
+            return f"order {self.order}"
+        switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
+        changing = "" if self.switch == SWITCH else f", switch {switch}"
+        return f"{self.types} types, order {self.order}{changing}"
+
+    def fit(
+        self,
+        users: Ints,
+        codes: Ints,
+        alphabet: Symbols,
+        smoothing: float = SMOOTHING,
+        prior: Any = "data",
+        seed: int = 0,
+        least_people: int = LEAST_PEOPLE,
+        progress: Progress | None = None,
+        times: Floats | None = None,
+    ) -> MarkovModel:
+        """The model of this context fitted to streams: users and codes of all events, and their times in seconds."""
+        if self.hours is not None:
+            return self._fit_hours(users, codes, alphabet, smoothing, prior, times)
+        if self.types == 1:
+            counts = Counts(alphabet.n, self.order)
+            counts.add(users, codes)
+            return counts.model(alphabet, smoothing, prior)
+        law = (smoothing, prior, seed, least_people, progress)
+        return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *law)
+
+    def _fit_hours(
+        self, users: Ints, codes: Ints, alphabet: Symbols, smoothing: float, prior: Any, times: Floats | None
+    ) -> MarkovModel:
+        """The model by the hour of the day; events that are to come evenly must."""
+        assert self.hours is not None
+        if times is None:
+            raise DataError(NO_TIMES)
+        bands = HourCounts(alphabet.n, Hours.parse(self.hours))
+        bands.add(users, codes, times)
+        model = bands.model(alphabet, smoothing, prior)
+        if self.per_day is None:
+            return model
+        even = model.scheduled(self.per_day, self.starts)
+        assert even.hours is not None
+        _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
+        seqs = np.empty(users.size, np.int64)
+        seqs[np.argsort(rows, kind="stable")] = places_within(lengths)
+        if ((even.hours.begins.index(self.starts) + seqs) % self.per_day != even.hours.of(times)).any():
+            raise DataError(
+                f"expected {self.per_day} events a day, evenly spread, in streams that begin at {self.starts:g} "
+                "o'clock; some come at other times: fill the gaps, or leave per_day out"
+            )
+        return even
+
+    def _check_hours(self) -> None:
+        if (self.hours is None and self.per_day is not None) or (self.per_day is None and self.starts):
+            raise InputError("per_day and starts go with hours of the day, as in hours:24,per_day:96")
+        if self.hours is not None and (self.order, self.types, self.switch) != (1, 1, SWITCH):
+            raise InputError("hours of the day go with order 1 and without types; name hours alone, or leave them out")
+        if self.per_day is not None:
+            Hours.equal(self.per_day)
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Names and values of a context; bands of hours have commas of their own."""
+    found: list[tuple[str, str]] = []
+    for part in text.split(","):
+        name, colon, value = part.strip().partition(":")
+        if not colon and "=" in name and found and found[-1][0] == "hours":
+            found[-1] = "hours", f"{found[-1][1]},{name}"
+        else:
+            found.append((name, value))
+    return found
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a model did on people whom it was not fitted to."""
+
+    context: str
+    title: str
+    types: int  # that there are: some may have been merged
+    transitions: int
+    people: int
+    symbols: int
+    log_likelihood: float  # a symbol
+    standard_error: float
+    predicted_error: float | None  # None: the alphabet is too wide to measure
+    realised_error: float | None
+    foretold: list[list[float]]  # for each tenth of probability: how many were foretold so, with what mean; share come
+
+    @property
+    def calibration(self) -> float | None:
+        """Of the symbols foretold with 60 to 70 %, the share that came; None where none was."""
+        count, _, came = self.foretold[6]
+        return came if count else None
+
+    @property
+    def miscalibration(self) -> float:
+        """Mean distance of what was foretold from what came, over all that was foretold with 5 % and more."""
+        rows = np.array(self.foretold)
+        return float((rows[:, 0] * np.abs(rows[:, 1] - rows[:, 2])).sum() / max(1.0, rows[:, 0].sum()))
+
+
+def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
+    """How the model did on people whom it was not fitted to, as its file tells; None where nobody looked."""
+    checked = (model.origin or {}).get("checked")
+    return {name: checked[name] for name in TOLD if name in checked} if isinstance(checked, dict) else None
+
+
+def said_of_check(model: MarkovModel) -> str:
+    """Whether the model was checked on people held out, in words that follow "the model was".
+
+    >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
+    'never checked on people held out'
+    """
+    found = held_out_check(model)
+    if found is None:
+        return "never checked on people held out"
+    return (
+        f"checked on {found['people']:,} held-out people: log-likelihood {found['log_likelihood']:.4f} a symbol, "
+        f"± {found['standard_error']:.4f}"
+    )
+
+
+def check(
+    model: MarkovModel,
+    users: Ints,
+    codes: Ints,
+    context: Context | None = None,
+    seed: int = 0,
+    times: Floats | None = None,
+    people: Ints | None = None,
+) -> Check:
+    """How well a model foretells the streams of people whom it was not fitted to.
+
+    Parameters:
+      model: the model.
+      users: the user of every event, each user's events in their order.
+      codes: their symbols, as codes of the model's alphabet.
+      context: what to call the model.
+      seed: of the releases whose errors are counted.
+      times: when they came, in seconds, for a model by the hour of the day.
+      people: the person of every event, where `users` names streams and a person has several.
+    """
+    if model.hours is not None and times is None:
+        raise DataError(NO_TIMES)
+    bands = None if model.hours is None or times is None else model.hours.of(times)
+    named = context or Context(model.order, model.types, hours=None if model.hours is None else str(model.hours))
+    _, rows = np.unique(users, return_inverse=True)
+    layout = Layout.of(rows)
+    streams, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
+    totals, hits = np.zeros(streams), np.zeros((3, BINS))
+    at = 0
+    for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
+        short = np.minimum(long, LONGEST)
+        places = places[:, : int(short.max())]
+        for laws, truth in filtering.foresee(model, codes[places], short, None if bands is None else bands[places]):
+            told = laws[np.arange(truth.size), truth]
+            with np.errstate(divide="ignore"):
+                totals[at : at + truth.size] += np.log(told)
+            hits += _hits(laws, told)
+        at += long.size
+    symbols = int(lengths.sum())
+    mean = float(totals.sum() / symbols)
+    # a ratio of sums over people: each person's part of it moves both
+    spread = (totals - mean * lengths) if np.isfinite(mean) else np.zeros(streams)
+    if people is not None:
+        owners = np.unique(people[layout.order[layout.begins]], return_inverse=True)[1]
+        spread = np.bincount(owners, spread).astype(np.float64)
+    count = spread.size
+    error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
+    predicted, realised = _errors(model, layout, codes, seed, times)
+    foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
+    size = (int(model.types), model.transitions, count, symbols)
+    return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
+
+
+def _hits(laws: Floats, told: Floats) -> Floats:
+    """For each tenth of probability: how many symbols were foretold so, the sum of it, and how many came: (3, 10).
+
+    Symbols foretold with less than 5 % are left out: there are many, and none tells much.
+    """
+    shown, came = laws[laws >= 0.05], told[told >= 0.05]
+    place, hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, came))
+    sums = np.bincount(place, shown, BINS)
+    return np.stack([np.bincount(place, minlength=BINS), sums, np.bincount(hit, minlength=BINS)])
+
+
+def _errors(
+    model: MarkovModel, layout: Layout, codes: Ints, seed: int, times: Floats | None
+) -> tuple[float | None, float | None]:
+    """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people.
+
+    Given all that is public after a release y, the model expects it to be wrong with probability 1 - post(y).
+    """
+    if model.n > WIDEST or model.n == 1:
+        return None, None
+    setting = Setting.of(model, "optimal", EPSILON)
+    step = max(1, layout.lengths.size // RELEASED_PEOPLE)
+    lengths = np.minimum(layout.lengths[::step], RELEASED_EVENTS)
+    places = [
+        layout.order[begin : begin + length] for begin, length in zip(layout.begins[::step], lengths, strict=True)
+    ]
+    stamps = None if times is None else [times[events] for events in places]
+    expected, wrong = 0.0, 0
+    for each in trial.one_by_one(setting, [codes[events] for events in places], SeededCoins(seed), stamps):
+        released = each.made.codes
+        expected += float((1.0 - each.law[np.arange(released.size), released]).sum())
+        wrong += int((released != each.truth).sum())
+    total = int(lengths.sum())
+    return expected / total, wrong / total

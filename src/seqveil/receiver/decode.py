@@ -1,0 +1,182 @@
+"""For whoever receives the stream: the best estimate of every symbol, from model and releases alone.
+
+The lifts are public, so a released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives
+the law of each symbol given the releases up to it, forward–backward given all of them. It is post-processing: it costs
+no privacy, and any loss has its best estimate from the same laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.distortion import Distortion, resolve
+from seqveil.core.errors import DataError, UnknownSymbol
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import BatchMechanism, Mechanism, Sent
+from seqveil.core.model import MarkovModel
+from seqveil.core.times import Time, seconds
+from seqveil.engine import batches, stream
+from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.setting import SecretTerms, usual_mechanism
+
+
+def decode_stream(
+    model: MarkovModel,
+    released: Sequence[Any],
+    mechanism: str | Mechanism | BatchMechanism = "optimal",
+    epsilon: float | None = None,
+    distortion: str | Distortion = "hamming",
+    batch: int = 1,
+    *,
+    schedule: Schedule | int | None = None,
+    budget: Budget | float | None = None,
+    times: Sequence[Time] | None = None,
+    length: int | None = None,
+    smooth: bool = True,
+    **secret_terms: Unpack[SecretTerms],
+) -> Floats:
+    """Law of every symbol given the releases: T × n. The other arguments are those the stream was released with.
+
+    `smooth=False` uses the releases up to each symbol only (online), `smooth=True` all of them. A release that was not
+    made (None) is stepped over; where it was withheld, that tells something too. For batches `released` holds their
+    paths, and `length` the number of symbols where the last batch is a short one.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> laws = decode_stream(model, [0, 0, 1, 0, 0], "randomized_response", epsilon=1.0)
+    >>> laws.argmax(1).tolist()
+    [0, 0, 0, 0, 0]
+
+    Reference: docs/theory.md, section 9.
+    """
+    named = (usual_mechanism(mechanism, batch), epsilon, distortion, schedule, budget, batch)
+    setting = stream.Setting.of(model, *named, **secret_terms)
+    if not len(released):
+        return np.zeros((0, model.n))
+    if setting.in_batches:
+        stamps = None if times is None else seconds(times).tolist()
+        return decode_paths(setting, released, length or batch * len(released), stamps, smooth)
+    moments = None if times is None else seconds(times)[None, :]
+    return decode_codes(setting, encode_released(model, released)[None, :], moments, smooth)[0]
+
+
+def encode_released(model: MarkovModel, released: Sequence[Any]) -> Ints:
+    """Codes of released values; None becomes NOTHING."""
+    codes = np.full(len(released), stream.NOTHING, np.int64)
+    made = [k for k, value in enumerate(released) if value is not None]
+    try:
+        codes[made] = model.alphabet.strict.encode([released[k] for k in made])
+    except UnknownSymbol:
+        raise DataError(
+            "a released value is not in the model's alphabet; check that the model is the release's"
+        ) from None
+    return codes
+
+
+def decode_paths(
+    setting: stream.Setting,
+    paths: Sequence[tuple[int, ...] | None],
+    length: int,
+    times: Sequence[float] | None = None,
+    smooth: bool = True,
+) -> Floats:
+    """Laws (T, n) of the symbols behind a stream of batches."""
+    size = setting.batch
+    if not (len(paths) - 1) * size < length <= len(paths) * size:
+        raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
+    if None in paths:
+        raise DataError("a stream in which batches were left out cannot be decoded as a whole; decode up to the gap")
+    sizes = [min(size, length - k * size) for k in range(len(paths))]
+    sent = list(observe_sized(setting, paths, sizes, times))
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
+
+
+def observe_sized(
+    setting: stream.Setting,
+    paths: Sequence[tuple[int, ...] | None],
+    sizes: Sequence[int],
+    times: Sequence[float | None] | None = None,
+    begins: Sequence[bool] | None = None,
+) -> Iterator[Sent | None]:
+    """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out.
+
+    `begins` says which begin a stream, where the user has several.
+    """
+    state = stream.State.start(setting)
+    for k, path in enumerate(paths):
+        stamp = None if times is None else times[k]
+        state = state if begins is None else state.restarted(setting, np.array([begins[k]]))
+        sent, state = batches.observe(setting, state, path, sizes[k], stamp)
+        yield sent
+
+
+def decode_codes(setting: stream.Setting, codes: Ints, times: Floats | None = None, smooth: bool = True) -> Floats:
+    """`decode_stream` for B streams of one length at once: codes (B, T) → laws (B, T, n)."""
+    laws = np.empty((*codes.shape, setting.model.n))
+    for t, law in decode_steps(setting, list(codes.T), None if times is None else list(times.T), smooth):
+        laws[:, t] = law
+    return laws
+
+
+def decode_steps(
+    setting: stream.Setting,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None = None,
+    smooth: bool = True,
+    seen: Callable[[int, stream.Released], None] | None = None,
+) -> Iterator[tuple[int, Floats]]:
+    """`decode_stream` for streams of several lengths side by side, longest first: each step t with its laws (B, n).
+
+    `codes` holds at step t the releases of those streams that have a t-th event, and so do `times`. Online nothing is
+    held beyond a step, so that streams may be long; else the laws and columns of all steps are. `seen` is told each
+    step with the releases as an observer sees them.
+
+    >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> [(t, law.shape) for t, law in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
+    [(0, (2, 2)), (1, (1, 2))]
+    """
+    model, filtered, columns = setting.model, list[Floats](), list[Floats]()
+    for t, (law, column) in enumerate(_filter_steps(setting, codes, times, seen)):
+        if smooth:
+            filtered.append(law)
+            columns.append(column)
+        else:
+            yield t, filtering.symbols(model, law)
+    bands = None if model.hours is None or times is None else [model.bands_of(stamps) for stamps in times]
+    filtering.smooth(model, filtered, columns, bands)
+    for t, law in enumerate(filtered):
+        yield t, filtering.symbols(model, law)
+
+
+def _filter_steps(
+    setting: stream.Setting,
+    codes: Sequence[Ints],
+    times: Sequence[Floats] | None,
+    tell: Callable[[int, stream.Released], None] | None,
+) -> Iterator[tuple[Floats, Floats]]:
+    """Step by step: laws of the states (B, S), each given the releases up to it, and what the release says (B, n)."""
+    state = stream.State.start(setting, len(codes[0]) if codes else 0)
+    for t, told in enumerate(codes):
+        if told.size < len(state):  # the last ones have ended
+            state = state.take(slice(0, told.size))
+        stamps = None if times is None else times[t]
+        state = stream.located(setting, state, stamps)
+        seen, after = stream.observe(setting, state, told, stamps)
+        if tell is not None:
+            tell(t, seen)
+        column = seen.columns / seen.columns.max(1, keepdims=True)
+        yield filtering.condition(setting.model, state.states, column)[0], column
+        state = after
+
+
+def estimates(laws: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
+    """The code of least expected distortion for every law: mode for Hamming, median for absolute, and so on."""
+    return resolve(distortion, model.alphabet).best_guess(laws)
+
+
+def histogram(laws: Floats) -> Floats:
+    """Expected number of times each symbol occurred, from laws of any leading shape."""
+    return laws.reshape(-1, laws.shape[-1]).sum(0)

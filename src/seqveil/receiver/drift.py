@@ -1,0 +1,377 @@
+"""Does the truth still follow the model? Answered from releases alone, at any time, with a stated rate of false alarms.
+
+Under the model release y_k has probability p(y_k) = Σ β(x) Q(y_k|x) given the releases before it. For any other law q
+of the next release that is fixed before it comes, Π q(y_k)/p(y_k) is a martingale of mean 1 if the model is right, and
+so is any mixture of such products: an e-process E. By Ville's inequality
+
+    Pr( E ever reaches 1/α ) ≤ α,
+
+however long one looks and whenever one stops. E is the odds, against the model, of a bet that began with one unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from seqveil.core import fast, filtering
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.engine.state import Rows
+from seqveil.engine.stream import Setting
+from seqveil.receiver.follow import Followed, apart, turns
+from seqveil.receiver.learn.types import Types
+
+SHARE = 0.3  # of a transition row that a fixed rival changes
+LEARNED = 300  # symbols up to which a rival learns the whole chain
+FIRM = 30.0  # transitions out of a symbol that the model counts for when a rival begins to learn
+PACE = (1.0, 4.0, 16.0)  # how far learning rivals step: 1 is the EM step, which is slow where releases tell little
+ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
+LEAST = 1e-4  # probability that a learning rival gives any step
+SETTLED = 30  # steps after which people are held to be where they usually are
+EARLY = 1000.0  # events over which half of a bet's stake is put in
+
+
+class Rival(Protocol):
+    """Another law of the streams, fixed before each release: followed for every user, like the model."""
+
+    def grow(self, users: int) -> None:
+        """Make room for so many users, each new one at the start of a stream."""
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under the rival, up to the scale of `columns`; then take the releases in.
+
+        A rival that stands for several has so many `bets`, and gives a row for each.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Releases as an observer sees them: the weights Q(y|·) and the beliefs before them, (E, n) each."""
+
+    columns: Ints
+    beliefs: Floats
+
+    def at(self, places: Rows | slice) -> Seen:
+        """Those of some events."""
+        return Seen(self.columns[places], self.beliefs[places])
+
+
+class Drift:
+    """Bets against the model with every release; see the module for what the stake means.
+
+    *Guarantee*: if every stream follows the setting's model, and users are independent, the probability that `alarm`
+    ever becomes true is at most `alpha`. Only releases and public parameters are used, so it is post-processing and
+    costs no privacy. No alarm is no proof that the model is right.
+
+    The rivals are the chain made stickier, the chain made looser, chains learned from the releases before, and people
+    of several kinds, who stay longer or less long than the model says. Against a mixture the kinds are its own types,
+    other ones of which may have become common. Each bet is spread over the times at which a change might have begun.
+
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> drift = Drift(Setting.of(model, "randomized_response", epsilon=2.0), alpha=0.01)
+    >>> users = np.arange(200).tolist()
+    >>> for t in range(30):
+    ...     _ = drift.update(users, np.full(200, t % 2))
+    >>> drift.alarm, drift.events
+    (True, 6000)
+
+    Reference: Ville 1939; Ramdas, Grünwald, Vovk, Shafer, *Game-theoretic statistics and safe anytime-valid inference*,
+    2023; Shin, Ramdas, Rinaldo, *E-detectors*, 2023.
+    """
+
+    def __init__(self, setting: Setting, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
+        setting.model.refuse_hours("drift")
+        if setting.in_batches:
+            raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
+        if not setting.mechanism.sound:
+            raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
+        if not 0 < alpha < 1:
+            raise InputError(f"expected alpha, the rate of false alarms, between 0 and 1, got {alpha}")
+        self.setting, self.alpha = setting, alpha
+        self.events = 0
+        self.alarm_at: int | None = None
+        self.log_likelihood = 0.0
+        self.log_highest = 0.0  # log of the highest e-value on the way
+        self._rivals = list(rivals_of(setting.model) if rivals is None else rivals)
+        self._followed = Followed(setting)
+        self._streams: dict[Hashable, int] = {}  # where users have several
+        self._room = 0  # of the rivals: streams they can follow
+        self._bets = sum(getattr(rival, "bets", 1) for rival in self._rivals)
+        self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
+        self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
+
+    def update(
+        self,
+        users: Sequence[Hashable],
+        codes: Ints,
+        times: Floats | None = None,
+        streams: Sequence[Hashable] | None = None,
+        seen: Seen | None = None,
+    ) -> float:
+        """Take releases in, in the order they were made (NOTHING where there was none); the e-value so far.
+
+        `streams` names the stream of each, where users have several: rivals, like the model, begin anew with each.
+        `seen` is what an observer makes of them under the model, where somebody has followed all streams already.
+        """
+        everyone = self._followed.rows(users)
+        own, begins = (everyone, None) if streams is None else apart(self._streams, streams)
+        missing = len(self._followed) - self._own.shape[1]
+        if missing:
+            self._own = np.pad(self._own, ((0, 0), (0, missing)))
+        room = len(self._followed) if streams is None else len(self._streams)
+        if room > self._room:
+            self._room = max(room, 2 * self._room)
+            for rival in self._rivals:
+                rival.grow(self._room)
+        for turn, rows, told, stamps in turns(everyone, codes, times):
+            if seen is None:
+                made = self._followed.observe(rows, told, stamps, None if begins is None else begins[turn])
+                self._take(rows, told, own[turn], Seen(made.columns, made.beliefs))
+            else:
+                self._take(rows, told, own[turn], seen.at(turn))
+        return self.e_value
+
+    def _take(self, rows: Rows, codes: Ints, own: Rows, seen: Seen) -> None:
+        largest = seen.columns.max(1)
+        columns = seen.columns / largest[:, None]
+        mine = (seen.beliefs * columns).sum(1)
+        made = (codes >= 0) | self._followed.setting.guards  # there, saying nothing is a release too
+        self.log_likelihood += float(np.log(mine * largest / 2.0**62)[made].sum())
+        gains = np.log(np.vstack([rival.weigh(own, columns) for rival in self._rivals]) / mine)
+        stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
+        self._active = np.logaddexp(self._active, stake) + gains.sum(1)
+        self._own[:, rows] += gains
+        self.events += rows.size
+        self.log_highest = max(self.log_highest, self.log_e_value)
+        if self.alarm_at is None and self.log_highest >= -math.log(self.alpha):
+            self.alarm_at = self.events
+
+    @property
+    def log_e_value(self) -> float:
+        """Log of what one unit, bet against the model from the start, has become."""
+        waiting = math.log(_waiting(self.events))
+        return float(np.logaddexp.reduce([*self._active, waiting]))
+
+    @property
+    def e_value(self) -> float:
+        """What one unit, bet against the model from the start, has become."""
+        return math.exp(min(self.log_e_value, 700.0))
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the e-value ever reached 1/α."""
+        return self.alarm_at is not None
+
+    def user_log_e_values(self) -> dict[Hashable, float]:
+        """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
+        users = self._followed.users
+        logs = np.logaddexp.reduce(self._own[:, : len(users)], axis=0) - math.log(self._bets)
+        return dict(zip(users, logs.tolist(), strict=True))
+
+
+def _waiting(events: int) -> float:
+    """Share of a stake that is not yet put in after so many events: what is bet on changes still to come."""
+    return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
+
+
+def rivals_of(model: MarkovModel) -> list[Rival]:
+    """The rivals that `Drift` bets on unless told otherwise."""
+    found: list[Rival] = [Fixed(looser(model, SHARE))]
+    if model.stacked:
+        found.append(Fixed(stickier(model, SHARE)))
+        if model.n <= LEARNED:
+            chain = mean_chain(model)
+            found += [Learning(chain, *PACE), Kinds(model)]
+    return found
+
+
+def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
+    """Kinds of people, and how many users of each are taken for seen to begin with."""
+    if model.types == 1:
+        odds = [FIRM if each == 1.0 else 1.0 for each in ODDS]
+        return [staying(model, each) for each in ODDS], np.array(odds)
+    found = Types.of(model)
+    return [chain.model(model.alphabet) for chain in found.chains], FIRM * np.maximum(found.weights, LEAST)
+
+
+def mean_chain(model: MarkovModel) -> MarkovModel:
+    """The chain of everyone together: where people are after a while, whatever their type, and what they do next."""
+    if model.types == 1:
+        return model
+    law = model.initial
+    for _ in range(SETTLED):
+        law = model.advance(law)
+    share = np.zeros((model.n, model.size))
+    share[model.newest, np.arange(model.size)] = law + np.finfo(float).tiny
+    moved = model.advance(share / share.sum(1, keepdims=True))
+    rows = moved.reshape(model.n, model.types, model.n).sum(1)
+    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
+
+
+def looser(model: MarkovModel, share: float) -> MarkovModel:
+    """The model with this share of every step drawn from its base law."""
+    backoff = (1 - share) * model.backoff + share
+    states = replace(model.states, chain=(1 - share) * model.chain, backoff=backoff)
+    return MarkovModel._of(states, model.alphabet)
+
+
+def stickier(model: MarkovModel, share: float) -> MarkovModel:
+    """The model (of order 1, with types or without) with this share of every step staying where it is."""
+    from scipy import sparse
+
+    chain = sparse.csr_array((1 - share) * model.chain + share * sparse.eye_array(model.size))
+    states = replace(model.states, chain=chain, backoff=(1 - share) * model.backoff)
+    return MarkovModel._of(states, model.alphabet)
+
+
+class Fixed:
+    """A rival that is a chain of its own."""
+
+    def __init__(self, model: MarkovModel) -> None:
+        self._model, self._states = model, filtering.start(model, 0)
+
+    def grow(self, users: int) -> None:
+        """Make room for so many users, each new one in the chain's first state."""
+        more = filtering.start(self._model, max(0, users - len(self._states)))
+        self._states = np.concatenate([self._states, more])
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under the fixed chain; then filter on it."""
+        before = self._states[rows]
+        quick = fast.update(self._model, before, columns)
+        self._states[rows], marginal = filtering.move(self._model, before, columns) if quick is None else quick[:2]
+        return marginal
+
+
+class Abreast:
+    """Several chains of order 1 in all of which every step is possible, followed together by one call for all."""
+
+    def __init__(self, models: Sequence[MarkovModel]) -> None:
+        self._first = np.stack([filtering.start(model, 1) for model in models])
+        self._steps = np.stack([model.advance(np.eye(model.size)) for model in models])
+        self._states = self._first[:, :0]
+
+    def grow(self, users: int) -> None:
+        """Make room for so many users, each new one in the first state of every chain."""
+        more = np.repeat(self._first, max(0, users - self._states.shape[1]), axis=1)
+        self._states = np.concatenate([self._states, more], axis=1)
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under every chain, a row for each; then filter on it."""
+        joint = self._states[:, rows] * columns
+        marginal = joint.sum(2)
+        self._states[:, rows] = (joint / marginal[:, :, None]) @ self._steps
+        return np.asarray(marginal)
+
+
+class Kinds:
+    """A rival with people of several kinds, each a chain: against one chain, those who stay longer or less long than it
+    says; against a mixture, its own types.
+
+    Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
+    for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
+    mean.
+    """
+
+    def __init__(self, model: MarkovModel) -> None:
+        kinds, self._common = _kinds(model)
+        whole = all(kind.full_support for kind in kinds)
+        self._kinds: list[Rival] = [Abreast(kinds)] if whole else [Fixed(kind) for kind in kinds]
+        self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind; 0 for the likeliest
+        self._share = np.zeros((len(kinds), 0))  # of each user that counts for a kind so far
+
+    def grow(self, users: int) -> None:
+        """Make room for so many users, each of whom may be of any kind."""
+        more = max(0, users - self._own.shape[1])
+        for kind in self._kinds:
+            kind.grow(users)
+        self._own, self._share = (np.pad(part, ((0, 0), (0, more))) for part in (self._own, self._share))
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release, mixed over the kinds; then weigh the kinds by it."""
+        said = np.vstack([kind.weigh(rows, columns) for kind in self._kinds])
+        own = self._own[:, rows]
+        marginal = (_shares(self._common, own) * said).sum(0)
+        own += np.log(said)
+        own -= own.max(0)
+        after = _shares(self._common, own)
+        self._common += (after - self._share[:, rows]).sum(1)
+        self._own[:, rows], self._share[:, rows] = own, after
+        return np.asarray(marginal)
+
+
+def _shares(common: Floats, own: Floats) -> Floats:
+    """Probability of each kind (K, B) given how common it is and the logs of what speaks for it, 0 for the most."""
+    weights = common[:, None] * np.exp(own)
+    return np.asarray(weights / weights.sum(0))
+
+
+def staying(model: MarkovModel, odds: float) -> MarkovModel:
+    """The model (of order 1) with the odds that a symbol stays times so much, the other steps in proportion."""
+    table = model.advance(np.eye(model.n))
+    stay = np.diagonal(table)
+    scale = 1.0 / (1.0 - stay + odds * stay)
+    rows = table * scale[:, None]
+    rows[np.diag_indices_from(rows)] = odds * stay * scale
+    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
+
+
+class Learning:
+    """A rival that learns the chain from the releases as they come, beginning with the model; several, one for a pace.
+
+    With f the filtered law of the symbol before and ξ(x, x') the law of the pair given the release too, each step adds
+    f·P + pace·(ξ - f·P) to pseudo-counts that began as FIRM·P; at pace 1 that is ξ, the EM step. Bad learning loses
+    stakes, but it never makes false alarms.
+    """
+
+    def __init__(self, model: MarkovModel, *paces: float) -> None:
+        self.bets, n = len(paces), model.n
+        self._paces = np.array(paces)[:, None, None]
+        table = np.repeat(model.advance(np.eye(n))[None], self.bets, axis=0)
+        self._counts, self._first = FIRM * table, np.repeat(FIRM * model.prior[None], self.bets, axis=0)
+        self._rows = table
+        self._filtered = np.zeros((self.bets, 0, n))  # zeros where a stream has not begun
+        self._begun = np.zeros(0, bool)
+        self._since = 0
+
+    def grow(self, users: int) -> None:
+        """Make room for so many users."""
+        more = max(0, users - len(self._begun))
+        self._filtered = np.pad(self._filtered, ((0, 0), (0, more), (0, 0)))
+        self._begun = np.pad(self._begun, (0, more))
+
+    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+        """Probability of each release under the chain learned so far, a row for each pace; then learn from it."""
+        begun, before = self._begun[rows], self._filtered[:, rows]
+        going, ahead = bool(begun.all()), before @ self._rows
+        if not going:
+            first = np.maximum(self._first, LEAST)
+            ahead = np.where(begun[:, None], ahead, (first / first.sum(1, keepdims=True))[:, None])
+        joint = ahead * columns
+        marginal = joint.sum(2)
+        scale = 1.0 / marginal[:, :, None]
+        after = joint * scale
+        told = begun & (columns.min(1) < columns.max(1))  # a release that tells nothing teaches nothing
+        share = 1.0 + self._paces * (columns * scale - 1.0)
+        if not told.all():
+            share *= told[:, None]
+        self._counts += self._rows * (before.transpose(0, 2, 1) @ share)
+        if not going:
+            self._first += (after - ahead)[:, ~begun].sum(1)
+        self._filtered[:, rows], self._begun[rows] = after, True
+        self._settle(rows.size)
+        return np.asarray(marginal)
+
+    def _settle(self, events: int) -> None:
+        """Turn the counts into laws once in a while: predictable, since only releases before have entered."""
+        self._since += events
+        if self._since >= self._rows.shape[1]:
+            self._since = 0
+            counts = np.maximum(self._counts, LEAST * np.maximum(self._counts.sum(2, keepdims=True), FIRM))
+            self._rows = counts / counts.sum(2, keepdims=True)

@@ -1,0 +1,173 @@
+"""Releases inverted: an unbiased estimate of the truth behind each, whatever the law of the data.
+
+For a kernel with table Q (n × K) of full row rank, G = Q diag(1/p) Qᵀ and v(y) = G⁻¹ Q(·|y)/p(y) have
+
+    Σ_y Q(y|x) v(y) = e_x   for every x,
+
+so E[v(Y_t) | raw data, releases before] = e_{X_t}: only the coins are random. Sums of v estimate counts, sums of
+v_{t-1}(a)·v_t(b) count transitions, and their variances have unbiased estimates of their own: (e_x)² = e_x turns every
+product of truths into a product of estimates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.bulk import places_within
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
+from seqveil.engine import stream
+from seqveil.receiver.follow import Followed, turns
+
+WORST = 1e9  # condition of G beyond which a kernel counts as not invertible
+WIDEST = 256  # symbols up to which tables are inverted
+
+
+@dataclass(frozen=True, eq=False)
+class Indicators:
+    """Unbiased estimates of every event's symbol, user by user in order of time."""
+
+    values: Floats  # (E, n)
+    users: Ints  # (E,) non-decreasing
+    place: Ints  # (E,) 0, 1, … within each stream
+
+    @property
+    def heavy(self) -> bool:
+        """Whether a few events carry so much of a sum that its law is far from normal: kurtosis above 5n."""
+        events, n = self.values.shape
+        fourth, second = (self.values**4).sum(0), (self.values**2).sum(0)
+        return bool((events * fourth > 5 * n * second**2).any())
+
+    def follows(self) -> Ints:
+        """Events that have one of the same stream before them."""
+        return np.flatnonzero(self.place > 0)
+
+
+def indicators(
+    setting: stream.Setting,
+    users: Ints,
+    codes: Ints,
+    times: Floats | None = None,
+    streams: Ints | None = None,
+    begins: NDArray[np.bool_] | None = None,
+) -> Indicators | None:
+    """The estimates for releases in order (users numbered from 0); None where some event has none.
+
+    An event has none when its kernel has fewer outputs than symbols (`optimal` on a large alphabet), when it was held
+    at ε = 0, when it went without a release, or when its kernel keeps declared secrets.
+    """
+    if setting.model.n > WIDEST or setting.in_batches or setting.guards or (codes < 0).any():
+        return None
+    followed = Followed(setting, int(users.max()) + 1)
+    values = np.empty((codes.size, setting.model.n))
+    for turn, rows, told, stamps in turns(users, codes, times):
+        seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
+        found = _invert(setting, seen) if (seen.epsilons > 0).all() else None
+        if found is None:
+            return None
+        values[turn] = found
+    own = users if streams is None else streams
+    order = np.argsort(own, kind="stable")
+    return Indicators(values[order], own[order], places_within(np.bincount(own)))
+
+
+def _invert(setting: stream.Setting, seen: stream.Released) -> Floats | None:
+    """v(y) for every release of a round, (B, n)."""
+    values, n = np.empty(seen.beliefs.shape), setting.model.n
+    # weights that never vanish where the belief does: any weights give an unbiased estimate
+    weights = 0.9 * seen.beliefs + 0.1 / n
+    for epsilon in np.unique(seen.epsilons):
+        group = np.flatnonzero(seen.epsilons == epsilon)
+        step = max(1, 4_000_000 // (n * n))
+        for part in (group[at : at + step] for at in range(0, group.size, step)):
+            built = stream.kernels(setting, seen.beliefs[part], float(epsilon))
+            if built.outputs.shape[1] < n:
+                return None
+            table = _tables(built)
+            marginal = np.einsum("bx,bxy->by", weights[part], table)
+            scaled = table / np.where(marginal > 0, marginal, 1.0)[:, None, :]
+            gram = scaled @ table.transpose(0, 2, 1)
+            if not (np.linalg.cond(gram) < WORST).all():
+                return None
+            which = (built.outputs == seen.codes[part][:, None]) & (marginal > 0)
+            column = np.take_along_axis(scaled, which.argmax(1)[:, None, None], axis=2)
+            values[part] = np.linalg.solve(gram, column)[:, :, 0]
+    return values
+
+
+def _tables(built: Kernels) -> Floats:
+    """Probabilities (B, n, K) of all outputs."""
+    users, outputs = built.outputs.shape
+    columns = [built.column(np.full(users, k, np.int64)) for k in range(outputs)]
+    return np.stack(columns, axis=2) / float(DENOMINATOR)
+
+
+def histogram(found: Indicators, window: Ints, windows: int) -> tuple[Floats, Floats]:
+    """Counts of every symbol in each window (W, n), and their variances: Σ v and Σ (v² - v)."""
+    n = found.values.shape[1]
+    totals, squares = np.zeros((windows, n)), np.zeros((windows, n))
+    np.add.at(totals, window, found.values)
+    np.add.at(squares, window, found.values**2)
+    return totals, squares - totals
+
+
+def transitions(found: Indicators) -> tuple[Floats, Floats]:
+    """Counts of every transition (n, n), and their variances.
+
+    With w_t = v_{t-1}(a) v_t(b): Var Σ w = Σ (w_t² - w_t) + 2 Σ (w_t w_{t+1} - [a = b] v_{t-1}(a) v_t(a) v_{t+1}(a)) in
+    expectation, because products two or more steps apart are uncorrelated given the data.
+    """
+    values, after = found.values, found.follows()
+    before, now = values[after - 1], values[after]
+    totals = before.T @ now
+    middle = after[found.place[after] > 1] - 1  # events with one before and one after
+    first, second = values[middle - 1] * values[middle], values[middle] * values[middle + 1]
+    shared = first.T @ second
+    shared[np.diag_indices_from(shared)] -= (first * values[middle + 1]).sum(0)
+    return totals, (before**2).T @ (now**2) - totals + 2 * shared
+
+
+def dwell(found: Indicators, z: float) -> tuple[Floats, Floats, Floats]:
+    """Mean length of a symbol's runs, r = H/R with R = H - M(x, x) runs, and the ends of its interval.
+
+    The interval holds every r ≥ 1 that the releases do not refute at z standard errors: (H - rR)² ≤ z² Var(H - rR),
+    where H - rR is a sum of v_t ((1-r) + r v_{t-1}). It has no upper end where the releases cannot tell R from 0.
+
+    Reference: Fieller, *Some problems in interval estimation*, JRSS B 1954.
+    """
+    after = found.follows()
+    before = np.zeros_like(found.values)
+    before[after] = found.values[after - 1]
+    total = found.values.sum(0)
+    runs = total - (found.values * before).sum(0)
+    mean = np.divide(total, runs, out=np.full(total.shape, np.nan), where=runs > 0)
+    one = np.ones_like(total)
+    at_0, at_1, at_2 = (_linear(found, before, (1 - r) * one, r * one) for r in (0.0, 1.0, 2.0))
+    bend = (at_2 - 2 * at_1 + at_0) / 2
+    slope = at_1 - at_0 - bend
+    low, high = _fieller(runs**2 - z**2 * bend, -2 * total * runs - z**2 * slope, total**2 - z**2 * at_0)
+    return np.maximum(mean, 1.0), low, high
+
+
+def _fieller(square: Floats, linear: Floats, constant: Floats) -> tuple[Floats, Floats]:
+    """Least and largest r ≥ 1 with square·r² + linear·r + constant ≤ 0, inf where there is no largest."""
+    inside = linear**2 - 4 * square * constant
+    root = np.sqrt(np.maximum(inside, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ends = np.sort(np.stack([(-linear - root) / (2 * square), (-linear + root) / (2 * square)]), axis=0)
+    closed = square > 0
+    apart = ~closed & (inside > 0)  # what is allowed lies outside the two ends
+    low = np.where(closed, ends[0], np.where(apart & (ends[0] < 1.0), ends[1], 1.0))
+    return np.maximum(np.nan_to_num(low, nan=1.0), 1.0), np.where(closed, np.maximum(ends[1], 1.0), np.inf)
+
+
+def _linear(found: Indicators, before: Floats, a: Floats, b: Floats) -> Floats:
+    """Variance of Σ v_t (a + b v_{t-1}), unbiased given the data, symbol by symbol."""
+    values, after = found.values, found.follows()
+    lines = values * (a + b * before)
+    own = lines**2 - values * (a**2 + (2 * a * b + b**2) * before)
+    late, early = after, after - 1
+    shared = lines[early] * lines[late] - values[early] * values[late] * (a + b) * (a + b * before[early])
+    return np.asarray(own.sum(0) + 2 * shared.sum(0))

@@ -1,0 +1,259 @@
+"""What can be learned from: releases as likelihoods, and nothing else.
+
+A release y made by a known kernel says of the truth x only Q(y|x). `Evidence` holds those numbers, event by event, and
+whose event it was. Mechanism, ε and history may differ from event to event; the numbers do not care. There is no field
+a raw symbol could be in, so whatever is computed from it is post-processing and costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from seqveil.core.bulk import Layout, places_within
+from seqveil.core.errors import DataError, InputError
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints
+from seqveil.engine import stream
+from seqveil.engine.accounting import GONE
+from seqveil.engine.state import Rows
+from seqveil.engine.stream import Released
+from seqveil.receiver.follow import Followed, turns
+
+Marks = NDArray[np.bool_]
+BELIEF_FREE = frozenset({"randomized_response"})  # one table whatever the belief: the model in the setting is not used
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A log of releases, in the order of each user's events: `table[index[k], x]` = Q(y_k | x), of user `users[k]`.
+
+    Only proportions within a row matter. A row of ones says nothing: an event without a release, or a held one.
+
+    >>> from seqveil.core.model import MarkovModel
+    >>> setting = stream.Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), "randomized_response", 1.0)
+    >>> Evidence.of(setting, [[0, 0, 1], [1]])
+    Evidence(2 users, 4 releases, 2 symbols)
+    """
+
+    table: Floats  # (R, n)
+    users: Ints  # (E,) 0..U-1
+    index: Ints  # (E,) 0..R-1
+
+    def __post_init__(self) -> None:
+        if self.table.ndim != 2 or self.users.shape != self.index.shape or self.users.ndim != 1:
+            raise InputError("expected a table (rows, n) and one user and one row number for each event")
+        if not (np.isfinite(self.table).all() and (self.table >= 0).all() and (self.table.max(1) > 0).all()):
+            raise InputError("expected likelihoods that are finite, not negative, and not all zero in a row")
+        if self.index.size and not (self.index.min() >= 0 and self.index.max() < len(self.table)):
+            raise InputError(f"expected row numbers 0..{len(self.table) - 1}")
+        if self.users.size and self.users.min() < 0:
+            raise InputError("expected users numbered from 0")
+
+    @property
+    def n(self) -> int:
+        """Symbols of the alphabet."""
+        return int(self.table.shape[1])
+
+    @property
+    def events(self) -> int:
+        """How many releases it holds."""
+        return int(self.users.size)
+
+    @cached_property
+    def people(self) -> int:
+        """Users with at least one event."""
+        return int(np.unique(self.users).size)
+
+    @classmethod
+    def of(
+        cls,
+        setting: stream.Setting,
+        released: Iterable[ArrayLike],
+        times: Iterable[ArrayLike] | None = None,
+    ) -> Evidence:
+        """Of released codes, one sequence a user (NOTHING where nothing was released), made under `setting`.
+
+        Events come user by user. Releases in batches are refused: the likelihood of a path joins several symbols, which
+        this log has no place for. Release one by one what shall be learned from.
+        """
+        if setting.in_batches:
+            raise InputError("a release in batches cannot be learned from; use a mechanism that releases one by one")
+        streams = [np.asarray(codes, np.int64) for codes in released]
+        stamps = None if times is None else [np.asarray(each, np.float64) for each in times]
+        if not streams or any(codes.ndim != 1 for codes in streams):
+            raise DataError("expected one sequence of released codes a user")
+        users = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
+        moments = None if stamps is None else np.concatenate(stamps)
+        return cls.of_streams(setting, users, np.concatenate(streams), moments)
+
+    @classmethod
+    def of_streams(
+        cls,
+        setting: stream.Setting,
+        users: Rows,
+        codes: Ints,
+        times: Floats | None = None,
+        streams: Rows | None = None,
+        begins: Marks | None = None,
+    ) -> Evidence:
+        """Of releases in the order they were made.
+
+        Parameters:
+          setting: what they were made with.
+          users: whose each is, numbered from 0.
+          codes: what was released.
+          times: when, in seconds.
+          streams: the stream of each, numbered from 0, where users have several: each is one of its own in the log.
+          begins: which releases begin a stream, where users have several.
+        """
+        own = users if streams is None else streams
+        if begins is None and _one_table(setting):
+            steps = np.empty(users.size, np.int64)
+            steps[np.argsort(users, kind="stable")] = places_within(np.bincount(users))
+            return cls(*_by_table(setting, codes, steps, own.astype(np.int64)))
+        followed, log = Followed(setting, int(users.max(initial=-1)) + 1), Log(setting.model.n)
+        for turn, rows, told, stamps in turns(users, codes, times):
+            seen = followed.observe(rows, told, stamps, None if begins is None else begins[turn])
+            log.add(own[turn], seen, setting)
+        return log.evidence().arranged(own)
+
+    @classmethod
+    def of_columns(cls, columns: Ints | Floats, users: ArrayLike) -> Evidence:
+        """Of the kernel's columns Q(y_k|·), one row an event, as `stream.observe` gives them (integers of 2**62)."""
+        table = columns / float(DENOMINATOR) if columns.dtype.kind == "i" else np.asarray(columns, np.float64)
+        return cls(table, np.asarray(users, np.int64), np.arange(len(table)))
+
+    def __add__(self, other: Evidence) -> Evidence:
+        """Both logs, the second of other users than the first."""
+        if self.n != other.n:
+            raise InputError(f"expected evidence over {self.n} symbols, got {other.n}")
+        index = np.concatenate([self.index, other.index + len(self.table)])
+        users = np.concatenate([self.users, other.users + int(self.users.max(initial=-1)) + 1])
+        return Evidence(np.concatenate([self.table, other.table]), users, index)
+
+    def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """The events of the users for which `chosen` is true."""
+        kept = chosen[self.users]
+        return Evidence(self.table, self.users[kept], self.index[kept])
+
+    def arranged(self, users: Ints) -> Evidence:
+        """The same log with its events in the order that these users name them; each user's keep their own order.
+
+        A log is kept in the order it was replayed, round by round. Whoever pairs events with the rows of a file says
+        here whose each row is, rather than trust that both have one order.
+        """
+        here, there = np.argsort(self.users, kind="stable"), np.argsort(users, kind="stable")
+        if not np.array_equal(self.users[here], users[there]):
+            raise InputError("expected the same events of the same users in another order")
+        index = np.empty_like(self.index)
+        index[there] = self.index[here]
+        return Evidence(self.table, np.asarray(users, np.int64), index)
+
+    def cut(self, length: int) -> Evidence:
+        """The same events with every stream cut into pieces of at most `length`, each a user of its own."""
+        lengths = np.bincount(self.users)
+        if lengths.max(initial=0) <= length:
+            return self
+        order = np.argsort(self.users, kind="stable")
+        place = np.empty(self.events, np.int64)
+        place[order] = places_within(lengths)
+        pieces = -(-lengths // length)
+        return Evidence(self.table, (np.cumsum(pieces) - pieces)[self.users] + place // length, self.index)
+
+    def __repr__(self) -> str:
+        return f"Evidence({self.people} users, {self.events} releases, {self.n} symbols)"
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The streams side by side."""
+        return Layout.of(self.users)
+
+    def blocks(self, numbers: int, most: int) -> Iterator[tuple[Ints, Ints]]:
+        """Users of like length together: row numbers (U, T), any past a stream's end, and lengths, longest first.
+
+        A block has about `numbers` entries and at most so many users.
+        """
+        for places, lengths in self.layout.blocks(numbers, most):
+            yield self.index[places], lengths
+
+
+def _one_table(setting: stream.Setting) -> bool:
+    """Whether a release's likelihood follows from its code and its step alone."""
+    plain = not setting.budget.limited and setting.schedule.threshold is None
+    return plain and setting.mechanism.name in BELIEF_FREE
+
+
+def _by_table(setting: stream.Setting, codes: Ints, steps: Ints, users: Ints) -> tuple[Floats, Ints, Ints]:
+    """The quick way for a kernel that is one table: n rows and one of ones."""
+    n = setting.model.n
+    if codes.size and not (codes.min() >= 0 and codes.max() < n):
+        raise DataError(f"expected released codes 0..{n - 1}; a budget that stops is not this setting's")
+    wanted, _ = setting.schedule.propose(setting.epsilon, steps, np.zeros(steps.size), np.zeros(steps.size))
+    paid = wanted >= GONE
+    epsilon = float(wanted[paid][0]) if paid.any() else 0.0
+    kernel = stream.kernels(setting, np.full((1, n), 1.0 / n), epsilon).one(0)
+    table = np.ones((n + 1, n))
+    table[kernel.codes] = kernel.probabilities.T
+    return table, users, np.where(paid, codes, n)
+
+
+class Log:
+    """Columns of releases in the order they were followed, and whose they are; equal ones are kept once where easy."""
+
+    def __init__(self, n: int) -> None:
+        self._columns = [np.full((1, n), DENOMINATOR, np.int64)]  # row 0 tells nothing
+        self._count = 1
+        self._known: dict[tuple[int, float, int], int] = {}
+        self._users = [np.zeros(0, np.int64)]
+        self._index = [np.zeros(0, np.int64)]
+
+    def add(self, users: Rows, made: Released, setting: stream.Setting, version: int = 0) -> None:
+        """One release of each of these users, made under a setting, which is the version-th of the log."""
+        columns = made.columns
+        silent = (columns == columns[:, :1]).all(1)
+        index = np.zeros(len(users), np.int64)
+        if setting.mechanism.name in BELIEF_FREE:
+            for epsilon in np.unique(made.epsilons[~silent]).tolist():
+                same = np.flatnonzero(~silent & (made.epsilons == epsilon))
+                codes, first, back = np.unique(made.codes[same], return_index=True, return_inverse=True)
+                kept = [
+                    self._place((version, epsilon, code), columns[same[at]])
+                    for code, at in zip(codes.tolist(), first.tolist(), strict=True)
+                ]
+                index[same] = np.array(kept)[back]
+        else:
+            own = np.flatnonzero(~silent)
+            index[own] = self._count + np.arange(own.size)
+            self._columns.append(columns[own])
+            self._count += own.size
+        self._note(users, index)
+
+    def skip(self, users: Rows) -> None:
+        """An event of each of these users that tells nothing."""
+        self._note(users, np.zeros(len(users), np.int64))
+
+    def _note(self, users: Rows, index: Ints) -> None:
+        self._users.append(users.astype(np.int64))
+        self._index.append(index)
+
+    def _place(self, key: tuple[int, float, int], column: Ints) -> int:
+        if key not in self._known:
+            self._known[key] = self._count
+            self._columns.append(column[None].copy())
+            self._count += 1
+        return self._known[key]
+
+    def joined(self) -> tuple[Ints, Ints, Ints]:
+        """The different columns as integers, and for each event its user and its column's row."""
+        parts = self._columns, self._users, self._index
+        self._columns, self._users, self._index = ([np.concatenate(part)] for part in parts)
+        return self._columns[0], self._users[0], self._index[0]
+
+    def evidence(self) -> Evidence:
+        """What can be learned from: columns and whose they are, nothing else."""
+        table, users, index = self.joined()
+        return Evidence(table / float(DENOMINATOR), users, index)

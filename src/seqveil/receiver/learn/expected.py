@@ -1,0 +1,307 @@
+"""The expected transitions behind a log of releases, given a chain: forward–backward over many users at once.
+
+With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k+1.. | s_k = s), the expected number of moves
+from context s to symbol z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(s'), each term divided by the likelihood. It is exact: it
+equals the sum over all sequences.
+
+`core.filtering` follows laws of states that must hold for any chain, however faint, and keeps them whole. Learning runs
+dozens of rounds over all streams and needs the expected moves besides, so that the loops here take a block of streams
+of like length, drop those that have ended, and make each step one product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core import filtering
+from seqveil.core.alphabet import Symbols
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import MarkovModel
+from seqveil.receiver.learn.evidence import Evidence
+
+IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
+BLOCK = 1 << 20  # numbers of one block's forward laws
+PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A chain of order m as full tables: the joint law of the first m symbols (n^m,) and a row a context (n^m, n)."""
+
+    first: Floats
+    rows: Floats
+
+    @property
+    def n(self) -> int:
+        """Symbols of the alphabet."""
+        return int(self.rows.shape[1])
+
+    @property
+    def order(self) -> int:
+        """How many symbols the next one depends on."""
+        return round(np.log(len(self.rows)) / np.log(self.n)) if self.n > 1 else 1
+
+    @classmethod
+    def uniform(cls, n: int, order: int = 1) -> Chain:
+        """The chain in which nothing is likelier than anything else."""
+        return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
+
+    @classmethod
+    def of(cls, given: MarkovModel | Chain) -> Chain:
+        """A model of order 1 as tables that rule nothing out."""
+        if isinstance(given, Chain):
+            return given
+        given.refuse_hours("learning from releases")
+        if given.order != 1:
+            raise InputError(f"expected a chain of order 1 to start from, got order {given.order}")
+        if given.types > 1:
+            raise InputError(f"expected one chain to start from, got a mixture of {given.types} types; fit one chain")
+        floor = 1e-9 / given.n
+        return cls(law(given.prior, floor), law(given.advance(np.eye(given.n)), floor))
+
+    def model(self, names: Symbols) -> MarkovModel:
+        """The chain as a model over these symbols."""
+        return MarkovModel(self.first.reshape((self.n,) * self.order), self.rows, self.order, names)
+
+    def deeper(self, order: int) -> Chain:
+        """The same law as a chain of a higher order: contexts that differ in older symbols alone share a row."""
+        chain = self
+        while chain.order < order:
+            first = (chain.first[:, None] * chain.rows).ravel()
+            chain = Chain(first, np.tile(chain.rows, (self.n, 1)))
+        return chain
+
+
+def law(weights: Floats, floor: float) -> Floats:
+    """The weights as a law, or one a row, in which nothing has less than `floor` of what all weights come to."""
+    lifted = np.maximum(weights, floor * weights.sum(-1, keepdims=True))
+    found: Floats = lifted / lifted.sum(-1, keepdims=True)
+    return found
+
+
+class Walk:
+    """A block of streams under one chain of any order, users with long streams first.
+
+    A law over contexts (x_1 oldest .. x_m) lies as (x_2..x_m, user, x_1). Event t of user u says table[index[u, t]] of
+    the symbols. `apart` counts the moves user by user.
+    """
+
+    def __init__(self, chain: Chain, table: Floats, index: Ints, lengths: Ints, apart: bool = False) -> None:
+        self.table, self.index, self.lengths, self.apart = table, index, lengths, apart
+        self.n = n = chain.n
+        self.opening = chain.order  # events that the first law takes in
+        self.rest = n ** (chain.order - 1)
+        self.step = np.ascontiguousarray(chain.rows.reshape(n, self.rest, n).transpose(1, 0, 2))
+        self.start = chain.first.reshape(n, self.rest).T[:, None, :]
+
+    def forward(self, keep: bool = True) -> Floats:
+        """log Pr(releases) a user; keeps the laws for the way back."""
+        users = self.lengths.size
+        self.laws: list[Floats] = []
+        self.said: list[Floats] = []
+        self.scales: list[Floats] = []
+        law, says, log = self._first(users), np.ones((users, 1)), np.zeros(users)
+        for t in range(self.opening - 1, max(self.index.shape[1], self.opening)):
+            # all have the opening, where a shorter stream has events that say nothing
+            going = int((self.lengths > t).sum()) if t >= self.opening else users
+            if t >= self.opening:
+                says = self._says(t, going)
+                law = self._onward(law[:, :going], says)
+            scale = law.sum((0, 2))
+            if not (scale > 0).all():
+                raise InputError(IMPOSSIBLE)
+            law = law / scale[:, None]
+            log[:going] += np.log(scale)
+            if keep:
+                self.laws.append(law)
+                self.said.append(says)
+                self.scales.append(scale)
+        return log
+
+    def counts(self, weights: Floats | None = None) -> tuple[Floats, Floats]:
+        """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user.
+
+        With `weights` (U,) each user counts so much.
+        """
+        users, n = self.lengths.size, self.n
+        moves = np.zeros((self.rest, users, n, n) if self.apart else (self.rest, n, n))
+        later = np.ones_like(self.laws[0])
+        if weights is not None:
+            later *= weights[:, None]
+        for at in range(len(self.laws) - 1, 0, -1):
+            going = len(self.scales[at])
+            before = self.laws[at - 1][:, :going]
+            value = self._ahead(later[:, :going], self.said[at]) / self.scales[at][:, None]
+            if self.apart:
+                moves[:, :going] += before[..., :, None] * value[..., None, :]
+            else:
+                moves += np.matmul(before.transpose(0, 2, 1), value)
+            later[:, :going] = np.matmul(value, self.step.transpose(0, 2, 1))
+        first = self.laws[0] * later
+        if self.apart:
+            told = first.transpose(1, 2, 0).reshape(users, -1)
+            return told, moves.transpose(1, 2, 0, 3).reshape(users, self.rest * n, n)
+        return first.sum(1).T.ravel(), moves.transpose(1, 0, 2).reshape(self.rest * n, n)
+
+    def sample(self, generator: np.random.Generator) -> Ints:
+        """One truth for each stream, (U, T), drawn backward, for order 1; what lies past its end is not to be read."""
+        truth, table = np.zeros(self.index.shape, np.int64), self.step[0]
+        after = 0  # streams that go on after the step
+        for t in range(len(self.laws) - 1, -1, -1):
+            law = self.laws[t][0].copy()
+            law[:after] *= table[:, truth[:after, t + 1]].T if after else 1.0
+            running = np.cumsum(law, axis=1)
+            after = len(law)
+            coin = generator.random(len(truth))[:after] * running[:, -1]
+            truth[:after, t] = np.minimum((running <= coin[:, None]).sum(1), self.n - 1)
+        return truth
+
+    def _says(self, t: int, users: int) -> Floats:
+        """Q(y_t | ·) of the first `users` users, ones past a stream's end."""
+        if t >= self.index.shape[1]:
+            return np.ones((users, self.n))
+        likely = self.table[self.index[:users, t]]
+        likely[self.lengths[:users] <= t] = 1.0
+        return likely
+
+    def _first(self, users: int) -> Floats:
+        """The law of the first context, times what the first events say."""
+        law = np.broadcast_to(self.start, (self.rest, users, self.n)) * self._says(0, users)
+        for t in range(1, self.opening):
+            digit = np.arange(self.rest) // self.n ** (self.opening - 1 - t) % self.n
+            law = law * self._says(t, users)[:, digit].T[:, :, None]
+        return law
+
+    def _onward(self, law: Floats, says: Floats) -> Floats:
+        """The law one move on, times what the event there says."""
+        moved = np.matmul(law, self.step) * says
+        if self.opening == 1:
+            return moved
+        # (x_2..x_m, user, z) as a law over contexts (x_2..x_m, z)
+        split = moved.reshape(self.n, self.rest // self.n, law.shape[1], self.n)
+        return np.ascontiguousarray(split.transpose(1, 3, 2, 0)).reshape(self.rest, law.shape[1], self.n)
+
+    def _ahead(self, later: Floats, says: Floats) -> Floats:
+        """What comes after a move, times what the event there says, for each symbol that it may go to."""
+        if self.opening == 1:
+            return later * says
+        split = later.reshape(self.rest // self.n, self.n, later.shape[1], self.n)
+        return np.ascontiguousarray(split.transpose(3, 0, 2, 1)).reshape(self.rest, later.shape[1], self.n) * says
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Expected counts behind some releases under one chain; they add up over users and machines."""
+
+    first: Floats  # (n^m,)
+    moves: Floats  # (n^m, n)
+    log_likelihood: float
+    users: int
+    events: int
+
+    def __add__(self, other: Statistics) -> Statistics:
+        total = self.log_likelihood + other.log_likelihood
+        people, events = self.users + other.users, self.events + other.events
+        return Statistics(self.first + other.first, self.moves + other.moves, total, people, events)
+
+    def scaled(self, factor: float) -> Statistics:
+        """The same evidence counted `factor` times."""
+        return Statistics(
+            self.first * factor, self.moves * factor, self.log_likelihood * factor, self.users, self.events
+        )
+
+
+def expect(evidence: Evidence, chain: Chain) -> Statistics:
+    """Expected counts of all users together.
+
+    >>> sure = Evidence(np.eye(2), np.array([0, 0, 0]), np.array([0, 0, 1]))
+    >>> expect(sure, Chain.uniform(2)).moves.tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+    return expect_types(evidence, (chain,), np.ones(1))[0][0]
+
+
+def expect_types(
+    evidence: Evidence, chains: Sequence[Chain], weights: Floats
+) -> tuple[list[Statistics], Floats, float]:
+    """Expected counts of the users of each type, how many users are expected of each, and the log-likelihood of all.
+
+    A user counts for type j with probability r_j ∝ w_j Pr_{P_j}(y), where w are the `weights` of the types.
+    """
+    check(evidence, chains[0].n)
+    first, moves = np.zeros((len(chains), *chains[0].first.shape)), np.zeros((len(chains), *chains[0].rows.shape))
+    members, total = np.zeros(len(chains)), 0.0
+    for index, lengths in _blocks(evidence, chains[0], len(chains)):
+        walks = [Walk(chain, evidence.table, index, lengths) for chain in chains]
+        logs = np.stack([walk.forward() for walk in walks]) + np.log(weights)[:, None]
+        most = logs.max(0)
+        shares = np.exp(logs - most)
+        sums = shares.sum(0)
+        total += float((most + np.log(sums)).sum())
+        shares /= sums
+        members += shares.sum(1)
+        for k, walk in enumerate(walks):
+            first_part, moves_part = walk.counts(shares[k])
+            first[k] += first_part
+            moves[k] += moves_part
+    counts = zip(first, moves, chains, strict=True)
+    about = (total, evidence.people, evidence.events)
+    return [Statistics(begun, moved * chain.rows, *about) for begun, moved, chain in counts], members, total
+
+
+def likelihoods(evidence: Evidence, chain: Chain | MarkovModel) -> Floats:
+    """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
+    check(evidence, chain.n)
+    if isinstance(chain, MarkovModel):
+        parts = [log for log, _ in walked(evidence, chain, BLOCK)]
+    else:
+        parts = [Walk(chain, evidence.table, *block).forward(keep=False) for block in _blocks(evidence, chain)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def walked(
+    evidence: Evidence, model: MarkovModel, numbers: int, keep: bool = False
+) -> Iterator[tuple[Floats, list[tuple[Floats, Floats]]]]:
+    """Users in blocks under a model with any states: log Pr(releases) of each and, where kept, its steps.
+
+    A step has the laws of the states after a release (B, S), and what the release says of them over its probability.
+    """
+    most = max(1, numbers // max(model.size, model.chain.nnz if keep else 0))
+    for index, lengths in evidence.blocks(max(1, numbers // model.size), most):
+        going = [int((lengths > t).sum()) for t in range(index.shape[1])]  # long streams stand first
+        columns = [evidence.table[index[:now, t]] for t, now in enumerate(going)]
+        log, steps = np.zeros(lengths.size), list[tuple[Floats, Floats]]()
+        for column, (_, after, marginal) in zip(columns, filtering.walk(model, lengths.size, columns), strict=True):
+            if not (marginal > 0).all():
+                raise InputError(IMPOSSIBLE)
+            log[: marginal.size] += np.log(marginal)
+            if keep:
+                steps.append((after, column[:, model.newest] / marginal[:, None]))
+        yield log, steps
+
+
+def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
+    """Expected counts user by user, long streams first, a block at a time: firsts (U, n^m) and moves (U, n^m, n)."""
+    check(evidence, chain.n)
+    for index, lengths in _blocks(evidence, chain, chain.n):
+        walk = Walk(chain, evidence.table, index, lengths, apart=True)
+        walk.forward()
+        first, moves = walk.counts()
+        yield first, moves * chain.rows
+
+
+def _blocks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterator[tuple[Ints, Ints]]:
+    most = max(1, PRODUCT // chain.n**2)
+    return evidence.blocks(max(1, BLOCK // (len(chain.first) * times)), most)
+
+
+def check(evidence: Evidence, n: int) -> None:
+    """Refuse evidence over other symbols, and none at all."""
+    if evidence.n != n:
+        raise InputError(f"expected evidence over {n} symbols, got {evidence.n}")
+    if not evidence.events:
+        raise InputError("there is nothing to learn from: the evidence holds no events")

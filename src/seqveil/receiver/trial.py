@@ -1,0 +1,74 @@
+"""Streams released for a trial: those of simulated people, or of people whose data one holds. None of it is private.
+
+Plans, checks of a context and comparisons release streams with seeded coins and lay the truth beside what anyone sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqveil.core.coins import Coins
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms import Sent
+from seqveil.engine import batches, stream
+from seqveil.engine.state import State
+from seqveil.engine.stream import Released, Setting
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One release of each stream that has got so far, between what is public before and after it."""
+
+    truth: Ints  # (B,)
+    before: State
+    made: Released
+    after: State
+
+    @property
+    def law(self) -> Floats:
+        """What anyone believes of each symbol once it is released: (B, n)."""
+        joint = self.made.beliefs * self.made.columns
+        return np.asarray(joint / joint.sum(1, keepdims=True))
+
+
+def one_by_one(
+    setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins, times: Sequence[Floats] | None = None
+) -> Iterator[Step]:
+    """Release streams side by side, symbol by symbol.
+
+    Parameters:
+        setting: what they are released with.
+        streams: the true codes of each, the longest first, so that whoever has ended stands last.
+        coins: seeded ones.
+        times: when the events of each stream came, in seconds.
+
+    >>> from seqveil.core.coins import SeededCoins
+    >>> from seqveil.core.model import MarkovModel
+    >>> setting = Setting.of(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), epsilon=1.0)
+    >>> [step.truth.tolist() for step in one_by_one(setting, [np.array([0, 1]), np.array([1])], SeededCoins(1))]
+    [[0, 1], [1]]
+    """
+    lengths, state = np.array([len(codes) for codes in streams]), State.start(setting, len(streams))
+    if (np.diff(lengths) > 0).any():
+        raise InputError("expected the longest stream first; sort them by their lengths")
+    for t in range(int(lengths[0])):
+        now = int((lengths > t).sum())
+        truth = np.array([codes[t] for codes in streams[:now]])
+        stamps = None if times is None else np.array([each[t] for each in times[:now]])
+        before = stream.located(setting, state.take(slice(0, now)), stamps)
+        made, state = stream.step(setting, before, truth, coins, stamps)
+        yield Step(truth, before, made, state)
+
+
+def in_batches(setting: Setting, codes: Ints, coins: Coins) -> tuple[list[Sent], State]:
+    """Release one stream batch by batch, without a budget: what was sent, and where the stream stands afterwards."""
+    state, sent = State.start(setting), list[Sent]()
+    for begin in range(0, len(codes), setting.batch):
+        one, state = batches.step(setting, state, codes[begin : begin + setting.batch], coins)
+        assert one is not None  # nothing is left out without a budget
+        sent.append(one)
+    return sent, state
