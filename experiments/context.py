@@ -39,7 +39,6 @@ class Context:
     synthetic: bool = False
     quick: bool = False
     seed: int = 0
-    tell: Callable[[str], None] = lambda text: None
     timings: dict[str, float] = field(default_factory=dict)
 
     def part(self, key: str, function: Callable[[], Any]) -> Any:
@@ -49,7 +48,6 @@ class Context:
         kept = read(path)
         if isinstance(kept, dict) and kept.get("identity") == identity:
             return kept["value"]
-        self.tell(f"{self.name} {key}")
         begun = time.perf_counter()
         value = function()
         text = dumps({"identity": identity, "value": value})

@@ -21,8 +21,6 @@ COMMANDS = (
     "stats",
     "report",
     "compare",
-    "reproduce",
-    "bench",
     "mechanisms",
     "serve",
     "studio",

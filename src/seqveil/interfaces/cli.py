@@ -1,5 +1,5 @@
 """The command line: `seqveil inspect | advise | fit | learn | upgrade | plan | release | audit | drift | decode |
-stats | report | attack | compare | serve | studio | tokens | state | bridge | spark | reproduce | bench | mechanisms`.
+stats | report | attack | compare | serve | studio | tokens | state | bridge | spark | mechanisms`.
 
 Exit codes: 0 done; 1 a check failed, the budget ran out under `--when-spent error`, or the run was interrupted; 2 the
 input cannot be used. An error is one line on standard error, and a file that could not be finished is not there.
@@ -14,8 +14,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
-from runpy import run_path
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +34,6 @@ from seqveil.interfaces.commands.state import state
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, interruptible
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
-OF_CLONE = {"reproduce": "experiments", "bench": "benchmarks"}  # commands that a clone has, and where
 
 
 class _Commands(TyperGroup):
@@ -67,12 +64,6 @@ def _further(*names: str) -> list[Callable[..., Any]]:
     return [offered[name].load() for name in names if name in offered]
 
 
-def _of_clone() -> list[Callable[..., Any]]:
-    """Commands that run what is in a clone, beside the package's sources, and not in the package; installed, none."""
-    files = {name: Path(__file__).parents[3] / folder / "command.py" for name, folder in OF_CLONE.items()}
-    return [run_path(str(file))[name] for name, file in files.items() if file.is_file()]
-
-
 for command in (
     inspect,
     advise,
@@ -89,7 +80,6 @@ for command in (
     *_further("compare", "attack"),
     serve,
     studio,
-    *_of_clone(),
     mechanisms,
 ):
     app.command()(command)  # type: ignore[type-var]
@@ -179,8 +169,6 @@ def _misused(error: Any) -> int:
     if below and ("Missing command" in error.format_message() or type(error).__name__ == "NoArgsIsHelpError"):
         return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
     said = error.format_message().rstrip(". ")
-    if any(said == f"No such command '{name}'" for name in OF_CLONE):
-        return _fail(f"{said} in the installed package; clone the repository and run it from there", BAD_INPUT)
     shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
     example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
     return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)

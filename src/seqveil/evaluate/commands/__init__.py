@@ -1,1 +1,1 @@
-"""Commands that compare and reproduce; the command line finds them where this room is installed."""
+"""The commands `attack` and `compare`; the command line finds them where this layer is installed."""

@@ -1,22 +1,16 @@
-"""`seqveil reproduce`: the same numbers twice, parts that are kept, one page with every picture, and clear refusals."""
+"""`python -m experiments`: the same numbers twice, parts that are kept, one page with all pictures, and refusals."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import experiments
-import seqveil
 from experiments import claims, report, streams
+from experiments.__main__ import main
 from experiments.context import Context, dumps
 from seqveil import MarkovModel, Setting, datasets
-from seqveil.interfaces import cli
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +21,7 @@ QUICK = ("fig3", "fig4", "fig5")
 def runs(tmp_path_factory):
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
     for folder in folders:
-        assert cli.main(["reproduce", *QUICK, "--out", str(folder), "--synthetic", "--quick", "--json"]) == 0
+        assert main([*QUICK, "--out", str(folder), "--synthetic", "--quick"]) == 0
     return folders
 
 
@@ -50,7 +44,7 @@ def test_the_page_stands_alone_and_has_every_picture_and_claim(runs):
 
 
 def test_everything_runs_from_one_command_with_no_data_at_hand(tmp_path):
-    assert cli.main(["reproduce", "all", "--out", str(tmp_path), "--synthetic", "--quick", "--json"]) == 0
+    assert main(["all", "--out", str(tmp_path), "--synthetic", "--quick"]) == 0
     page, table = ((tmp_path / name).read_text(encoding="utf-8") for name in ("report.html", "claims.md"))
     for name in experiments.EXPERIMENTS:
         result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
@@ -91,7 +85,7 @@ def test_what_the_small_runs_already_show(runs):
 def test_a_second_run_takes_every_part_from_the_first(runs, capsys):
     before = {path: path.stat().st_mtime_ns for path in (runs[0] / "parts").iterdir()}
     numbers = (runs[0] / "fig5.json").read_bytes()
-    assert cli.main(["reproduce", *QUICK, "--out", str(runs[0]), "--synthetic", "--quick"]) == 0
+    assert main([*QUICK, "--out", str(runs[0]), "--synthetic", "--quick"]) == 0
     assert {path: path.stat().st_mtime_ns for path in (runs[0] / "parts").iterdir()} == before
     assert (runs[0] / "fig5.json").read_bytes() == numbers
     assert "holds only for the unsound mechanism" in capsys.readouterr().out
@@ -125,7 +119,7 @@ def test_numbers_are_written_plainly():
 
 
 def test_a_figure_on_generated_data(tmp_path):
-    assert cli.main(["reproduce", "fig7", "--out", str(tmp_path), "--synthetic", "--quick"]) == 0
+    assert main(["fig7", "--out", str(tmp_path), "--synthetic", "--quick"]) == 0
     result = json.loads((tmp_path / "fig7.json").read_text(encoding="utf-8"))
     error = {name: found["released"] for name, found in result["numbers"]["errors"].items()}
     assert error["batches of 10, sound"] < error["RR-LDP"] / 2
@@ -180,25 +174,8 @@ def test_verdicts():
 )
 def test_refusals_are_one_line_and_leave_nothing(arguments, says, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("SEQVEIL_DATA", raising=False)
-    assert cli.main(["reproduce", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert says in lines[0]
     assert not (tmp_path / "out").exists()
-
-
-def test_without_a_clone_one_line_says_so(tmp_path):
-    shutil.copytree(
-        Path(seqveil.__file__).parent, tmp_path / "site" / "seqveil", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    command = [sys.executable, "-m", "seqveil", "reproduce", "fig3", "--out", "out"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "clone the repository" in done.stderr
-    command[3:] = ["--help"]
-    offered = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "release" in offered
-    assert "Rerun the paper" not in offered
-    assert "Measure what README" not in offered
-    assert len(done.stderr.strip().splitlines()) == 1
