@@ -6,8 +6,6 @@ import re
 import pytest
 
 from browsing import after, figure, in_a_browser, until, violations, visit
-from seqveil.engine.accounting import Budget
-from served import WORDS, running, words_setting
 from studios import finish
 
 LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 360), "narrow dark": ("dark", 360)}
@@ -224,28 +222,3 @@ def test_without_the_key_the_page_asks_for_it(browser, page_server):
         page.fill("#entry-key", page_server.url.rpartition("=")[2])
         after(page, lambda: page.click("#entry button"))
         assert page.is_hidden("#entry")
-
-
-def test_an_operator_watches_the_service(browser, tmp_path):
-    with running(tmp_path, words_setting(budget=Budget(total=9.0))) as service:
-        for k in range(5):
-            service.release(*({"user": f"zq-{k}", "seq": s, "value": WORDS[s % 4]} for s in range(3 * k + 1)))
-        service.release({"user": "zq-0", "seq": 7, "value": "home"})
-        for scheme, width in (("light", 1440), ("dark", 360)):
-            with visit(browser, f"{service.url}/page/operator.html", scheme, width) as page:
-                page.fill("#entry-key", service.secret)
-                page.click("#entry button")
-                page.wait_for_selector("#board:not([hidden])")
-                assert page.inner_text("#verdict") == "healthy"
-                assert "out-of-order" in page.inner_text("#refusals")
-                assert page.evaluate("document.documentElement.scrollWidth") <= width
-                assert "zq-" not in page.content()
-                assert service.secret not in page.content()
-                assert violations(page) == []
-        with visit(browser, service.url) as page:
-            page.wait_for_selector("#entry:not([hidden])")
-            page.fill("#entry-key", service.secret)
-            after(page, lambda: page.click("#entry button"))
-            assert page.input_value("#source") == "model"
-            assert page.is_visible("#operator-link")
-            assert page.evaluate("Object.keys(localStorage).length + Object.keys(sessionStorage).length") == 0

@@ -6,11 +6,10 @@ import threading
 
 import pytest
 
-from seqveil.engine.accounting import Budget
 from seqveil.interfaces.service import monitoring
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.studio.sandbox import Sandbox
-from served import WORDS, ask, running, words_setting
+from served import ask, running, words_setting
 from studios import KEY, Process, parsed, studio
 
 TEXT = "user,value,other\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
@@ -26,7 +25,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert parsed(page.ask("GET", "/page/entry.json", token=None))["needs"]
-        for name in ("main.js", "style.css", "icon.svg", "operator.html"):
+        for name in ("main.js", "style.css", "icon.svg"):
             answer = page.ask("GET", f"/page/{name}", token=None)
             assert answer.status == 200
             assert page.ask("GET", f"/page/{name}", headers={"If-None-Match": answer.headers["ETag"]}).status == 304
@@ -171,41 +170,5 @@ def test_the_page_of_a_service_can_be_switched_off(tmp_path):
     assert not ServeConfig(host="0.0.0.0").shows_page
     assert ServeConfig(host="0.0.0.0", page=True).shows_page
     with running(tmp_path, words_setting(), page=False) as service:
-        for path in ("/", "/page/main.js", "/v1/page/begin", "/v1/operator"):
+        for path in ("/", "/page/main.js", "/v1/page/begin"):
             assert service.ask("GET", path).reason == "not-found"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("budget", [None, 4.0])
-def test_the_operator_sees_counts_and_no_names(tmp_path, budget):
-    with running(tmp_path, words_setting(budget=Budget(total=budget)), metrics_refresh=0.0) as service:
-        for scope in ("release", "read", "read-account", "metrics"):
-            service.token(scope)
-        narrow = service.token("metrics")
-        service.look_again()
-        assert service.ask("GET", "/v1/operator", token=None).status == 401
-        assert service.ask("GET", "/v1/operator", token=narrow).status == 403
-        for k in range(6):
-            service.release(*({"user": f"zq-{k}", "seq": s, "value": WORDS[s % 4]} for s in range(2 * k + 1)))
-        service.release({"user": "zq-0", "seq": 0, "value": "home"})
-        service.release({"user": "zq-0", "seq": 9, "value": "home"})
-        answer = service.ask("GET", "/v1/operator")
-        found = parsed(answer)
-        assert (found["releases"], found["replays"], found["users"]) == (36, 1, 6)
-        assert found["refusals"] == {"unauthorised": 1, "forbidden": 1, "out-of-order": 1}
-        assert found["health"] == "ok"
-        assert sum(found["spread"]["counts"]) == 6
-        assert found["spread"]["budget"] == budget
-        leakages = service.store.standings().leakage
-        below = sum(leakages <= found["spread"]["edges"][2] * (1 + 1e-9))
-        assert sum(found["spread"]["counts"][:3]) == below
-        assert budget is None or found["spread"]["counts"][-1] == 0
-        assert b"zq-" not in answer.content
-        assert service.secret.encode() not in answer.content
-        assert answer.headers["Cache-Control"] == "no-store"
-        service.release({"user": "zq-new", "seq": 0, "value": "home"})
-        again = parsed(service.ask("GET", "/v1/operator"))
-        assert (again["releases"], again["users"]) == (37, 6)  # users are looked up every few seconds only
-        service.store.close()
-        service.look_again()
-        assert parsed(service.ask("GET", "/v1/operator"))["health"] == "store"

@@ -30,7 +30,7 @@ from seqveil.core.errors import InputError, SeqveilError
 from seqveil.engine.stream import Setting
 from seqveil.interfaces.service.access import KeyGuard, guarded
 from seqveil.interfaces.service.messages import Problem, refused
-from seqveil.interfaces.service.writer import Service, damage_told
+from seqveil.interfaces.service.writer import Service
 from seqveil.interfaces.studio.sandbox import Gone, Sandbox
 from seqveil.interfaces.studio.sources import MOST_SYMBOLS, Source, sampled
 
@@ -152,9 +152,7 @@ def pages(service: Service) -> list[APIRouter]:
     model = service.setting.model
     own = [] if model.n > MOST_SYMBOLS or model.hours is not None else [_of_model(service.setting)]
     sandbox = Sandbox(own, service=service.setting.model.fingerprint)
-    operators = APIRouter(route_class=guarded("admin"), include_in_schema=False)
-    operators.add_api_route("/v1/operator", operator, methods=["GET"])
-    return [files(None if service.config.no_auth else TOKEN_NEEDED), answers(sandbox), operators]
+    return [files(None if service.config.no_auth else TOKEN_NEEDED), answers(sandbox)]
 
 
 def _of_model(setting: Setting) -> Source:
@@ -170,29 +168,6 @@ def _of_model(setting: Setting) -> Source:
     if setting.distortion.name in NAMES:
         start["distortion"] = setting.distortion.name
     return sampled(setting.model, start)
-
-
-async def operator(request: Request) -> Response:
-    """Where the service stands, over all users together: no user, token or value is in it."""
-    service: Service = request.app.state.service
-    try:
-        await service.probe()
-        health = "ok"
-    except Problem as problem:
-        health = problem.reason
-    setting = service.setting
-    with damage_told():
-        standing = await service.metrics.told(setting.budget.total)
-    told = {
-        "seqveil": __version__,
-        "health": health,
-        "model": setting.model.fingerprint,
-        "setting": setting.to_dict(),
-        "private": service.store.private,
-        "waiting": service.writer.waiting,
-        **standing,
-    }
-    return _json(told)
 
 
 @dataclass(frozen=True)

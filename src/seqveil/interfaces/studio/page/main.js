@@ -50,7 +50,6 @@ async function start() {
     const found = await ask("/v1/page/begin");
     $("entry").hidden = $("waiting").hidden = true;
     $("work").hidden = $("walk").hidden = false;
-    $("operator-link").hidden = found.service === null;
     $("stays").textContent = found.service === null ? HERE : THERE;
     $("version").textContent = `seqveil ${found.seqveil}`;
     listed = found.sources;
