@@ -19,7 +19,6 @@ NAMES = (
     "bulk",
     "history",
     "scale",
-    "device",
     "spark",
     "msnbc",
     "shopclicks",

@@ -15,7 +15,6 @@ import pytest
 import seqveil as sv
 from bridges import KEY
 from seqveil.core.errors import DataError, InputError, SeqveilError
-from seqveil.engine.accelerated import DeviceFleet
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.release import release_file
@@ -202,7 +201,6 @@ SETTING = sv.Setting.of(MODEL, epsilon=1.0)
         lambda: Chain.of(MODEL),
         lambda: refuse_unmovable([SETTING], SETTING, "state file"),
         lambda: sampled(MODEL),
-        lambda: DeviceFleet(SETTING, 3, device="cpu"),
         lambda: Streams(SETTING, gaps="skip"),
         lambda: sv.Setting.of(MODEL, "tree", 1.0, batch=2),
         lambda: sv.Setting.of(MODEL, "tree", 1.0),
