@@ -24,12 +24,6 @@ from seqveil.interfaces.spark.store import KeptUsers, bucket
 WAYS = list(itertools.product(POLICIES, BUDGETS))
 
 
-@pytest.fixture(autouse=True)
-def _nobody_is_simulated(monkeypatch):
-    """A file's account tells how often people of the model get the truth, from draws that are of no event."""
-    monkeypatch.setattr("seqveil.interfaces.files.release.paid_truth", lambda setting: None)
-
-
 class InBridge(InStore):
     """The core of all bridges, with its messages."""
 

@@ -24,7 +24,6 @@ from seqveil.engine.setting import NO_BOUND
 from seqveil.engine.store import Memory
 from seqveil.engine.stream import NOTHING, Released, Setting, check_room, observed
 from seqveil.engine.streams import Streams
-from seqveil.receiver.planning import paid_truth
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
 
@@ -258,7 +257,7 @@ class Audit:
         told = tuple(totals(self._asked.secrets, self._accounts.values(), self._asked.promised))
         checks = [total.kept for total in told if total.kept is not None]
         ours = told if self._asked.secrets == setting.secrets else totals(setting.secrets, ())
-        risk = Risk.of(setting, accounts, ours, truth=paid_truth(setting))
+        risk = Risk.of(setting, accounts, ours)
         return Report(
             users=len(accounts.users),
             releases=self._releases,

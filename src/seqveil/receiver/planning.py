@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,14 +12,14 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.bulk import Layout
 from seqveil.core.coins import SeededCoins
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import DataError, InputError, SeqveilError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.bounds import Opening
 from seqveil.engine import batches, stream
-from seqveil.engine.accounting import Budget, Schedule
+from seqveil.engine.accounting import Schedule
 from seqveil.engine.secrets import guarded_table, totals
 from seqveil.engine.setting import Setting
 from seqveil.receiver import trial
@@ -275,39 +274,6 @@ def _costs(setting: Setting, truth: Ints, released: Ints, laws: Floats) -> Float
     """What these releases cost, what the best guesses from these laws cost, and how many there are."""
     costs = [setting.distortion.between(truth, each).sum() for each in (released, setting.distortion.best_guess(laws))]
     return np.array([*costs, truth.size])
-
-
-def paid_truth(setting: Setting, seed: int = 0) -> float | None:
-    """The expected share of the releases that carry ε that are the truth; None where a moment does not tell.
-
-    It follows from the model and the setting, by a few simulated streams, and never from data. For batches it is the
-    share of their events that are released as they were.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> round(paid_truth(Setting.of(model, epsilon=1.0, schedule=3)), 2)
-    0.98
-    """
-    try:
-        return _paid_truth(setting, seed)
-    except SeqveilError:  # such as a model that goes by the hour: it is an extra, and must not undo what was released
-        return None
-
-
-def _paid_truth(setting: Setting, seed: int) -> float | None:
-    """`paid_truth` where a few simulated streams take a moment at most, else None."""
-    n, hamming, period = setting.model.n, setting.distortion.is_hamming, setting.schedule.period
-    large = setting.model.chain.nnz > LARGE
-    if large or setting.guards or not setting.mechanism.sound or setting.epsilon * period > HIGHEST:
-        return None
-    spread = setting.budget.total if setting.budget.horizon is not None else None
-    plain = replace(setting, budget=Budget(spread, setting.budget.horizon))
-    if setting.in_batches:
-        quick = n * setting.batch <= QUICK
-        return simulate_batches(plain, 2 * setting.batch, 6, seed).paid_truth if quick else None
-    if hamming:
-        outputs = min(n, 1 + math.exp(setting.epsilon * period))
-        return simulate(plain, 8 * min(period, 6), 40, seed).paid_truth if n * outputs <= 40 * QUICK else None
-    return simulate(plain, 5 * min(period, 4), 3, seed).paid_truth if n * n <= 4 * QUICK else None
 
 
 def best_guess_error(setting: stream.Setting, length: int) -> float:

@@ -73,11 +73,9 @@ def report(
 
 def _audited(found: Material, released: Path, model: Path, observers: list[Path], rows: o.ReleasedOptions) -> Material:
     """The material with an audit of the releases, and with what the model says of itself."""
-    from seqveil.engine.stream import Setting
     from seqveil.interfaces.files.audit import audit_file
-    from seqveil.interfaces.files.report import checked, told_truth
+    from seqveil.interfaces.files.report import checked
     from seqveil.receiver.contexts import held_out_check
-    from seqveil.receiver.planning import paid_truth
 
     versions = o.versions_in(model)
     where: dict[str, Any] = dict(rows.where)
@@ -89,8 +87,7 @@ def _audited(found: Material, released: Path, model: Path, observers: list[Path]
         account = audit_file(released, chain, progress=advance, observers=more, **where)
     made = "from raw data, which is not private" if chain.origin is None else ledger(chain.origin)
     known = {"made": made, "order": str(chain.order), "held-out check": checked(held_out_check(chain))}
-    truth = paid_truth(Setting.from_dict(found.meta["setting"], chain, more))
-    return replace(found, audit=account, model=known, utility="" if truth is None else told_truth(truth))
+    return replace(found, audit=account, model=known)
 
 
 def _browser() -> str:

@@ -57,7 +57,6 @@ from seqveil.interfaces.files.slots import NO_COLD_START, NO_STATE
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, Digest, Writer
 from seqveil.receiver.audit import ROUNDING
 from seqveil.receiver.contexts import held_out_check, said_of_check
-from seqveil.receiver.planning import paid_truth
 
 if TYPE_CHECKING:
     import polars as pl
@@ -410,7 +409,7 @@ class Run(ABC):
         if not self.private:
             warnings.append(SEEDED)
         told = tuple(self.streams.secrets())
-        risk = Risk.of(setting, found, told, truth=self.truth(), undone="" if self.private else SEEDED)
+        risk = Risk.of(setting, found, told, undone="" if self.private else SEEDED)
         return Released(
             events=self.events,
             users=len(found),
@@ -441,10 +440,6 @@ class Run(ABC):
             reading=self.source.taken.to_dict(),
             read=self.source.taken.sentence,
         )
-
-    def truth(self) -> float | None:
-        """The expected share of the releases that carry ε that are the truth, under the model; None: not known."""
-        return paid_truth(self.setting)
 
     def facts(self, account: Released) -> side.Meta:
         """What the side file says."""

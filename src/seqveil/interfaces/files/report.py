@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.words import CHECKS, COLOURS, MEANING, attacked, percent
+from seqveil.core.words import CHECKS, COLOURS, MEANING, attacked
 from seqveil.interfaces.files.reading import FilePath, file_name
 from seqveil.interfaces.files.writing import Meta, load_release_meta
 from seqveil.receiver.audit import Report
@@ -56,7 +56,6 @@ class Material:
     audit: Report | None = None  # where the model was there to recompute the account
     model: Mapping[str, str] = field(default_factory=dict)  # what is known of the model, in words
     attack: Sequence[Mapping[str, Any]] | None = None
-    utility: str = ""
 
 
 def material(released: FilePath, meta: FilePath | None = None) -> Material:
@@ -261,7 +260,7 @@ def _claims(made_of: Material) -> list[tuple[str, str]]:
             f"“{_text(setting.get('mechanism'))}”, from integer tables that are checked before each draw, with "
             f"{coins}. How long a release takes is not hidden.",
         ),
-        ("Utility", made_of.utility or f"{OPEN}which errors were expected (`seqveil plan`), and which were found?"),
+        ("Utility", f"{OPEN}which errors were expected (`seqveil plan`), and which were found?"),
         (
             "Bias",
             "Releases lean towards what the model holds likely, so rare values and people unlike the model are told "
@@ -332,8 +331,3 @@ def _text(value: Any) -> str:
     if value == "inf":
         return "no bound"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def told_truth(truth: float) -> str:
-    """What is expected of the releases that carry ε, for the question of utility."""
-    return f"A release that carries ε is expected to be the truth with probability {percent(truth)}, under the model."

@@ -32,7 +32,6 @@ from seqveil.interfaces.events import finite_or_text
 from seqveil.interfaces.studio.ask import Ask, compared, offers
 from seqveil.interfaces.studio.exports import commands, python, steps, toml
 from seqveil.interfaces.studio.sources import Source
-from seqveil.receiver.planning import paid_truth
 
 # figures of each release: ε used, the most that it moved a belief (those of a batch stand at its first event), and
 # where the account stands after it: leakage, its two sides, Σε, the level that needs no model
@@ -121,12 +120,12 @@ class Run:
         self._released[rows.start, part] = sent.codes
         return after.spent - state.spent, np.array([max(sent.most, -sent.least)]), after
 
-    def risk(self, truth: float | None = None) -> Risk:
+    def risk(self) -> Risk:
         """What the releases of the first stream so far mean for the person in it, and what its promise allows."""
         state, setting = self._states[0], self.setting
         told = totals(setting.secrets, state.watches or ()) if setting.guards else ()
         undone = "" if setting.mechanism.sound else f"“{setting.mechanism.name}” does not keep to its ε"
-        return Risk.of(setting, state.account, told, truth=truth, undone=undone)
+        return Risk.of(setting, state.account, told, undone=undone)
 
     @property
     def released(self) -> Ints:
@@ -197,7 +196,7 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
     for name in ("epsilons", "leakage", "most", "least", "spent"):
         series[name] = [_short(value) for value in told[name][0].tolist()]
     heat = {name: shades(law) for name, law in laws.items()}
-    risk = run.risk(_truth(run) if complete else None)
+    risk = run.risk()
     return {
         "complete": complete,
         "done": run.done,
@@ -218,13 +217,6 @@ def picture_of(run: Run, whole: bool = True) -> dict[str, Any]:
     }
 
 
-def _truth(run: Run) -> float | None:
-    """The expected share of the releases that carry ε that are the truth: the same however a stream turns out."""
-    ask = run.ask
-    key = ("truth", ask.mechanism, ask.epsilon, ask.distortion, ask.batch, ask.every)
-    return run.source.remember(key, lambda: paid_truth(run.setting))
-
-
 def risk_of(risk: Risk) -> dict[str, Any]:
     """What releases mean for a person, as the page shows it: sentences, a grade, and what to do about a bad one."""
     remedy = "" if risk.grade.colour == "green" or risk.undone else REMEDY_HERE[bool(risk.secrets)]
@@ -232,7 +224,7 @@ def risk_of(risk: Risk) -> dict[str, Any]:
     for each in risk.secrets:  # the page has one secret, and says elsewhere what it is about
         said = [sentence.replace(f"secret {each.name},", "the secret,", 1) for sentence in said]
     grade = {"colour": risk.grade.colour, "why": risk.grade.why}
-    return {**grade, "sentences": said, "truth": risk.truth, "remedy": remedy}
+    return {**grade, "sentences": said, "remedy": remedy}
 
 
 def figures_of(run: Run, guesses: Mapping[str, Any], complete: bool) -> dict[str, Any]:

@@ -180,7 +180,6 @@ function sayFigures() {
     ["Error decoded", cost(figures.decoded_error, unit()), figures.hindsight_error === null ? "as it happens" : `${cost(figures.hindsight_error, unit())} in hindsight`],
     ["Without any release", cost(figures.silent_error, unit()), "the best guess from the model"],
   ];
-  if (risk.truth !== null) shown.push(["A paid release", percent(risk.truth), "is the truth, or so, under the model"]);
   if (secret) shown.push(["Odds of the secret", times(secret.odds.at(-1)), `of at most ${times(secret.epsilon)}, in total`]);
   if (unbounded()) shown.push(["Whole sequence", "no bound", "nothing is promised about it"]);
   else {
