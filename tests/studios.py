@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from seqveil.interfaces.service.page import create_app
 from seqveil.interfaces.studio.sandbox import Sandbox
+from seqveil.interfaces.studio.serving import create_app
 from served import ask
 
 KEY = "the-key-of-these-tests"

@@ -41,8 +41,6 @@ def test_a_service_keeps_secrets_and_tells_where_users_stand(tmp_path):
         assert [each.value for each in again] == [each.value for each in made]
         answer = service.ask("GET", "/v1/users/ann/account").json
         facts = service.ask("GET", "/v1/model").json
-        page = service.ask("GET", "/")
-        assert page.status == 200
     assert account.whole_sequence == answer["whole_sequence"] == NO_BOUND
     assert abs(account.secrets[0].log_odds) <= 0.5
     assert facts["setting"]["secrets"] == [setting.secrets[0].to_dict()]

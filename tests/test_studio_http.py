@@ -1,15 +1,12 @@
-"""The page over HTTP: who gets answers, what a refusal tells, and what it may do inside a service."""
+"""The page over HTTP: who gets answers and what a refusal says."""
 
-import io
 import signal
 import threading
 
 import pytest
 
-from seqveil.interfaces.service import monitoring
-from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.studio.sandbox import Sandbox
-from served import ask, running, words_setting
+from served import ask
 from studios import KEY, Process, parsed, studio
 
 TEXT = "user,value,other\nann,3,a\nann,4,b\nbob,3,c\nann,4,d\nbob,9,e\n"
@@ -24,7 +21,6 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         policy = front.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
-        assert parsed(page.ask("GET", "/page/entry.json", token=None))["needs"]
         for name in ("main.js", "style.css", "icon.svg"):
             answer = page.ask("GET", f"/page/{name}", token=None)
             assert answer.status == 200
@@ -43,11 +39,10 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
             assert page.ask("POST", "/v1/page/show", body).status == 400
         assert page.show(source="own-nothing").status == 404
         assert page.ask("GET", "/v1/page/show").status == 405
-        assert parsed(page.ask("GET", "/v1/page/begin"))["service"] is None
 
 
 def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
-    from seqveil.interfaces.service.page import assets
+    from seqveil.interfaces.studio.serving import assets
 
     for name, asset in assets().items():
         text = asset.content.decode()
@@ -63,7 +58,7 @@ def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():
 
 
 def test_too_much_data_is_refused(monkeypatch):
-    monkeypatch.setattr("seqveil.interfaces.service.page.MOST_BYTES", 10_000)
+    monkeypatch.setattr("seqveil.interfaces.studio.serving.MOST_BYTES", 10_000)
     with studio() as page:
         answer = page.ask("POST", "/v1/page/load", {"csv": "user,value\n" + "a,secret-77\n" * 2000})
         assert answer.status == 413
@@ -121,54 +116,3 @@ def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv"]
     with pytest.raises(RuntimeError, match="no such file"):
         Process("none.csv", folder=tmp_path)
-
-
-# in the service
-
-
-@pytest.mark.slow
-def test_the_service_has_the_page_for_its_tokens_and_nothing_of_its_users_in_it(tmp_path):
-    said = io.StringIO()
-    monitoring.begin_log("debug", said)
-    with running(tmp_path, words_setting(), max_body=50_000) as service:
-        service.release({"user": "zq-ann", "seq": 0, "value": "home"})
-        before = service.store.standing("zq-ann")
-        assert service.ask("GET", "/", token=None).status == 200
-        for path in ("begin", "source", "inspect", "load", "show", "curve", "compare", "advise"):
-            method, body = ("GET", None) if path == "begin" else ("POST", {"source": "clicks"})
-            answer = service.ask(method, f"/v1/page/{path}", body, token=None)
-            assert (answer.status, answer.reason) == (401, "unauthorised")
-        own = service.token("read", user="nobody")
-        service.look_again()
-        found = parsed(service.ask("GET", "/v1/page/begin", token=own))
-        assert found["first"] == "model"
-        shown = service.ask("POST", "/v1/page/show", {"source": "model", "events": 30}, token=own)
-        assert parsed(shown)["done"] > 0
-        load = {"csv": "user,value\n" + "zq-bob,zq-secret\nzq-bob,zq-other\n" * 3}
-        made = parsed(service.ask("POST", "/v1/page/load", load, token=own))
-        parsed(service.ask("POST", "/v1/page/show", {"source": made["name"], "events": 3}, token=own))
-        bad = service.ask("POST", "/v1/page/load", {"csv": "user,value\nzq-bob,zq-secret\nx"}, token=own)
-        assert (bad.status, bad.reason) == (400, "malformed")
-        assert b"zq-" not in bad.content
-        large = service.ask("POST", "/v1/page/load", {"csv": "x" * 60_000}, token=own)
-        assert (large.status, large.reason) == (413, "too-large")
-        assert service.ask("POST", "/v1/page/show", b"{", token=own).reason == "malformed"
-        assert service.store.standing("zq-ann") == before
-        assert service.store.standing("zq-bob") is None
-        document = service.ask("GET", "/openapi.json").json
-        assert not any("page" in path or path == "/" for path in document["paths"])
-    text = said.getvalue()
-    assert "/v1/page/load" in text
-    assert "zq-" not in text
-    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert b"zq-secret" not in files
-    assert b"zq-bob" not in files
-
-
-def test_the_page_of_a_service_can_be_switched_off(tmp_path):
-    assert ServeConfig().shows_page
-    assert not ServeConfig(host="0.0.0.0").shows_page
-    assert ServeConfig(host="0.0.0.0", page=True).shows_page
-    with running(tmp_path, words_setting(), page=False) as service:
-        for path in ("/", "/page/main.js", "/v1/page/begin"):
-            assert service.ask("GET", path).reason == "not-found"

@@ -55,9 +55,6 @@ class ServiceOptions:
     log_users: Annotated[
         bool | None, o.flag("--log-users", "Log users as hashes that mean nothing outside this run.")
     ] = None
-    page: Annotated[
-        bool | None, o.flag("--page/--no-page", "The page at /, a sandbox  [default: on a loopback address alone]")
-    ] = None
 
 
 @o.option_groups
@@ -260,7 +257,7 @@ def _unpack(config: Path, folder: Path, data: str | None, model: MarkovModel | N
 
 def _serve_page(own: list[Source], port: int, no_browser: bool) -> None:
     with needs_extra("the page", "serve"):
-        from seqveil.interfaces.service.page import serve
+        from seqveil.interfaces.studio.serving import serve
 
     def announce(address: str) -> None:
         print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)

@@ -30,9 +30,9 @@ from seqveil.engine.streams import Streams, taken
 from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
+from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
 from seqveil.interfaces.service.messages import invalid, refused
 from seqveil.interfaces.service.monitoring import Observed, begin_log, log
-from seqveil.interfaces.service.page import UNTRACED, listen, pages, quiet
 from seqveil.interfaces.service.routes import describe, routers
 from seqveil.interfaces.service.writer import Service
 
@@ -79,7 +79,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: Aud
         **UNTRACED,
     )
     app.state.service, app.state.guard = service, service.guard
-    for router in (*routers(service), *pages(service)):
+    for router in routers(service):
         app.include_router(router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     app.add_middleware(Observed, metrics=service.metrics, log_users=config.log_users, audit=service.audit)

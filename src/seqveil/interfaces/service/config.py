@@ -67,12 +67,6 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     metrics_refresh: float = Field(60.0, ge=0, description="seconds for which figures over all users stand")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_users: bool = False
-    page: bool | None = Field(None, description="the page at /; by default on a loopback address alone")
-
-    @property
-    def shows_page(self) -> bool:
-        """Whether the page is served: where nobody says so, only to this machine."""
-        return self.loopback if self.page is None else self.page
 
     @property
     def loopback(self) -> bool:

@@ -160,16 +160,14 @@ class Sandbox:
     10
     """
 
-    def __init__(
-        self, own: Sequence[Source] = (), clock: Callable[[], float] = time.monotonic, service: str | None = None
-    ) -> None:
+    def __init__(self, own: Sequence[Source] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._own = {source.name: source for source in own}
         self._loaded: Recent[tuple[Source, float]] = Recent(LOADED)
         self._runs: Recent[Run] = Recent(RUNS)
         self._curves: Recent[Curve] = Recent(CURVES)
         self._comparisons: Recent[Comparison] = Recent(RUNS)
         self._lock, self._turn, self._clock = threading.Lock(), threading.Lock(), clock
-        self._service, self._waiting, self._advising = service, 0, threading.Lock()
+        self._waiting, self._advising = 0, threading.Lock()
 
     def begin(self) -> dict[str, Any]:
         """What there is to look at; sources are described when they are first asked for."""
@@ -180,7 +178,6 @@ class Sandbox:
             "first": next(iter(self._own), "clicks"),
             "most": {"events": MOST_EVENTS, "batch": MOST_BATCH, "rows": MOST_ROWS},
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
-            "service": self._service,
         }
 
     def source(self, given: Any) -> dict[str, Any]:

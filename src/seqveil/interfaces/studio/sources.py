@@ -200,7 +200,7 @@ def builtin(name: str) -> Source:
     return Source(name, title, about, model, streams, distortion, event, unit, origin, start)
 
 
-def sampled(model: MarkovModel, start: Mapping[str, Any] | None = None, seed: int = 0) -> Source:
+def sampled(model: MarkovModel, seed: int = 0) -> Source:
     """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
     model.refuse_hours("the page")
     if model.n > MOST_SYMBOLS:
@@ -210,7 +210,7 @@ def sampled(model: MarkovModel, start: Mapping[str, Any] | None = None, seed: in
     kind = costs_of(model)
     title = "This model"
     about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
-    return Source("model", title, about, model, streams, kind, "event", unit_of(kind), origin, start or {})
+    return Source("model", title, about, model, streams, kind, "event", unit_of(kind), origin)
 
 
 def costs_of(model: MarkovModel) -> str:

@@ -19,8 +19,6 @@ import { tables } from "./tables.js";
 import { themed } from "./theme.js";
 
 const GRADES = { green: "protects", amber: "protects a little", red: "protects next to nothing" };
-const HERE = "The file stays on this machine: it goes to the program that serves this page, is held in its memory, and is never stored, logged or sent elsewhere.";
-const THERE = "The file goes to the service that this page is from, is held in its memory for some minutes, and is never stored or logged.";
 
 const sources = new Map(); // by name, as described
 let listed = [];
@@ -45,12 +43,10 @@ const unbounded = () => picture.configuration.epsilon === null; // nothing is pr
 
 async function start() {
   try {
-    const { needs } = await ask("/page/entry.json");
-    if (needs && !known()) return refuse(`${needs}.`);
+    if (!known()) return refuse("Open the address that seqveil studio printed: it ends in the key. Or enter the key here.");
     const found = await ask("/v1/page/begin");
     $("entry").hidden = $("waiting").hidden = true;
     $("work").hidden = $("walk").hidden = false;
-    $("stays").textContent = found.service === null ? HERE : THERE;
     $("version").textContent = `seqveil ${found.seqveil}`;
     listed = found.sources;
     offerWishes(found.seen_by, ask, refresh);

@@ -1,7 +1,6 @@
-"""The page over HTTP: in the service, and by itself for one person on one machine (`seqveil studio`).
+"""The page over HTTP, for one person on one machine (`seqveil studio`).
 
-*Guarantee*: the sandbox has no way to the store: it knows the model and the public setting, and nothing of any user.
-Its files are for everyone, and no secret is in them; its answers need what the application's guard asks for.
+Its files are for everyone, and no secret is in them; its answers need the key.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,21 +23,16 @@ from starlette.exceptions import HTTPException
 
 from seqveil import __version__
 from seqveil.core import fast
-from seqveil.core.distortion import NAMES
-from seqveil.core.errors import InputError, SeqveilError
-from seqveil.engine.stream import Setting
+from seqveil.core.errors import SeqveilError
 from seqveil.interfaces.service.access import KeyGuard, guarded
+from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
 from seqveil.interfaces.service.messages import Problem, refused
-from seqveil.interfaces.service.writer import Service
 from seqveil.interfaces.studio.sandbox import Gone, Sandbox
-from seqveil.interfaces.studio.sources import MOST_SYMBOLS, Source, sampled
+from seqveil.interfaces.studio.sources import Source
 
 HOST = "127.0.0.1"
-MOST_BYTES, SECONDS = 64 << 20, 60.0  # of loaded data, where the page is by itself
-THREADS, WAITING = 4, 32  # of the page's own, so that whoever shares the process does not wait for it
-
-TOKEN_NEEDED = "Enter any token of this service, as made by seqveil tokens add"
-KEY_NEEDED = "Open the address that seqveil studio printed: it ends in the key. Or enter the key here"
+MOST_BYTES, SECONDS = 64 << 20, 60.0  # of loaded data
+THREADS, WAITING = 4, 32
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -70,17 +63,6 @@ HEADERS = {  # that keep a browser to the page's own files
 }
 PRIVATE = {**HEADERS, "Cache-Control": "no-store"}
 
-# FastAPI hands paths, bodies and exception texts to OpenTelemetry where a process has it: those are private
-UNTRACED: dict[str, Any] = {
-    "telemetry": {
-        "tracing": False,
-        "metrics": False,
-        "logs": False,
-        "operation_spans": False,
-        "auto_configure": False,
-    }
-}
-
 
 def serve(own: Sequence[Source], port: int, announce: Callable[[str], None]) -> None:
     """Serve on loopback; `announce` gets the address with the key in its fragment, which no request carries."""
@@ -110,7 +92,7 @@ def create_app(sandbox: Sandbox, key: str) -> FastAPI:
         **UNTRACED,
     )
     app.state.guard = KeyGuard(key, MOST_BYTES, SECONDS)
-    app.include_router(files(KEY_NEEDED))
+    app.include_router(files())
     app.include_router(answers(sandbox))
     return app
 
@@ -121,53 +103,12 @@ async def _refused(request: Request, error: Exception) -> Response:
     return answer
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or one clear line that says why it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise InputError(
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another with --port"
-        ) from None
-
-
-def quiet(app: FastAPI, **options: Any) -> uvicorn.Config:
-    """The HTTP server's options for an application: no log of its own, no headers that tell about it."""
-    return uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
-
-
 def _warm(sandbox: Sandbox) -> None:
     """Load what a first picture loads before somebody waits for it."""
     first = sandbox.begin()["first"]
     start = sandbox.source({"source": first})["start"]
     sandbox.show({"source": first, **start, "events": 20})
     fast.load()  # half a second, and some more the first time on a machine: pictures come without it, later
-
-
-def pages(service: Service) -> list[APIRouter]:
-    """The page's routes; none where it is switched off."""
-    if not service.config.shows_page:
-        return []
-    model = service.setting.model
-    own = [] if model.n > MOST_SYMBOLS or model.hours is not None else [_of_model(service.setting)]
-    sandbox = Sandbox(own, service=service.setting.model.fingerprint)
-    return [files(None if service.config.no_auth else TOKEN_NEEDED), answers(sandbox)]
-
-
-def _of_model(setting: Setting) -> Source:
-    """Streams sampled from the service's model, to begin with released as the service does, where the page can."""
-    size, budget = setting.batch, setting.budget
-    start: dict[str, Any] = {"batch": size}
-    if not setting.guards:
-        start |= {"mechanism": setting.mechanism.name, "epsilon": setting.epsilon / size}
-    start |= {"every": setting.schedule.period, "budget": budget.total, "window": budget.per_window}
-    start |= {"window_releases": budget.releases, "when_spent": "hold"}
-    if budget.seconds is not None:
-        start["window"] = None  # the page has no clock
-    if setting.distortion.name in NAMES:
-        start["distortion"] = setting.distortion.name
-    return sampled(setting.model, start)
 
 
 @dataclass(frozen=True)
@@ -195,12 +136,9 @@ def assets() -> dict[str, Asset]:
     return found
 
 
-def files(needs: str | None) -> APIRouter:
-    """The page at /, its files under /page/; `needs` says what a visitor must enter before the page gets answers."""
+def files() -> APIRouter:
+    """The page at /, its files under /page/."""
     router = APIRouter(include_in_schema=False)
-
-    def entry() -> Response:
-        return _json({"needs": needs})
 
     def page(request: Request) -> Response:
         return file(request, "index.html")
@@ -215,7 +153,6 @@ def files(needs: str | None) -> APIRouter:
         return Response(found.content, headers=headers, media_type=found.kind)
 
     router.add_api_route("/", page, methods=["GET"])
-    router.add_api_route("/page/entry.json", entry, methods=["GET"])
     router.add_api_route("/page/{name}", file, methods=["GET"])
     return router
 
