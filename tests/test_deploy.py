@@ -193,8 +193,7 @@ def test_the_configuration_file_is_one():
     found = config.load({}, DEPLOY / "serve.toml")
     found.check()
     assert found.epsilon == 1.0
-    assert str(found.audit_log).startswith(f"/var/lib/{unit()['StateDirectory']}/")
-    assert str(found.audit_log) in text_of("logrotate.conf")
+    assert str(found.state).startswith(f"/var/lib/{unit()['StateDirectory']}/")
 
 
 @pytest.mark.slow

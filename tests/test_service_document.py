@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from seqveil.interfaces.service.monitoring import OPEN
 from served import running, words_setting
+
+PLAIN = ("/healthz", "/livez", "/readyz", "/metrics")
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_every_answer_is_as_documented(tester, service, mode):
     operations = [found.ok() for found in document.get_all_operations()]
     assert len(operations) == 11
     for operation in operations:
-        if wrong and operation.path in OPEN:
+        if wrong and operation.path in PLAIN:
             continue  # nothing about them can be wrong
 
         @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -1,14 +1,12 @@
-"""What an operator runs the service with: health, tokens that expire, an audit log, and reloading by a signal."""
+"""What an operator runs the service with: health, tokens that expire, and reloading by a signal."""
 
 import datetime
 import hashlib
 import http.client
-import json
 import os
 import re
 import signal
 import ssl
-import stat
 import time
 from contextlib import contextmanager
 
@@ -18,39 +16,33 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from seqveil.core.errors import InputError
-from seqveil.interfaces.service import audit, tokens
-from seqveil.interfaces.service.config import ServeConfig
+from seqveil.interfaces.service import tokens
 from served import Process, event, running, words_setting
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
 
 # health
 
 
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("audited")
-    with running(folder, words_setting(), audit_log=folder / "audit.jsonl", state=folder / "state.db") as service:
-        yield service
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("running")
+    with running(folder, words_setting(), state=folder / "state.db") as found:
+        yield found
 
 
-def test_live_ready_and_healthy(audited):
+def test_live_ready_and_healthy(service):
     for path in ("/livez", "/readyz", "/healthz"):
-        answer = audited.ask("GET", path, token=None)
+        answer = service.ask("GET", path, token=None)
         assert (answer.status, answer.json) == (200, {"status": "ok"})
 
 
-def test_not_ready_says_why_in_plain_words(audited, monkeypatch):
-    service = audited.app.state.service
-    monkeypatch.setattr(service, "config", service.config.model_copy(update={"min_free": 1 << 62, "max_waiting": 0}))
-    answer = audited.ask("GET", "/readyz", token=None)
+def test_not_ready_says_why_in_plain_words(service, monkeypatch):
+    inner = service.app.state.service
+    monkeypatch.setattr(inner, "config", inner.config.model_copy(update={"min_free": 1 << 62, "max_waiting": 0}))
+    answer = service.ask("GET", "/readyz", token=None)
     assert (answer.status, answer.reason) == (503, "busy")
     assert "events wait" in answer.json["detail"]
     assert "MiB free" in answer.json["detail"]
-    assert audited.ask("GET", "/livez", token=None).status == 200
+    assert service.ask("GET", "/livez", token=None).status == 200
 
 
 def test_not_ready_while_tokens_cannot_be_read(tmp_path, monkeypatch):
@@ -62,9 +54,9 @@ def test_not_ready_while_tokens_cannot_be_read(tmp_path, monkeypatch):
         assert service.ask("GET", "/livez", token=None).status == 200
 
 
-def test_metrics_tell_of_disk_file_commits_and_ledger(audited):
-    audited.release(event("metrics", 0))
-    text = audited.ask("GET", "/metrics").content.decode()
+def test_metrics_tell_of_disk_file_commits_and_ledger(service):
+    service.release(event("metrics", 0))
+    text = service.ask("GET", "/metrics").content.decode()
     found = dict(re.findall(r"^(\w+) ([0-9.e+-]+)$", text, re.M))
     assert float(found["seqveil_disk_free_bytes"]) > 0
     assert float(found["seqveil_state_file_bytes"]) > 4096
@@ -109,100 +101,6 @@ def test_a_file_without_expiries_is_as_before_and_a_wrong_expiry_is_no_token(tmp
     path.write_text(path.read_text().replace(made.expires, "never"))
     with pytest.raises(InputError, match="no file of tokens"):
         tokens.read(path)
-
-
-# the audit log
-
-
-@pytest.mark.slow
-def test_the_audit_log_tells_who_did_what_and_no_value(audited, tmp_path):
-    path = audited.folder / "audit.jsonl"
-    before = len(lines(path))
-    bound = audited.token("release", "read", user="ann", note="ward 3")
-    time.sleep(tokens.LOOK_EVERY + 0.1)
-    answer = audited.release(event("ann", 0, "gym"), event("ann", 1, "zq-secret"), token=bound)
-    assert answer.status == 200
-    audited.release(event("bob", 0, "shop"), token=bound)
-    audited.ask("GET", "/v1/users/ann/releases", token=bound)
-    audited.ask("GET", "/v1/users/ann/account", token=bound)
-    audited.ask("GET", "/v1/users/ann/account", token="sv_nobody_x")
-    audited.ask("GET", "/metrics")
-    told = lines(path)[before:]
-    key = (audited.folder / "audit.jsonl.key").read_bytes()
-    ann, bob = audit.pseudonym(key, "ann"), audit.pseudonym(key, "bob")
-    where = "/v1/users/{user}"
-    assert [(line["action"], line["status"], line["users"]) for line in told] == [
-        ("POST /v1/release", 200, [ann]),
-        ("POST /v1/release", 403, [bob]),
-        (f"GET {where}/releases", 200, [ann]),
-        (f"GET {where}/account", 403, [ann]),
-    ]
-    assert told[0]["events"] == 2
-    assert {line["token"] for line in told} == {bound.split("_")[1]}
-    text = path.read_text()
-    assert not [word for word in ("gym", "shop", "zq-secret", "ann", "ward", bound) if word in text]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_users_by_name_where_that_is_asked_for(tmp_path):
-    log = audit.AuditLog(tmp_path / "audit", users="name")
-    log.write("POST /v1/release", token="a", users=["ann", "bob", "ann"])
-    log.close()
-    assert lines(tmp_path / "audit")[0]["users"] == ["ann", "bob"]
-    assert not (tmp_path / "audit.key").exists()
-
-
-def test_an_audit_log_that_others_may_read_is_refused(tmp_path):
-    (tmp_path / "audit").write_text("")
-    os.chmod(tmp_path / "audit", 0o644)
-    with pytest.raises(InputError, match="chmod 600"):
-        audit.AuditLog(tmp_path / "audit")
-    os.chmod(tmp_path / "audit", 0o600)
-    (tmp_path / "audit").write_bytes(b"SQLite format 3")
-    with pytest.raises(InputError, match="is not an audit log"):
-        audit.AuditLog(tmp_path / "audit")
-    for wrong in ({"state": tmp_path / "a"}, {"tokens": tmp_path / "a"}, {"key": tmp_path / "a.key"}):
-        given = {"no_auth": "tokens" not in wrong, "audit_log": tmp_path / ".." / tmp_path.name / "a", **wrong}
-        with pytest.raises(InputError, match="a file of its own"):
-            ServeConfig(**given).check()
-    with pytest.raises(InputError, match=r"cannot be (opened|made)"):
-        audit.AuditLog(tmp_path / "nowhere" / "audit")
-
-
-def test_nothing_is_answered_that_the_audit_log_does_not_hold(tmp_path, monkeypatch):
-    path = tmp_path / "audit.jsonl"
-    with running(tmp_path, words_setting(), audit_log=path) as service:
-        assert service.release(event("ann", 0)).status == 200
-        write = os.write
-        full = {"on": True}
-
-        def failing(file, content):
-            if full["on"] and b'"action"' in content:
-                write(file, content[:5])
-                return 5
-            return write(file, content)
-
-        monkeypatch.setattr(audit.os, "write", failing)
-        lost = service.release(event("ann", 1))
-        assert (lost.status, lost.reason) == (503, "audit")
-        assert b"value" not in lost.content
-        before = service.store.standing("ann").events
-        assert service.release(event("ann", 2)).status == 503
-        assert service.store.standing("ann").events == before  # refused before anything was done
-        assert service.ask("GET", "/readyz").reason == "audit"
-        assert service.ask("GET", "/livez").status == 200
-        assert b"seqveil_audit_failures_total 2.0" in service.ask("GET", "/metrics").content
-        full["on"] = False
-        again = service.release(event("ann", 1))
-        assert again.status == 200
-        assert again.json["releases"][0]["replayed"] is True
-        assert service.ask("GET", "/readyz").status == 200
-    told = [line for line in path.read_text().splitlines() if line.endswith("}")]
-    assert [json.loads(line)["action"] for line in told] == [
-        "POST /v1/release",
-        "the audit log goes on",
-        "POST /v1/release",
-    ]
 
 
 # reloading
@@ -273,19 +171,16 @@ def process_ended(process):
 
 
 @pytest.mark.slow
-def test_a_hangup_reloads_certificate_tokens_and_log_and_drops_no_connection(tmp_path):
+def test_a_hangup_reloads_certificate_and_tokens_and_drops_no_connection(tmp_path):
     first = certificate(tmp_path, "one")
     secret = tokens.add(tmp_path / "tokens", ["admin"])[1]
-    path = tmp_path / "audit.jsonl"
     process = Process(
         tmp_path,
         *("--tokens", tmp_path / "tokens", "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem"),
-        *("--audit-log", path),
     )
     with process_ended(process), Line(process.port) as old, Line(process.port) as new:
         assert old.ask("/v1/model", secret) == 200
         assert old.certificate == first
-        path.rename(tmp_path / "audit.1")
         second = certificate(tmp_path, "two")
         later = tokens.add(tmp_path / "tokens", ["admin"])[1]
         process.process.send_signal(signal.SIGHUP)
@@ -294,12 +189,9 @@ def test_a_hangup_reloads_certificate_tokens_and_log_and_drops_no_connection(tmp
         assert old.certificate == first
         assert new.ask("/v1/model", later) == 200
         assert new.certificate == second
-        assert [line["action"] for line in lines(tmp_path / "audit.1")] == ["start", "GET /v1/model"]
-        assert [line["action"] for line in lines(path)] == ["reload", "GET /v1/model", "GET /v1/model"]
         (tmp_path / "cert.pem").write_text("nonsense")  # a bad certificate changes nothing
         process.process.send_signal(signal.SIGHUP)
         until(lambda: b"the certificate was not reloaded" in process.log.read_bytes())
         with Line(process.port) as newest:
             assert newest.ask("/livez") == 200
         assert old.ask("/livez") == 200
-    assert lines(path)[-1]["action"] == "stop"

@@ -40,12 +40,6 @@ class ServiceOptions:
     insecure: Annotated[
         bool | None, o.flag("--insecure", "Serve a network address without TLS: something in front does it.")
     ] = None
-    audit_log: Annotated[
-        Path | None, o.option("FILE", "Append who asked for what, never values  [default: nowhere]")
-    ] = None
-    audit_users: Annotated[str | None, o.option("pseudonym|name", "Users in the audit log  [default: pseudonym]")] = (
-        None
-    )
     backups: Annotated[Path | None, o.option("FOLDER", "Where POST /v1/backup puts copies  [default: nowhere]")] = None
     max_body: Annotated[int | None, o.option("BYTES", "Largest body  [default: 4 MiB]")] = None
     max_events: Annotated[int | None, o.option("N", "Events of a request  [default: 10000]")] = None

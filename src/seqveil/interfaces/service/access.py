@@ -97,7 +97,6 @@ class Guard:
     def _known(self, request: Request) -> Token:
         if self._ring is None:
             self._check_host(request, "without tokens the service")
-            _remember(request, ANYBODY)
             return ANYBODY
         secret = _bearer(request)
         if not secret:
@@ -109,7 +108,6 @@ class Guard:
             )
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")
-        _remember(request, token)
         if token.expired():
             raise Problem("unauthorised", f"the token expired at {token.expires}; ask whoever made it for a new one")
         return token
@@ -171,13 +169,6 @@ class KeyGuard(Guard):
 
     def charge(self, token: Token, events: int, paid: int = 0, left_out: int = 0) -> None:
         """One person may ask for as much as there is."""
-
-
-def _remember(request: Request, token: Token) -> None:
-    """Leave whose request it is for the audit log."""
-    facts = request.scope.get("seqveil")
-    if facts is not None:
-        facts.token = token.id
 
 
 def _bearer(request: Request) -> str:

@@ -11,8 +11,8 @@ import socket
 import ssl
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from types import FrameType
 from typing import Any
 
@@ -27,7 +27,6 @@ from seqveil.core.errors import InputError
 from seqveil.engine.store.backup import key_for
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams, taken
-from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.gate import Gate
 from seqveil.interfaces.service.hosting import UNTRACED, listen, quiet
@@ -41,14 +40,13 @@ SWITCH = 0.0002
 BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
-def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: AuditLog | None = None) -> FastAPI:
+def create_app(store: Streams, setting: Setting, config: ServeConfig) -> FastAPI:
     """The service as an ASGI application over an open store, which stays the caller's to close.
 
     Parameters:
         store: where events are released.
         setting: that of the store.
         config: what the service is told at its start.
-        audit: the audit log, where it is open already; else that of the configuration is opened.
 
     *Guarantee*: what is answered was committed and synced before. No value, user or token is logged, counted or told
     in a refusal.
@@ -60,7 +58,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: Aud
     ...     sorted(create_app(store, setting, ServeConfig(no_auth=True)).openapi()["paths"])[:3]
     ['/healthz', '/livez', '/metrics']
     """
-    service = Service(store, setting, config, audit)
+    service = Service(store, setting, config)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -82,7 +80,7 @@ def create_app(store: Streams, setting: Setting, config: ServeConfig, audit: Aud
     for router in routers(service):
         app.include_router(router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    app.add_middleware(Observed, metrics=service.metrics, log_users=config.log_users, audit=service.audit)
+    app.add_middleware(Observed, metrics=service.metrics, log_users=config.log_users)
     return app
 
 
@@ -93,11 +91,10 @@ def serve(setting: Setting, config: ServeConfig) -> None:
         raise InputError("expected --state FILE, where releases are kept")
     with ExitStack() as opened:
         opened.callback(begin_log(config.log_level))
-        audit = opened.enter_context(_audited(config))
         secret = key_for(config.state, config.key)
         how: Any = {"key": secret, "gaps": config.gaps, "must_exist": config.must_exist}
         store = opened.enter_context(Streams.open(config.state, setting, **how))
-        app = create_app(store, setting, config, audit)
+        app = create_app(store, setting, config)
         _warm(setting)
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
@@ -108,26 +105,8 @@ def serve(setting: Setting, config: ServeConfig) -> None:
             _run(server(app, config), app.state.service, listener)
 
 
-@contextmanager
-def _audited(config: ServeConfig) -> Iterator[AuditLog | None]:
-    """The audit log, with lines for start and stop; one that cannot be written is refused before anything is opened."""
-    if config.audit_log is None:
-        yield None
-        return
-    try:
-        audit = AuditLog(config.audit_log, config.audit_users, "start", version=__version__)
-    except NotWritten as error:
-        raise InputError(f"{error}; make room there, or name another file") from None
-    try:
-        yield audit
-    finally:
-        with suppress(NotWritten):
-            audit.write("stop")
-        audit.close()
-
-
 def _run(running: uvicorn.Server, service: Service, listener: socket.socket) -> None:
-    """Serve until it ends; SIGHUP reads certificate and tokens again and reopens the audit log."""
+    """Serve until it ends; SIGHUP reads certificate and tokens again."""
 
     def reload() -> None:
         service.reload(_reload_certificate(running.config, service.config))

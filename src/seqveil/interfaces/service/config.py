@@ -49,8 +49,6 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
     tokens: Path | None = None
     no_auth: bool = False
 
-    audit_log: Path | None = Field(None, description="who asked for what, as lines of JSON")
-    audit_users: Literal["pseudonym", "name"] = "pseudonym"
     backups: Path | None = Field(None, description="the folder of copies that POST /v1/backup makes")
 
     max_body: int = Field(4 << 20, ge=1024, description="bytes of one request")
@@ -82,10 +80,6 @@ class ServeConfig(_OfSetting):  # type: ignore[misc]
         """Refuse to serve in a way that lets strangers in or raw symbols out."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
-        others = (self.state, self.key, self.tokens, self.model, self.tls_cert, self.tls_key)
-        named = {os.path.realpath(each) for each in others if each is not None}
-        if self.audit_log is not None and named & {os.path.realpath(f"{self.audit_log}{end}") for end in ("", ".key")}:
-            raise InputError("--audit-log names a file that is something else already; give it a file of its own")
         if self.tokens is not None and self.no_auth:
             raise InputError("pass --tokens or --no-auth, not both")
         if self.tokens is None and not self.no_auth:

@@ -286,7 +286,6 @@ REASONS: dict[str, tuple[int, str]] = {
     "busy": (503, "The service is busy"),
     "store": (503, "The state file cannot be written"),
     "tokens": (503, "The tokens cannot be read"),
-    "audit": (503, "The audit log cannot be written"),
     "stopping": (503, "The service is shutting down"),
     "timeout": (503, "The service was too slow"),
 }

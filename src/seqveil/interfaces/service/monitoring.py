@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,7 +28,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seqveil.core.kernel import Floats
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.health import StateFigures
-from seqveil.interfaces.service.audit import AuditLog, NotWritten, pseudonym, stamp
 from seqveil.interfaces.service.messages import Problem
 
 log = logging.getLogger("seqveil.service")
@@ -61,7 +61,6 @@ class Metrics:
             buckets=(1, 10, 100, 1000, 10_000),
             **shared,
         )
-        self.unaudited = Counter("seqveil_audit_failures", "Lines that the audit log could not take.", **shared)
         self.waiting = Gauge("seqveil_waiting_events", "Events accepted and not yet on the disk.", **shared)
         self.registry.register(StateFigures(store, state))
         self.damaged = Gauge("seqveil_damaged_users", "Users whose records are damaged, as last looked up.", **shared)
@@ -124,6 +123,15 @@ class _Standing(Collector):
 LOGGERS = ("seqveil.service", "uvicorn.error")
 
 
+def stamp(moment: float) -> str:
+    """A moment in seconds since 1970 as logs have it, to the millisecond.
+
+    >>> stamp(0.0625)
+    '1970-01-01T00:00:00.062Z'
+    """
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment))}.{int(moment % 1 * 1000):03d}Z"
+
+
 class JsonLines(logging.Formatter):
     """A record as one line of JSON. Of an exception only its type is told: its message may hold anything.
 
@@ -171,11 +179,14 @@ class Facts:
     """What the log line and the metrics of one request tell."""
 
     reason: str | None = None
-    token: str | None = None  # the id of the caller's, once it is known
     events: int = 0
     replayed: int = 0
     unknown: int = 0  # values outside the alphabet among those released
     users: list[str] = field(default_factory=list)
+
+
+def _hashed(key: bytes, user: str) -> str:
+    return blake2b(user.encode(), key=key, digest_size=8, person=b"seqveil-log").hexdigest()
 
 
 def _route(scope: Scope) -> str:
@@ -183,16 +194,11 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path_format", "none")
 
 
-# not in the audit log, and answered even while that cannot be written: machines ask for these every few seconds
-OPEN = ("/healthz", "/livez", "/readyz", "/metrics")
-
-
 class Observed:
-    """Around everything: times a request, logs and counts it, writes the audit log, and turns what nobody foresaw into
-    a bare 500."""
+    """Around everything: times a request, logs and counts it, and turns what nobody foresaw into a bare 500."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log_users: bool, audit: AuditLog | None = None) -> None:
-        self._app, self._metrics, self._audit = app, metrics, audit
+    def __init__(self, app: ASGIApp, metrics: Metrics, log_users: bool) -> None:
+        self._app, self._metrics = app, metrics
         self._key = os.urandom(32) if log_users else None  # of users in the log: they mean nothing outside this run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -206,18 +212,11 @@ class Observed:
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                self._write_down(scope, facts, message["status"])
                 status = message["status"]
             await send(message)
 
         try:
-            self._check_audit(scope)
             await self._app(scope, receive, sending)
-        except NotWritten:
-            self._metrics.unaudited.inc()
-            facts.reason, status = "audit", 503
-            detail = "nothing is answered that the audit log does not hold; send the same events again"
-            await Problem("audit", detail, wait=5).answer()(scope, receive, send)
         except Exception as error:
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)
             where = f"{frame.f_globals.get('__name__')}:{line}"
@@ -228,19 +227,6 @@ class Observed:
                 await answer(scope, receive, sending)
         self._note(scope, facts, status, time.perf_counter() - begin)
 
-    def _check_audit(self, scope: Scope) -> None:
-        """Refuse what could not be written down, before any of it is done."""
-        if self._audit is not None and scope["path"] not in OPEN:
-            self._audit.try_again()
-
-    def _write_down(self, scope: Scope, facts: Facts, status: int) -> None:
-        if self._audit is None or facts.token is None or scope["path"] in OPEN:
-            return
-        told: dict[str, Any] = {"events": facts.events} if facts.events else {}
-        told |= {} if facts.reason is None else {"reason": facts.reason}
-        action = f"{scope['method']} {_route(scope)}"
-        self._audit.write(action, token=facts.token, users=facts.users, status=status, **told)
-
     def _note(self, scope: Scope, facts: Facts, status: int, seconds: float) -> None:
         route = _route(scope)
         self._metrics.request(scope["method"], route, status, seconds, facts.reason)
@@ -250,7 +236,7 @@ class Observed:
         if facts.reason is not None:
             told["reason"] = facts.reason
         if self._key is not None and facts.users:
-            told["users"] = [pseudonym(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
+            told["users"] = [_hashed(self._key, user) for user in list(dict.fromkeys(facts.users))[:MOST_LOGGED]]
         elif facts.unknown:  # never beside users: that a value was outside says something about it
             told["unknown"] = facts.unknown
         log.info("request", extra={"facts": told})

@@ -33,7 +33,7 @@ Forget = Annotated[bool, Query(description="Drop the ledger too; refused where e
 JSON = "application/json"
 USER = "/v1/users/{user:path}"
 MOST_LEFT_OUT = 1_000_000  # numbers that the events of a request may leave out together
-ENTRY = ("unauthorised", "forbidden", "too-many", "tokens", "audit")
+ENTRY = ("unauthorised", "forbidden", "too-many", "tokens")
 WRITES = ("malformed", "too-slow", "out-of-order", "time-went-back", "budget-spent", "wrong-model", "too-large")
 
 
@@ -46,7 +46,7 @@ def routers(service: Service) -> list[APIRouter]:
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
     reading = refusals(*ENTRY, "malformed", "not-found", "gone", "damaged", "store")
     everyone = APIRouter()
-    unwell = refusals("store", "tokens", "busy", "stopping", "timeout", "audit")
+    unwell = refusals("store", "tokens", "busy", "stopping", "timeout")
     for path, answer, told in (("/healthz", healthz, unwell), ("/readyz", readyz, unwell), ("/livez", livez, {})):
         everyone.add_api_route(path, answer, response_model=messages.Health, responses=told)
     return [

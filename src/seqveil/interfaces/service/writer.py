@@ -30,7 +30,6 @@ from seqveil.engine.streams import OutOfOrder, Releases, StoreError, Streams
 from seqveil.interfaces.events import Job, Wording, release_together
 from seqveil.interfaces.health import disk_trouble
 from seqveil.interfaces.service.access import Guard
-from seqveil.interfaces.service.audit import AuditLog, NotWritten
 from seqveil.interfaces.service.config import ServeConfig
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.monitoring import Metrics, log
@@ -174,17 +173,10 @@ def _tokens_told(trouble: str | None) -> None:
         log.error("no token is good", extra={"facts": {"detail": trouble}})
 
 
-def _audit_told(trouble: str | None) -> None:
-    if trouble is None:
-        log.warning("the audit log can be written again")
-    else:
-        log.error("requests are refused", extra={"facts": {"detail": trouble}})
-
-
 class Service:
     """Everything behind the endpoints."""
 
-    def __init__(self, store: Streams, setting: Setting, config: ServeConfig, audit: AuditLog | None = None) -> None:
+    def __init__(self, store: Streams, setting: Setting, config: ServeConfig) -> None:
         refuse_restarts(setting, "the service")
         refuse_dead_end(setting, "the service")
         if setting.signature != store.setting.signature:
@@ -194,11 +186,6 @@ class Service:
         self.ring = None if config.tokens is None else Keyring(config.tokens, _tokens_told)
         self.guard = Guard(self.ring, config.rate, config.max_body, config.timeout)
         self.writer = Writer(store, config.group, config.linger)
-        if audit is None and config.audit_log is not None:
-            audit = AuditLog(config.audit_log, config.audit_users)
-        self.audit = audit
-        if audit is not None:
-            audit.told = _audit_told
         self.state = Path(store.file) if config.state is None and store.file is not None else config.state
         self.metrics = Metrics(store, config.metrics_refresh, self.state)
         self.metrics.waiting.set_function(lambda: self.writer.waiting)
@@ -369,11 +356,6 @@ class Service:
         if self.writer.waiting >= self.config.max_waiting:
             detail = f"{self.writer.waiting} events wait, of at most {self.config.max_waiting}; send less at a time"
             found.append(("busy", detail))
-        try:
-            if self.audit is not None:
-                self.audit.try_again()  # who waits for /readyz sends nothing until then
-        except NotWritten as error:
-            found.append(("audit", f"{error}, so requests are refused; make room, or check its folder"))
         if self.state is not None and (trouble := disk_trouble(self.state, self.config.min_free)):
             found.append(("store", trouble))
         try:
@@ -384,17 +366,11 @@ class Service:
             raise Problem(found[0][0], "; ".join(detail for _, detail in found), wait=5)
 
     def reload(self, trouble: str | None = None) -> None:
-        """Read the tokens again and go on in a new audit log; what is open and what waits stays.
+        """Read the tokens again; what is open and what waits stays.
 
         `trouble` is what went wrong before, and is told with the rest.
         """
         found = [trouble, None if self.ring is None else self.ring.look(now=True)]
-        if self.audit is not None:
-            try:
-                self.audit.reopen()
-                self.audit.write("reload")
-            except NotWritten as error:
-                found.append(str(error))
         told = [each for each in found if each is not None]
         for detail in told:
             log.error("not all was reloaded", extra={"facts": {"detail": detail}})
