@@ -143,9 +143,6 @@ def rivals(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, obje
     found["suppression"] = show("suppression", declared.release(setting, truth, 7), truth)
     title = "randomised response, halved to a total of 1"
     found[title] = show(title, declared.Halving(model, secret).release(truth[:100], 7), truth[:100])
-    floor = Setting.of(model, "guarded", secrets=secret, floor=2.0)
-    title = "guarded, total ε = 1, with a floor of 2 a click"
-    found[title] = show(title, declared.release(floor, truth[:30], 7), truth[:30])
     return found
 
 

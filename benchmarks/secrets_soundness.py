@@ -23,8 +23,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"opening": "constant"},
     {"withhold": True},
     {"blank": 0.4},
-    {"epsilon": 0.8},  # this and the floor are programs, which take most of the time
-    {"floor": 0.7},
+    {"epsilon": 0.8},  # a program, which takes most of the time
 )
 
 

@@ -120,7 +120,7 @@ def ended(group: int) -> bool:
 
 
 @pytest.mark.slow
-def test_secrets_are_kept_from_observers_with_a_floor_and_for_longer_streams(seqveil, tmp_path, monkeypatch):
+def test_secrets_are_kept_from_observers_and_for_longer_streams(seqveil, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     letters = np.array(list("abc"))[MODEL.sample(8, 8, seed=2).ravel()]
     pl.DataFrame({"user": np.repeat(np.arange(8), 8), "value": letters}).write_csv("raw.csv")
@@ -128,17 +128,17 @@ def test_secrets_are_kept_from_observers_with_a_floor_and_for_longer_streams(seq
     other.save("other.model")
     args = ("compare", "raw.csv", "--epsilon", 1, "--mechanisms", "guarded", "--json")
     asked = ("--secret", "ever:c", "--secret-epsilon", 0.5)
-    kept = ("--secret-floor", 1, "--observer", "other.model", "--secret-longest", 20)
+    kept = ("--observer", "other.model", "--secret-longest", 20)
     made = seqveil(*args, *asked, *kept)
     assert made.code == 0, made.err
-    assert (made.json["floor"], made.json["observers"]) == (1.0, [other.fingerprint])
+    assert made.json["observers"] == [other.fingerprint]
     assert made.json["rows"][-1]["secrets"][0]["log_odds_worst"] <= 0.5
     plain = seqveil(*args, *asked).json
-    assert "floor" not in plain
+    assert "observers" not in plain
     assert plain["rows"][-1]["error"] <= made.json["rows"][-1]["error"]
     short = seqveil(*args, *asked, "--secret-longest", 5)
     assert short.code == 2
     assert "at most 5 events" in short.err
-    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--secret-floor", 1)
+    idle = seqveil(*args[:-1], "--mechanisms", "crr", "--secret-longest", 9)
     assert idle.code == 2
-    assert "--secret-floor says how a secret is kept, and there is none" in idle.err
+    assert "--secret-longest says how a secret is kept, and there is none" in idle.err

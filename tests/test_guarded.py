@@ -133,8 +133,6 @@ def test_no_outcome_moves_the_odds_further_than_promised(name):
         {"blank": 0.4},
         {"epsilon": 1.0},
         {"distortion": "absolute"},
-        {"floor": 0.8},
-        {"floor": 0.8, "withhold": True},
         {"opening": "constant"},
         {"opening": Opening(0.25, 2.0)},
     ],
@@ -298,10 +296,7 @@ def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
         ({"secrets": [ever(1, epsilon=1.0)], "schedule": 2}, "takes no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
         ({"secrets": [ever(1, epsilon=1.0)], "blank": -1.0}, "blank"),
-        ({"secrets": [ever(1, epsilon=1.0)], "floor": 0.0}, "floor"),
-        ({"secrets": [ever(1, epsilon=1.0)], "floor": 1.0, "epsilon": 1.0}, "a floor is for settings without epsilon"),
         ({"secrets": [ever(1, epsilon=1.0)], "opening": "slowly"}, "opening"),
-        ({"mechanism": "optimal", "secrets": [ever(1, epsilon=1.0)], "floor": 1.0}, "guarded"),
         ({"secrets": [ever([0, 1], epsilon=1.0, window=3)]}, "certain or impossible"),
         ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),
         ({"secrets": [sv.secrets.count(1, 100, epsilon=1.0, window=200)]}, "states"),
@@ -382,10 +377,10 @@ def test_a_tuned_opening_is_the_best_of_those_tried_and_the_same_for_the_same_se
         tune_opening(model, ever(2, epsilon=0.4))
 
 
-def test_floor_and_opening_are_part_of_the_setting_that_is_written_down():
-    plan = guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), floor=0.9, opening=Opening(0.4, 2.0))
+def test_the_opening_is_part_of_the_setting_that_is_written_down():
+    plan = guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), opening=Opening(0.4, 2.0))
     again = Setting.from_dict(json.loads(json.dumps(plan.to_dict())), CLINIC)
-    assert (again.floor, again.opening) == (0.9, Opening(0.4, 2.0))
+    assert again.opening == Opening(0.4, 2.0)
     assert (
         Setting.from_dict(
             guarding(CLINIC, ever("clinic", epsilon=1.0, window=4), opening=None).to_dict(), CLINIC

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 from reference_guarding import box_rows, excess, least_cost, random_box, random_promise
 from seqveil.core.alphabet import WITHHELD
@@ -14,7 +13,7 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets import Guarded, program
 from seqveil.core.secrets.bounds import TIGHTER, Bounds, Opening
 from seqveil.core.secrets.pools import pooled
-from seqveil.core.secrets.solving import Floor, guarded
+from seqveil.core.secrets.solving import guarded
 
 HALF = np.array([0.5, 0.5])
 
@@ -223,64 +222,9 @@ def test_an_epsilon_is_kept_inside_the_program():
         assert guarded(bounds, hamming(), epsilon=epsilon).error == pytest.approx(best, abs=1e-5)
 
 
-def least_with_floor(belief, rows, cost, pure, shared, floor):
-    """Every pair of the floor written out: the least cost over tables with these shared and these pure labels."""
-    n = belief.size
-    pairs = [(x, y) for x in range(n) for y in shared] + [(x, x) for x in np.flatnonzero(pure) if x not in shared]
-    place = {pair: k for k, pair in enumerate(pairs)}
-    upper = []
-    for y in shared:
-        for x in range(n):
-            for other in range(n):
-                if x != other:
-                    row = np.zeros(len(pairs))
-                    row[place[x, y]], row[place[other, y]] = 1.0, -np.exp(floor)
-                    upper.append(row)
-        for bound in rows:
-            row = np.zeros(len(pairs))
-            row[[place[x, y] for x in range(n)]] = bound
-            upper.append(row)
-    sums = np.array([[float(pair[0] == x) for pair in pairs] for x in range(n)])
-    costs = [belief[x] * cost[x, y] for x, y in pairs]
-    return float(linprog(costs, np.array(upper), np.zeros(len(upper)), sums, np.ones(n), (0, 1)).fun)
-
-
-@pytest.mark.slow
-def test_a_floor_protects_the_sensitive_symbols_whatever_the_model():
-    rng = np.random.default_rng(10)
-    for case in range(60):
-        n, strength = int(rng.integers(3, 6)), float(rng.choice([0.3, 1.0, 3.0]))
-        belief = rng.dirichlet(np.ones(n))
-        if case % 5 == 0:
-            belief[1] = 0.0
-            belief /= belief.sum()
-        promise, floor = random_promise(rng, belief), Floor(strength, np.array([0]))
-        bounds = Bounds.of_guarded([(belief, promise)], belief)
-        blank, lies = (0.4, True) if case % 4 == 1 else (None, case % 4 != 2)
-        made = guarded(bounds, hamming(), blank, lies, floor=floor)
-        table = table_of(made)
-        assert (table.sum(1) == DENOMINATOR).all()
-        assert max(excess(belief, promise, column) for column in table.T) <= 1e-12
-        for column in table.T:
-            owners = np.flatnonzero(column)
-            alone = owners.size == 1 and owners[0] != 0
-            assert alone or (column.min() > 0 and np.log(column.max() / column.min()) <= strength), case
-        if lies and blank is None:
-            free = bounds.free() & bounds.possible
-            free[0] = False
-            best = least_with_floor(belief, bounds.aimed, 1 - np.eye(n), free, np.flatnonzero(~free), strength)
-            assert made.error <= best + 1e-5
-
-
 def test_a_box_opens_from_its_start_to_all_of_epsilon():
     assert Opening(0.5, 2.0).shares(3).tolist() == [0.5, 0.625, 1.0]
     assert Opening().shares(1).tolist() == [0.5]
     for wrong in ({"start": 0.0}, {"start": 1.5}, {"power": 0}, {"power": True}, {"start": "x"}):
         with pytest.raises(InputError, match="a box opens"):
             Opening(**wrong)
-
-
-def test_a_floor_is_for_small_alphabets():
-    belief = np.full(200, 1 / 200)
-    with pytest.raises(InputError, match="at most 160 symbols"):
-        guarded(Bounds.of_guarded([], belief), hamming(), floor=Floor(1.0, np.array([0])))

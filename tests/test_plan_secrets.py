@@ -74,7 +74,7 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
     (cheap,) = json.loads(planned(*SECRET, *total, "--secret-blank", 0.05)[1])["rows"]
     assert 0 < cheap["blank"] < 1
     assert cheap["error"] < told["error"]
-    for how in (("--secret-floor", 1), ("--secret-opening", "constant"), ("--observer", tmp_path / "m.model")):
+    for how in (("--secret-opening", "constant"), ("--observer", tmp_path / "m.model")):
         assert planned(*SECRET, *total, *how)[0] == 0
 
 
@@ -94,7 +94,6 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
         ((*SECRET, "--secret-epsilon", 1, "--users", 0), "≥ 1"),
         (SECRET, "add --secret-epsilon"),
         (("--secret-epsilon", 1), "without a secret"),
-        (("--secret-floor", 1), "--secret-floor says how a secret is kept"),
         (("--secret-withhold",), "--secret-withhold says how a secret is kept"),
         (("--secret-longest", 9), "--secret-longest says how a secret is kept"),
         (("--mechanism", "guarded"), ""),

@@ -285,19 +285,6 @@ def test_a_release_says_whether_its_model_was_checked_on_people_held_out(seqveil
 
 
 @pytest.mark.slow
-def test_a_floor_from_the_command_line(seqveil, files):
-    """Whatever the model: a release that a symbol of the secret can make is about as likely with any other symbol."""
-    args = ("-m", files / "m.model", *GUARDED, "--secret-window", 5, "--secret-floor", 1)
-    assert seqveil("release", files / "d.csv", *args, "--out", files / "r.csv").code == 0
-    setting = stream.Setting.from_dict(json.loads((files / "r.csv.meta.json").read_text())["setting"], MODEL)
-    assert setting.floor == 1.0
-    for _, own in pl.read_csv(files / "r.csv").group_by("user", maintain_order=True):
-        for column in columns_of(setting, own["value"].to_list()):
-            assert column[2] == 0.0 or np.log(column[2] / column).max() <= 1.0 + 1e-9
-    assert seqveil("audit", files / "r.csv", "-m", files / "m.model").code == 0
-
-
-@pytest.mark.slow
 def test_observers_are_refused_in_one_line(seqveil, files):
     OTHER.save(files / "other.model")
     sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["a", "b"]).save(files / "letters.model")
@@ -305,8 +292,6 @@ def test_observers_are_refused_in_one_line(seqveil, files):
     cases = {
         (*GUARDED, "--observer", files / "letters.model"): "share one alphabet",
         ("-e", 1, "--observer", files / "other.model"): "there is none; add --secret",
-        ("-e", 1, "--secret-floor", 1): "there is none; add --secret",
-        (*GUARDED, "-e", 1, "--secret-floor", 1): "a floor is for settings without epsilon",
     }
     for args, words in cases.items():
         made = seqveil(*release, *args)

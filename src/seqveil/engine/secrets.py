@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from seqveil.core.secrets import Secret, Watches, words
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.core.secrets.solving import Floor, guarded
+from seqveil.core.secrets.solving import guarded
 from seqveil.core.secrets.tables import Table
 from seqveil.engine.setting import Setting
 
@@ -41,8 +41,7 @@ def guarded_table(setting: Setting, watches: Watches) -> Table:
     watches.check_room()
     epsilon = None if setting.unbounded else setting.epsilon
     bounds = Bounds.of(watches, setting.opening)
-    floor = None if setting.floor is None else Floor(setting.floor, setting.sensitive)
-    return guarded(bounds, setting.distortion, setting.blank, not setting.withhold, epsilon, floor)
+    return guarded(bounds, setting.distortion, setting.blank, not setting.withhold, epsilon)
 
 
 @dataclass(frozen=True)

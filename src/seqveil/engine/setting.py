@@ -18,10 +18,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from seqveil.core import mechanisms
-from seqveil.core.alphabet import Symbols
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches, from_dict
@@ -45,7 +44,6 @@ class SecretTerms(TypedDict, total=False):
     withhold: bool
     blank: float | None
     longest: int
-    floor: float | None
     opening: str | Opening | None
 
 
@@ -62,8 +60,7 @@ class Setting:
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
     `withhold`, the truth or nothing, never a wrong symbol; `blank`, what a release that says nothing costs, where it
     may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end;
-    `floor`, an ε for which every release is utility-optimised LDP too, whatever the model, with the symbols that the
-    secrets name as the sensitive ones; `opening`, how a secret's box opens with time where the length of its windows is
+    `opening`, how a secret's box opens with time where the length of its windows is
     known (None: it is as wide from the start). `restarts` says that a user has several streams one after another, each
     of which begins the chain anew, while the account is the user's. The ε of every release is infinite where "guarded"
     was given none: nothing is then promised about the whole sequence.
@@ -81,7 +78,6 @@ class Setting:
     withhold: bool = False
     blank: float | None = None
     longest: int = LONGEST
-    floor: float | None = None
     opening: Opening | None = SAVING
     restarts: bool = False
 
@@ -101,7 +97,6 @@ class Setting:
         withhold: bool = False,
         blank: float | None = None,
         longest: int = LONGEST,
-        floor: float | None = None,
         opening: str | Opening | None = "saving",
         restarts: bool = False,
     ) -> Setting:
@@ -123,15 +118,15 @@ class Setting:
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
             _check_not_faint(rate, plan, "leave it out where the declared secrets are enough")
         else:
-            if withhold or blank is not None or others or floor is not None:
+            if withhold or blank is not None or others:
                 name = mechanisms.guarded.name
-                raise InputError(f'withhold, blank, observers and floor are for the mechanism "{name}"')
+                raise InputError(f'withhold, blank and observers are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
         _check_hours(model, chosen, purse, others)
         price = None if blank is None else float(blank)
         if restarts:
             _check_restarts(model, purse)
-        kept = (declared, others, bool(withhold), price, longest, _floor(floor, rate), _opening(opening))
+        kept = (declared, others, bool(withhold), price, longest, _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
         made._check_secrets()
         return made
@@ -171,11 +166,6 @@ class Setting:
             return None
         return Watches([self.model, *self.observers], self.secrets, self.longest, exact=not self.guards)
 
-    @cached_property
-    def sensitive(self) -> Ints:
-        """Codes of the symbols that the declared secrets name."""
-        return symbols_named(self.model.alphabet, self.secrets)
-
     @property
     def in_batches(self) -> bool:
         """Whether releases are batches (of one symbol, perhaps), published as paths."""
@@ -207,7 +197,7 @@ class Setting:
         if self.guards:
             opening = self.opening
             shape = None if opening is None else [opening.start, opening.power] + [True] * opening.saving
-            told |= {"floor": self.floor, "opening": shape}
+            told["opening"] = shape
         if self.restarts:
             told["restarts"] = True
         return told | {"costs": _digest(self.distortion)} if costs else told
@@ -269,11 +259,6 @@ def refuse_dead_end(setting: Setting, where: str) -> None:
             f"{where} would refuse a user for good once a window of releases is full, because refused events do not "
             "move it on; use --when-spent stop or hold, or --window-seconds"
         )
-
-
-def symbols_named(alphabet: Symbols, secrets: Sequence[Secret]) -> Ints:
-    """Codes of the symbols that secrets name, each once, in order: the sensitive ones."""
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *(secret.named(alphabet) for secret in secrets)]))
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
@@ -391,12 +376,6 @@ def _check_restarts(model: MarkovModel, budget: Budget) -> None:
         )
 
 
-def _floor(floor: float | None, rate: float) -> float | None:
-    if floor is not None and math.isfinite(rate):
-        raise InputError("a floor is for settings without epsilon: with one, every release is 2ε-LDP already")
-    return None if floor is None else mechanisms.check_epsilon(floor, "floor")
-
-
 def _opening(opening: str | Opening | None) -> Opening | None:
     if isinstance(opening, Opening | None):
         return opening
@@ -447,7 +426,6 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
         "withhold": saved["withhold"],
         "blank": saved["blank"],
         "longest": saved["longest"],
-        "floor": saved.get("floor"),
         "opening": Opening(*saved["opening"]) if saved.get("opening") else None,
     }
 

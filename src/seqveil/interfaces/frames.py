@@ -105,7 +105,6 @@ class SettingWords(ColumnWords, total=False):
     secret_per_day: int | None
     secrets: Secret | Sequence[Secret] | FilePath | None  # as they are, or a TOML file of them
     secret_longest: int | None
-    secret_floor: float | None
     secret_withhold: bool | None
     secret_blank: float | None
     secret_opening: str | None

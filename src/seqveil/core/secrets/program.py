@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.kernel import Floats
 
@@ -170,46 +169,3 @@ class _Program:
         table /= table.sum(1, keepdims=True)
         duals = np.array(solution.row_dual)
         return table, np.maximum(-duals[size:].reshape(count, labels), 0.0), duals[:size]
-
-
-def solve_with_floor(
-    mass: Floats, cost: Floats, rows: Floats, alone: NDArray[np.bool_], floor: float
-) -> tuple[Floats, float]:
-    """The program over labels that all symbols share, with probabilities within e^floor of each other on each label.
-
-        minimise Σ β(x) D(x,y) Q(y|x)  over Q ≥ 0  with  l(y) ≤ Q(y|x) ≤ e^floor l(y),  rows·Q ≤ 0,
-        Σ_y Q(y|x) = 1,  or ≤ 1 for symbols that may be told as they are (`alone`), which costs nothing.
-
-    Gives Q over the shared labels (n, L), and the least cost.
-    """
-    from scipy import sparse
-    from scipy.optimize import linprog
-
-    (n, wide), grown = cost.shape, float(np.exp(floor))
-    each, ones = sparse.eye_array(n * wide), np.ones((n, 1))
-    lowest = sparse.kron(ones, sparse.eye_array(wide))
-    scale = np.abs(rows).max(1, keepdims=True, initial=0.0)
-    rows = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0)
-    sums = sparse.kron(sparse.eye_array(n), np.ones((1, wide)), format="csr")
-    nothing = sparse.csr_array((n, wide))
-    blocks = [[each, -grown * lowest], [-each, lowest]]
-    if len(rows):
-        kept = sparse.kron(sparse.csr_array(rows), sparse.eye_array(wide))
-        blocks.append([kept, sparse.csr_array((kept.shape[0], wide))])
-    whole, part = np.flatnonzero(~alone), np.flatnonzero(alone)
-    if part.size:
-        blocks.append([sums[part], nothing[part]])
-    upper = np.zeros(sum(block[0].shape[0] for block in blocks))
-    if part.size:
-        upper[-part.size :] = 1.0
-    # symbols of no mass cost next to nothing, so that they too go where it is cheap
-    priced = np.concatenate([((mass + 1e-9)[:, None] * cost).ravel(), np.zeros(wide)])
-    equal = sparse.hstack([sums[whole], nothing[whole]], format="csr") if whole.size else None
-    found = linprog(
-        priced, sparse.block_array(blocks, format="csr"), upper, equal, np.ones(whole.size) if whole.size else None,
-        (0.0, None), method="highs", options={"primal_feasibility_tolerance": 1e-10},
-    )  # fmt: skip
-    if found.x is None:
-        raise Unsolved(found.message)
-    table = np.maximum(found.x[: n * wide].reshape(n, wide), 0.0)
-    return table, float((mass[:, None] * cost * table).sum())

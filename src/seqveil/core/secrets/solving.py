@@ -16,11 +16,6 @@ form is tried for the window that would be broken most, and the program is for w
 larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε
 alone is mixed until the secrets are kept, and the better of the two is taken. Both mixtures keep both promises; neither
 is the optimum of the two together. Where all that is dearer than one constant release, that is made.
-
-*With a floor*, every release is utility-optimised LDP, whatever the model (Murakami and Kawamoto, USENIX Security
-2019): a label either belongs to one symbol that is not sensitive, or every symbol comes out there, with probabilities
-within e^floor of each other. Which labels are of the second kind is chosen beforehand, from what is public: those of
-the sensitive symbols and of symbols that may not be told as they are. The rest is a linear program.
 """
 
 from __future__ import annotations
@@ -52,21 +47,12 @@ SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bou
 TINY = 1e-300
 
 
-@dataclass(frozen=True, eq=False)
-class Floor:
-    """Utility-optimised LDP for every release: its ε, and the codes of the symbols that are sensitive."""
-
-    epsilon: float
-    sensitive: Ints
-
-
 def guarded(
     bounds: Bounds,
     distortion: Distortion,
     blank: float | None = None,
     lies: bool = True,
     epsilon: float | None = None,
-    floor: Floor | None = None,
 ) -> Table:
     """The table of least expected cost whose every label keeps to the bounds, checked from its integers.
 
@@ -74,8 +60,7 @@ def guarded(
 
     - `blank`: the price of a release that says nothing; none: not allowed;
     - `lies`: whether a wrong symbol may be released at all; without, it is the truth or nothing;
-    - `epsilon`: what every lift has to be within as well; none: no such bound;
-    - `floor`: utility-optimised LDP for every release; none: no such bound.
+    - `epsilon`: what every lift has to be within as well; none: no such bound.
 
     >>> from seqveil.core.distortion import hamming
     >>> from seqveil.core.secrets import Guarded
@@ -85,10 +70,10 @@ def guarded(
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
-    work = _Work(bounds, distortion, blank, lies, epsilon, floor)
+    work = _Work(bounds, distortion, blank, lies, epsilon)
     nothing_to_keep = not len(bounds.aimed)
     plain = nothing_to_keep or (blank is None and distortion.is_hamming)
-    if lies and plain and epsilon is None and floor is None:
+    if lies and plain and epsilon is None:
         made = work.in_closed_form()
         if made is not None:
             return made
@@ -106,7 +91,6 @@ class _Work:
     blank: float | None
     lies: bool
     epsilon: float | None
-    floor: Floor | None
 
     def in_closed_form(self) -> Table | None:
         """The best table for the window that would be broken most, where it keeps all the others too."""
@@ -127,9 +111,7 @@ class _Work:
     def drafts(self) -> list[Draft]:
         """Tables in floats, the best first; the last says nothing."""
         bounds, n = self.bounds, self.bounds.belief.size
-        if self.floor is not None:
-            return self._floored(self.floor)
-        said = constant(n, self._guess(bounds.possible))
+        said = constant(n, self._guess())
         if not self.lies:
             return [_truth_or_nothing(bounds, 1.0 if self.blank is None else self.blank), said]
         if self.epsilon is None:
@@ -146,21 +128,17 @@ class _Work:
         alone = self._programmed(taken, None) if len(taken.aimed) else _pooled(taken, None)
         return [*([] if alone is None else [alone]), said, _best_for(self.epsilon, bounds, self.distortion)]
 
-    def _guess(self, allowed: NDArray[np.bool_]) -> int:
+    def _guess(self) -> int:
         """The label that costs least if it is released whatever the truth is."""
         if not self.lies:
             return WITHHELD
-        return int(self.distortion.best_guess(np.where(allowed, self.bounds.belief, 0.0)[None])[0])
+        return int(self.distortion.best_guess(np.where(self.bounds.possible, self.bounds.belief, 0.0)[None])[0])
 
     def checked(self, draft: Draft) -> Table:
         """The table in integers that keep to what is promised, mixed as much as it takes."""
         for one in self._mixtures(draft):
             made = Table.of(one, self.bounds.belief, self.distortion, self.blank)
-            if (
-                made.keeps(self.bounds)
-                and (self.epsilon is None or made.within(self.epsilon))
-                and (self.floor is None or made.floored(self.floor.epsilon, self.floor.sensitive))
-            ):
+            if made.keeps(self.bounds) and (self.epsilon is None or made.within(self.epsilon)):
                 return made
         raise GuaranteeError(
             "no release keeps to the declared secrets, not even one that says nothing; nothing was released; please "
@@ -179,9 +157,8 @@ class _Work:
         for share in MIXES:
             yield draft.mixed(share, law)
         n, label = draft.kinds.size, int(law.argmax())
-        if self.floor is None:
-            shared, nothing = np.arange(draft.outputs.size), np.zeros(n, np.int64)
-            yield Draft(draft.outputs, nothing, np.zeros(1), shared, law[None], -np.inf, law)
+        shared, nothing = np.arange(draft.outputs.size), np.zeros(n, np.int64)
+        yield Draft(draft.outputs, nothing, np.zeros(1), shared, law[None], -np.inf, law)
         yield constant(n, int(draft.outputs[label]))
 
     def _programmed(self, bounds: Bounds, epsilon: float | None) -> Draft | None:
@@ -221,55 +198,6 @@ class _Work:
         if wide > NEAR or symbols.size <= NEAR:
             return symbols[:WIDEST], min(WIDEST, symbols.size)
         return symbols[:NEAR], NEAR if len(bounds.aimed) <= 2 else NEAR_LABELS
-
-    def _floored(self, floor: Floor) -> list[Draft]:
-        """The program with a floor, for a few choices of the labels that are shared; the last says nothing."""
-        bounds, n = self.bounds, self.bounds.belief.size
-        if n > SMALL:
-            raise InputError(
-                f"a floor beside declared secrets is for at most {SMALL} symbols, got {n}; leave floor out, or use a "
-                "coarser alphabet"
-            )
-        pure = bounds.free() & bounds.possible
-        pure[floor.sensitive] = False
-        if not self.lies:
-            choices = [np.array([WITHHELD])]
-        else:
-            shared = np.flatnonzero(~pure)
-            others = np.argsort(-np.where(pure, bounds.belief, -1.0), kind="stable")[: min(2, int(pure.sum()))]
-            choices = [np.concatenate([shared, others[:more]]) for more in range(others.size + 1)]
-            if self.blank is not None:
-                choices = [np.append(labels, WITHHELD) for labels in choices]
-        drafts = [self._with_floor(floor, pure, labels) for labels in choices]
-        guesses = np.ones(n, bool) if self.lies else bounds.possible
-        return [*(one for one in drafts if one is not None), constant(n, self._guess(guesses))]
-
-    def _with_floor(self, floor: Floor, pure: NDArray[np.bool_], labels: Ints) -> Draft | None:
-        """Symbols told as they are where `pure` says so and their label is not shared, the rest on shared `labels`."""
-        bounds, n = self.bounds, self.bounds.belief.size
-        cost = self.distortion.between(np.arange(n)[:, None], np.maximum(labels, 0)[None, :])
-        cost = np.where(labels == WITHHELD, 1.0 if self.blank is None else self.blank, cost)
-        alone = pure & ~np.isin(np.arange(n), labels)
-        try:
-            table, least = program.solve_with_floor(
-                bounds.belief, cost, bounds.aimed, alone, floor.epsilon * (1 - 1e-6) - 1e-12
-            )
-        except program.Unsolved:
-            return None
-        marginal = bounds.belief @ table
-        kept = marginal >= NEGLIGIBLE
-        if not kept.any():
-            return None
-        told = np.where(alone, np.maximum(1.0 - table.sum(1), 0.0), 0.0)
-        table = table[:, kept]
-        left = table.sum(1)
-        table = np.where(alone, 1.0 - told, 1.0)[:, None] * table / np.maximum(left, TINY)[:, None]
-        if not np.isfinite(table).all() or (left <= 0.0).any():
-            return None
-        outputs = np.concatenate([labels[kept], np.flatnonzero(alone)])
-        towards = np.zeros(outputs.size)
-        towards[int(marginal[kept].argmax())] = 1.0
-        return Draft(outputs, np.arange(n), told, np.arange(int(kept.sum())), table, least, towards)
 
 
 def _pooled(bounds: Bounds, window: int | None) -> Draft | None:

@@ -179,15 +179,6 @@ class Table:
         made = self.kernels()
         return bool(made.leakage(self.belief[None], True)[0] <= epsilon and made.ldp()[0] <= 2 * epsilon)
 
-    def floored(self, floor: float, sensitive: Ints) -> bool:
-        """Whether every label belongs to one symbol that is not sensitive, or comes from all within e^floor alike."""
-        table = self.full()
-        pure = (table > 0).sum(0) == 1
-        owner = table.argmax(0)
-        most, least = table.max(0).astype(np.float64), table.min(0).astype(np.float64)
-        alike = (least > 0) & (most <= np.exp(floor) * least * (1 - 1e-12))
-        return bool(((pure & ~np.isin(owner, sensitive)) | alike).all())
-
 
 def _by_kind(numbers: Floats, kinds: Ints, count: int) -> Floats:
     """Sums of rows of numbers (I, n) over the symbols of each kind: (I, count).

@@ -94,7 +94,7 @@ def compare(
     check_together(order, context, attack, bool(secrets))
     if not secrets:
         kept.refuse_idle()
-    guards: dict[str, Any] = {"floor": kept.secret_floor, "observers": kept.observers(), "longest": kept.longest}
+    guards: dict[str, Any] = {"observers": kept.observers(), "longest": kept.longest}
     who = line_up_for_secrets if secrets else line_up
     bounds, contestants = parse_epsilons(epsilon), who(parse_names(mechanisms, bool(secrets)), parse_batches(batch))
     check_picture(plot)
@@ -154,8 +154,8 @@ def _about(arena: Arena, divided: Division, resumed: int) -> dict[str, Any]:
         facts |= {"order": model.order, "context": divided.context, "types": model.types}
     if arena.secrets:
         facts |= {"secrets": [secret.to_dict() for secret in arena.secrets], "attack": arena.attack}
-    if arena.observers or arena.floor is not None:
-        facts |= {"floor": arena.floor, "observers": [observer.fingerprint for observer in arena.observers]}
+    if arena.observers:
+        facts |= {"observers": [observer.fingerprint for observer in arena.observers]}
     return facts | {"distortion": arena.distortion.name, "seed": divided.seed, "private": False, "resumed": resumed}
 
 

@@ -129,9 +129,9 @@ class Arena:
     `streams` are the codes of the users who are released, `fitted` of those the chain was fitted on; no user is in
     both. `batched_users` is how many of the streams, from the first, contestants that take batches get (None: all).
     `secrets` are accounted for in every row, and kept by those who keep secrets; with `attack` a guesser without a
-    model tries them on the releases. `guarded` keeps them from `observers` with models of their own as well, with a
-    `floor` that needs no model, and secrets about whole streams are for `most_events` at most; accounts are those of
-    somebody who has the arena's model. The repr shows no data.
+    model tries them on the releases. `guarded` keeps them from `observers` with models of their own as well, and
+    secrets about whole streams are for `most_events` at most; accounts are those of somebody who has the arena's model.
+    The repr shows no data.
     """
 
     model: MarkovModel
@@ -142,7 +142,6 @@ class Arena:
     fitted: Sequence[Ints] = field(default=(), repr=False)
     secrets: tuple[Secret, ...] = ()
     attack: bool = False
-    floor: float | None = None
     observers: tuple[MarkovModel, ...] = ()
     most_events: int = LONGEST
 
@@ -157,7 +156,6 @@ class Arena:
         fitted: Sequence[Ints] = (),
         secrets: Secret | Sequence[Secret] = (),
         attack: bool = False,
-        floor: float | None = None,
         observers: Sequence[MarkovModel] = (),
         most_events: int = LONGEST,
     ) -> Arena:
@@ -167,14 +165,14 @@ class Arena:
         if batched_users is not None and batched_users < 1:
             raise InputError(f"expected at least 1 user for batches, got {batched_users}")
         costs, wanted = resolve(distortion, model.alphabet), (secrets,) if isinstance(secrets, Secret) else secrets
-        kept = (floor, tuple(observers), most_events)
-        made = cls(model, streams, costs, seed, batched_users, fitted, tuple(wanted), attack, *kept)
+        kept = (tuple(wanted), attack, tuple(observers), most_events)
+        made = cls(model, streams, costs, seed, batched_users, fitted, *kept)
         if made.longest_stream > most_events and any(secret.length is None for secret in made.secrets):
             raise InputError(
                 f"a secret about whole streams is for at most {most_events} events, got a stream of "
                 f"{made.longest_stream}; release the --first {most_events}, or give a --secret-window"
             )
-        if made.secrets and (observers or floor is not None):  # refused here rather than in the row that needs it
+        if made.secrets and observers:  # refused here rather than in the row that needs it
             made.guarding()
         if made.watches is not None:
             made.watches.check_room()
@@ -184,7 +182,7 @@ class Arena:
 
     def guarding(self) -> Setting:
         """What `guarded` releases with."""
-        kept = {"secrets": self.secrets, "longest": self.longest, "floor": self.floor, "observers": self.observers}
+        kept = {"secrets": self.secrets, "longest": self.longest, "observers": self.observers}
         return Setting.of(self.model, "guarded", None, self.distortion, **kept)  # type: ignore[arg-type]
 
     @cached_property
@@ -255,9 +253,8 @@ class Arena:
         if self.secrets:  # rows of a race without secrets are found under the digest they always had
             declared = [secret.to_dict() for secret in self.secrets]
             digest.update(json.dumps([declared, self.attack], sort_keys=True).encode())
-            if self.observers or self.floor is not None:
-                kept = [self.floor, [observer.fingerprint for observer in self.observers]]
-                digest.update(json.dumps(kept).encode())
+            if self.observers:
+                digest.update(json.dumps([observer.fingerprint for observer in self.observers]).encode())
         return digest.hexdigest()
 
 

@@ -57,8 +57,7 @@ class Division:
     context: str | None = None  # instead of an order: "types:16", "order:2" or "auto" (`receive.contexts`)
     secrets: tuple[Secret, ...] = ()
     attack: bool = False
-    floor: float | None = None  # the next three as for `Arena`
-    observers: tuple[MarkovModel, ...] = ()
+    observers: tuple[MarkovModel, ...] = ()  # this and the next as for `Arena`
     longest: int = LONGEST
 
     def order_of(self, names: Sequence[str]) -> list[int]:
@@ -92,7 +91,7 @@ class Division:
             check_attack(self.secrets, begins)
         users = np.repeat(np.arange(len(kept)), [codes.size for codes in kept])
         model = self._model(alphabet, users, np.concatenate(kept))
-        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack, "floor": self.floor}
+        declared: dict[str, Any] = {"secrets": self.secrets, "attack": self.attack}
         declared |= {"observers": self.observers, "most_events": self.longest}
         return Arena.of(model, begins, distortion, self.seed, self.batched_users, kept, **declared)
 

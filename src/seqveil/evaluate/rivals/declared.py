@@ -28,7 +28,7 @@ from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, Watches
 from seqveil.core.secrets.bounds import Bounds
-from seqveil.engine.setting import Setting, symbols_named
+from seqveil.engine.setting import Setting
 from seqveil.engine.stream import Released, State, charge, observed
 from seqveil.receiver.trial import one_by_one
 
@@ -59,7 +59,8 @@ def release(setting: Setting, truth: Ints, seed: int = 0) -> Outcome:
 
 def sensitive(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Ints:
     """Codes of the symbols that the secrets name, where that leaves some."""
-    codes = symbols_named(alphabet, (secrets,) if isinstance(secrets, Secret) else secrets)
+    wanted = (secrets,) if isinstance(secrets, Secret) else secrets
+    codes = np.unique(np.concatenate([secret.named(alphabet) for secret in wanted]))
     if codes.size == alphabet.n:
         raise InputError("the secrets name every symbol of the alphabet, so none is left that is not sensitive")
     return codes

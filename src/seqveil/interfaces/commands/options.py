@@ -248,10 +248,6 @@ class KeptOptions:
     secret_longest: Annotated[
         int | None, option("N", "Most events of a stream that a secret is about  [default: 1000]")
     ] = None
-    secret_floor: Annotated[
-        float | None,
-        option("E", "Tell a symbol that a --secret names from any other by at most e^E a release, model or not."),
-    ] = None
     observer: Annotated[
         list[Path] | None, option("MODEL2", "Another model under which each --secret is kept as well; may be repeated.")
     ] = None
@@ -276,7 +272,6 @@ class KeptOptions:
         return {
             "--observer": self.observer,
             "--secret-longest": self.secret_longest,
-            "--secret-floor": self.secret_floor,
         }
 
 
@@ -299,7 +294,6 @@ class KeepingOptions(KeptOptions):
         return {
             "observers": self.observers(),
             "longest": self.longest,
-            "floor": self.secret_floor,
             "withhold": bool(self.secret_withhold),
             "blank": self.secret_blank,
             "opening": self.secret_opening or "saving",
