@@ -43,7 +43,6 @@ class Streams:
     n: int
     contexts: tuple[str, ...] = PLAIN
     least_people: int = 50
-    times: np.ndarray | None = None  # in seconds, where hours of the day are a context
 
 
 def run(data: Path | None) -> Row:
@@ -62,11 +61,10 @@ def table(streams: Streams) -> list[Row]:
         context, begun = Context.parse(name), time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few people, whose data are public
-            learned, later = (None, None) if streams.times is None else (streams.times[~held], streams.times[held])
             own, few = (streams.users[~held], streams.codes[~held]), streams.least_people
-            model = context.fit(*own, alphabet, least_people=few, times=learned)
+            model = context.fit(*own, alphabet, least_people=few)
         spent = time.process_time() - begun
-        checks.append(check(model, streams.users[held], streams.codes[held], context, times=later))
+        checks.append(check(model, streams.users[held], streams.codes[held], context))
         rows.append({"context": name, "fit_seconds": spent, "types": model.types, **asdict(checks[-1])})
         rows[-1].pop("foretold")
         rows[-1]["miscalibration"] = checks[-1].miscalibration
@@ -116,10 +114,8 @@ def power(data: Path | None) -> Iterator[Streams]:
     codes = np.searchsorted(edges, readings, side="right").ravel()
     people = np.repeat(np.arange(len(readings)), readings.shape[1])
     days = np.arange(codes.size) // 96
-    contexts = ("order:1", "hours:4", "hours", *PLAIN[1:], "order:2,types:16")
-    times = np.tile(np.arange(96) * 900.0, len(codes) // 96)
-    about = "household power, 15 minutes, 10 levels, days"
-    yield Streams("power", about, days, people, codes, 10, contexts, times=times)
+    contexts = (*PLAIN, "order:2,types:16")
+    yield Streams("power", "household power, 15 minutes, 10 levels, days", days, people, codes, 10, contexts)
     slow = ("order:1", "types:16", "types:16,switch:0.0104", "types:16,switch:0.0208")
     yield Streams("power_whole", "the same, seven weeks a household, types may change", people, people, codes, 10, slow)
 

@@ -1,4 +1,4 @@
-"""Streams apart (`--stream-column`) together with hours of the day, empty values that keep a secret, and gaps."""
+"""Streams apart (`--stream-column`) together with empty values that keep a secret, and gaps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from seqveil.core.errors import InputError
 from seqveil.engine.store.protocol import codec_of
 from seqveil.interfaces.cli import main
 
-NIGHT = "night=22-6,day=6-22"
 HOME = np.array([[0.95, 0.04, 0.01], [0.8, 0.15, 0.05], [0.9, 0.05, 0.05]])
 OUT = np.array([[0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
 NAMES = ["home", "work", "shop"]
-HOURLY = sv.MarkovModel.by_hour(NIGHT, [1 / 3] * 3, [HOME, OUT], NAMES)
+PLAIN = sv.MarkovModel([1 / 3] * 3, OUT, alphabet=NAMES)
 FULL = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
 KEY = b"k" * 32
 
@@ -45,56 +44,12 @@ def run(*words: Any) -> int:
     return main([str(word) for word in words])
 
 
-def test_a_total_by_the_hour_is_the_sum_of_the_streams() -> None:
-    setting = sv.Setting.of(HOURLY, epsilon=0.5, restarts=True)
-    streams, coins, alone = sv.Streams(setting, coins=SeededCoins(2)), SeededCoins(2), []
-    for begin, codes in ((20, [0, 0, 1]), (3, [1, 2, 0, 0]), (9, [2])):
-        one = sv.Streams(sv.Setting.of(HOURLY, epsilon=0.5), coins=coins)
-        for k, code in enumerate(codes):
-            stamp = [3600.0 * (begin + k)]
-            made = streams.release(["ann"], [code], times=stamp, begins=[k == 0])
-            assert one.release(["ann"], [code], times=stamp).codes.tolist() == made.codes.tolist()
-        alone.append(one.standing("ann"))
-    found = streams.standing("ann")
-    assert found.most == pytest.approx(sum(one.most for one in alone))
-    assert found.least == pytest.approx(sum(one.least for one in alone))
-
-
-def test_a_schedule_of_events_knows_one_stream() -> None:
-    with pytest.raises(InputError, match="fit hours without per_day"):
-        sv.Setting.of(HOURLY.scheduled(24), epsilon=1.0, restarts=True)
-    assert not sv.Setting.of(HOURLY.scheduled(24), epsilon=1.0).restarts
-
-
-@pytest.mark.slow
-def test_files_by_the_hour_with_streams_apart(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, out, apart = tmp_path / "m", tmp_path / "out.csv", ("--stream-column", "day")
-    assert run("fit", data, "-o", model, "--context", f"hours:{NIGHT}", *apart) == 0
-    assert "60 streams" in capsys.readouterr().out
-    state = ("--state", tmp_path / "state.db")
-    assert run("release", data, "-m", model, "--epsilon", 1, *apart, *state, "-o", out) == 0
-    assert run("audit", out, "-m", model) == 0
-    for more in ((), ("--online",)):
-        assert run("decode", out, "-m", model, "-o", tmp_path / "d.csv", "--truth", data, *more) == 0
-        found = pl.read_csv(tmp_path / "d.csv")
-        right = (found["value"] == pl.read_csv(data)["value"]).mean()
-        assert isinstance(right, float)
-        assert right > 0.6
-    capsys.readouterr()
-    even = tmp_path / "even"
-    context = f"hours:{NIGHT},per_day:24,starts:2"
-    assert run("fit", data, "-o", even, "--context", context, *apart) == 0
-    assert run("release", data, "-m", even, "--epsilon", 1, *apart, "-o", tmp_path / "e.csv") == 2
-    assert "fit hours without per_day" in capsys.readouterr().err
-    assert not (tmp_path / "e.csv").exists()
-
-
 @pytest.mark.slow
 def test_whole_streams_are_decoded_as_apart_ones_are(data: Path, tmp_path: Path) -> None:
     """Where everyone has one stream both ways of decoding say the same."""
     one, model = tmp_path / "one.csv", tmp_path / "m"
     pl.read_csv(data).filter(pl.col("day") == "d0").write_csv(one)
-    HOURLY.save(model)
+    PLAIN.save(model)
     said = []
     for name, more in (("a", ()), ("b", ("--stream-column", "day"))):
         out = tmp_path / f"{name}.csv"
@@ -172,7 +127,7 @@ def test_a_promise_ends_with_its_stream_whatever_is_given_up() -> None:
 def test_records_without_streams_apart_are_as_before() -> None:
     plain, marked = (codec_of(sv.Setting.of(FULL, epsilon=1.0, restarts=mark)) for mark in (False, True))
     assert (len(plain.gaps(3)), len(marked.gaps(3))) == (27, 30)
-    timed = codec_of(sv.Setting.of(HOURLY, epsilon=1.0))
+    timed = codec_of(sv.Setting.of(FULL, epsilon=1.0, budget=sv.Budget(per_window=1.0, seconds=60)))
     assert len(timed.gaps(1)) == 17
     batched = codec_of(sv.Setting.of(FULL, "auto", 1.0, batch=2))
     assert len(batched.gaps(1)) == 24

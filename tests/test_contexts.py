@@ -121,7 +121,7 @@ def test_candidates_are_what_people_and_symbols_allow() -> None:
     assert [each.name for each in candidates("order:1", 17, 100)] == ["order:1"]
 
 
-@pytest.mark.parametrize("text", ["", "hour", "types", "types:x", "types:0", "order:2;types:3", "switch:2"])
+@pytest.mark.parametrize("text", ["", "hours", "types", "types:x", "types:0", "order:2;types:3", "switch:2"])
 def test_contexts_that_are_none(text: str) -> None:
     with pytest.raises(InputError, match=r"context") as caught:
         Context.parse(text)
@@ -130,9 +130,6 @@ def test_contexts_that_are_none(text: str) -> None:
 
 def test_names_of_contexts_are_read_back() -> None:
     for text in (
-        "hours:24",
-        "hours:night=22-6,day=6-22",
-        "hours:4,per_day:96,starts:6",
         "order:1",
         "order:3",
         "types:16",
@@ -189,7 +186,6 @@ def test_the_command_as_json(file: Path, tmp_path: Path, capsys: pytest.CaptureF
     [
         (["--context", "types:0"], "order and types of 1 and more"),
         (["--context", "sometimes"], "expected a context such as auto"),
-        (["--context", "hours"], "hours of the day need a column of times"),
         (["--context", "types:1000"], "1000 types needs at least as many people"),
         (["--context", "auto", "--order", "2"], "--context says what --order says"),
         (["--context", "types:4", "--private", "1"], "a private fit is of one chain"),

@@ -11,7 +11,6 @@ import seqveil as sv
 from seqveil.core import filtering
 from seqveil.core.alphabet import UNKNOWN, Alphabet
 from seqveil.core.errors import InputError
-from seqveil.engine.streams import Streams
 from seqveil.evaluate.attack_files import People, _events
 
 HOUR = 3_600.0
@@ -41,35 +40,6 @@ def test_a_law_over_its_own_faint_total_is_a_law():
     found = filtering.shared(law, 4e-150)
     assert found[:3] == pytest.approx([0.75, 0.25, 0.0])
     assert found[3] == pytest.approx(-2000 - np.log(4e-150))
-
-
-def by_hour() -> sv.MarkovModel:
-    """Three events a day."""
-    tables = [[[0.9, 0.1], [0.5, 0.5]], [[0.2, 0.8], [0.1, 0.9]], [[0.6, 0.4], [0.3, 0.7]]]
-    return sv.MarkovModel.by_hour(3, [0.5, 0.5], tables).scheduled(per_day=3)
-
-
-@pytest.mark.parametrize("gap", [5 * DAY, -DAY, -10 * DAY])
-def test_a_session_refuses_days_left_out_and_times_that_go_back(gap):
-    secret = sv.secrets.during(1, (8, 16), per_day=3, epsilon=0.5)
-    session = sv.Session(by_hour(), "guarded", secrets=[secret], seed=1)
-    session.release(0, time=10 * DAY)
-    with pytest.raises(InputError, match="3 events a day, evenly spread"):
-        session.release(0, time=10 * DAY + 8 * HOUR + gap)
-    assert session.secrets[0].step == 1
-    session.release(0, time=10 * DAY + 15.9 * HOUR)  # any moment of its turn will do
-    session.release(0, time=10 * DAY + 16 * HOUR)
-    session.release(0, time=11 * DAY)
-    assert session.secrets[0].step == 4
-
-
-def test_streams_refuse_a_day_left_out_within_a_call():
-    streams = Streams(sv.Setting.of(by_hour(), epsilon=1.0))
-    users = ["ann", "bob", "ann"]
-    with pytest.raises(InputError, match="event 2: expected the times of 3 events a day"):
-        streams.release(users, [0, 0, 1], times=[0.0, 9 * DAY, 8 * HOUR + DAY])
-    made = streams.release(users, [0, 0, 1], times=[0.0, 9 * DAY, 8 * HOUR])
-    assert made.seqs.tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("codes", [[0, UNKNOWN], [-1], [3]])

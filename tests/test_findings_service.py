@@ -144,19 +144,15 @@ def test_a_link_to_the_tokens_stays_one(tmp_path):
 # requests
 
 
-def hourly_model():
-    tables = [[[0.7, 0.3], [0.2, 0.8]]] * 4
-    return sv.MarkovModel.by_hour(4, np.full((4, 2), 0.5), tables, alphabet=["a", "b"]).scheduled(4)
-
-
 @pytest.mark.slow
 def test_a_large_request_is_refused_before_any_part_of_it_is_released(tmp_path):
-    setting = sv.Setting.of(hourly_model(), "balanced", 0.7)
+    budget = sv.Budget(per_window=1.0, seconds=3600)
+    setting = sv.Setting.of(words_model(), "balanced", 0.7, budget=budget)
     begin = 1_699_920_000
-    events = [{"user": "ann", "seq": k, "value": "a", "time": begin + 21_600 * k} for k in range(300)]
+    events = [{"user": "ann", "seq": k, "value": "gym", "time": begin + 21_600 * k} for k in range(300)]
     with running(tmp_path, setting) as service:
-        wrong = [*events[:-1], events[-1] | {"time": events[-1]["time"] + 7 * 3600}]
-        assert service.release(*wrong).status == 400
+        wrong = [*events[:-1], events[-1] | {"time": begin}]
+        assert service.release(*wrong).reason == "time-went-back"
         assert service.store.standing("ann") is None
         assert service.release(*events).status == 200
         assert service.store.standing("ann").events == 300

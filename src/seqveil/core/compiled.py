@@ -511,11 +511,8 @@ def update(
     whether a belief ruled its release out, which is left to numpy.
     """
     users, size = states.shape
-    side_by_side, busy = 0, 0
-    for s in range(size if users else 0):
-        busy += states[0, s] > 0.0
-    # where most states are ruled out, as those of other hours are, it is quicker to pass over them one user at a time
-    if users >= LANES and 8 * busy > size:
+    side_by_side = 0
+    if users >= LANES:
         side_by_side = users - users % LANES
         chain = (dense, pointers, targets, chances, backoff, base_state, base)
         if _update_lanes(states, columns, newest, *chain, ahead, marginal, low, high):
@@ -537,8 +534,6 @@ def update(
         row, again = ahead[user], 0.0
         for s in range(size):
             here = post[s]
-            if here == 0.0:  # what it adds is nothing
-                continue
             if dense.size:
                 for t in range(size):
                     row[t] += dense[s, t] * here

@@ -201,8 +201,7 @@ def update(model: MarkovModel, states: Floats, columns: Ints | Floats) -> tuple[
     if code is None or (not mixes and (model.barely or states.min(initial=0.0) < 0)):
         return None
     users, law = len(states), _whole(states)
-    # where most states are ruled out, as those of other hours are, it is quicker to pass over them
-    sparse = _laws() if model.size > NARROW and users and 8 * np.count_nonzero(law[0]) > model.size else None
+    sparse = _laws() if model.size > NARROW and users else None
     ahead, marginal = (np.zeros if sparse is None else np.empty)(states.shape), np.empty(users)
     weighed = users if sparse is None or columns.dtype.kind == "i" else 0
     low, high = np.empty(weighed, np.int64), np.empty(weighed, np.int64)

@@ -50,23 +50,6 @@ def faint(states: Floats) -> NDArray[np.bool_]:
     return small.any(-1) if small.any() else np.zeros(len(states), bool)  # by rows is many times slower
 
 
-def in_band(model: MarkovModel, bands: Ints) -> NDArray[np.bool_]:
-    """Which states an event in these bands of hours (B,) can have: (B, S)."""
-    return np.asarray(np.arange(model.size) // model.n == bands[:, None])
-
-
-def within(model: MarkovModel, states: Floats, here: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
-    """Laws given that the state is one of these (B, S), and in which rows that cannot be.
-
-    So is an event's band of hours taken in, before anything is released: times are public. Whoever knows the time but
-    nothing of the symbol learns nothing of it, because which band comes next does not depend on the symbol.
-    """
-    law = np.where(here, states, 0.0)
-    total = clear(law).sum(1, keepdims=True)
-    amiss = total[:, 0] == 0
-    return shared(law, np.where(total > 0, total, 1.0)), amiss
-
-
 def move(model: MarkovModel, states: Floats, column: Floats | Ints) -> tuple[Floats, Floats]:
     """The filter's whole step: law of the next state after a release, and the marginal (B,) of it."""
     posterior, marginal = condition(model, states, column)
@@ -199,37 +182,29 @@ def pull(model: MarkovModel, values: Floats) -> Floats:
     return out
 
 
-def forward(model: MarkovModel, columns: Floats | Ints, bands: Ints | None = None) -> tuple[Floats, Floats]:
+def forward(model: MarkovModel, columns: Floats | Ints) -> tuple[Floats, Floats]:
     """Laws of the state before and after each release, from the columns Q(y_k | ·) (T, B, n): two (T, B, S) arrays.
 
-    A column of equal weights tells nothing, so streams of several lengths go together when padded with ones. `bands`
-    (T, B) are the bands of hours of the events, for a model that goes by them.
+    A column of equal weights tells nothing, so streams of several lengths go together when padded with ones.
     """
     length, users = columns.shape[:2]
     before, after = np.empty((2, length, users, model.size))
-    for t, (states, law, _) in enumerate(walk(model, users, columns, bands)):
+    for t, (states, law, _) in enumerate(walk(model, users, columns)):
         before[t], after[t] = states, law
     return before, after
 
 
-def walk(
-    model: MarkovModel, users: int, columns: Iterable[Floats | Ints], bands: Sequence[Ints] | Ints | None = None
-) -> Iterator[tuple[Floats, Floats, Floats]]:
+def walk(model: MarkovModel, users: int, columns: Iterable[Floats | Ints]) -> Iterator[tuple[Floats, Floats, Floats]]:
     """The filter along streams side by side: laws of the state before and after each release, and its marginal (B,).
 
     Parameters:
       model: the chain.
       users: how many streams there are.
       columns: at step t the columns Q(y_t | ·) of the streams that have a t-th release, the longest streams first.
-      bands: their bands of hours, for a model that goes by them.
     """
-    if bands is None:
-        model.refuse_hours("this reading of whole streams")
     states = start(model, users)
-    for t, column in enumerate(columns):
+    for column in columns:
         states = states[: len(column)]
-        if bands is not None:
-            states = within(model, states, in_band(model, bands[t]))[0]
         after, marginal = condition(model, states, column)
         yield states, after, marginal
         states = _onward(model, states, after, column, marginal)
@@ -239,20 +214,17 @@ def smooth(
     model: MarkovModel,
     filtered: Floats | Sequence[Floats],
     columns: Floats | Ints | Sequence[Floats | Ints],
-    bands: Ints | Sequence[Ints] | None = None,
 ) -> None:
     """Forward–backward in place: each filtered law (T, B, S) times the likelihood of what was released later.
 
     Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
-    so far. `bands` (T, B) are the bands of hours of the events, for a model that goes by them.
+    so far.
     """
     if not len(filtered):
         return
     later = np.ones(filtered[-1].shape)
     for t in range(len(filtered) - 2, -1, -1):
         ahead = later * (columns[t + 1] if model.size == model.n else columns[t + 1][:, model.newest])
-        if bands is not None:
-            ahead *= in_band(model, bands[t + 1])
         ahead /= np.maximum(ahead.max(1, keepdims=True), TINY)
         later, own = pull(model, ahead), filtered[t][: len(ahead)]
         law = own * later
@@ -270,28 +242,23 @@ def ragged_laws(
     model: MarkovModel,
     columns: Sequence[Floats | Ints],
     smoothed: bool = True,
-    bands: Sequence[Ints] | None = None,
 ) -> Iterator[tuple[int, Floats]]:
     """Laws (B, n) of the symbols at each step t, with t, for streams of several lengths side by side, longest first.
 
-    `columns` holds at step t the columns Q(y_t | ·) of the streams that have a t-th release, and `bands` their bands of
-    hours, for a model that goes by them.
+    `columns` holds at step t the columns Q(y_t | ·) of the streams that have a t-th release.
     """
-    found = [law for _, law, _ in walk(model, len(columns[0]) if columns else 0, columns, bands)]
+    found = [law for _, law, _ in walk(model, len(columns[0]) if columns else 0, columns)]
     if smoothed:
-        smooth(model, found, columns, bands)
+        smooth(model, found, columns)
     for t, law in enumerate(found):
         yield t, symbols(model, law)
 
 
-def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True, bands: Ints | None = None) -> Floats:
-    """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each.
-
-    `bands` as in `forward`.
-    """
-    _, found = forward(model, columns, bands)
+def laws(model: MarkovModel, columns: Floats | Ints, smoothed: bool = True) -> Floats:
+    """Laws of the symbols (B, T, n) behind columns (T, B, n), given all releases of a stream or those up to each."""
+    _, found = forward(model, columns)
     if smoothed:
-        smooth(model, found, columns, bands)
+        smooth(model, found, columns)
     return symbols_of_streams(model, found)
 
 
@@ -300,22 +267,17 @@ def symbols_of_streams(model: MarkovModel, laws: Floats) -> Floats:
     return np.stack([symbols(model, law) for law in laws], axis=1)
 
 
-def foresee(model: MarkovModel, codes: Ints, lengths: Ints, bands: Ints | None = None) -> Iterator[tuple[Floats, Ints]]:
+def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
     """For each step, laws (B, n) of the next symbols from the true ones before them, and these symbols (B,).
 
     Parameters:
       codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
       lengths: events of each (U,).
-      bands: their bands of hours (U, T), for a model that goes by them.
     """
-    if bands is None:
-        model.refuse_hours("foretelling without times")
     states, known = start(model, len(codes)), _Known(model)
     for t in range(codes.shape[1]):
         now = int((lengths > t).sum())
         states, truth = states[:now], codes[:now, t]
-        if bands is not None:
-            states = within(model, states, in_band(model, bands[:now, t]))[0]
         yield symbols(model, states), truth
         if t + 1 < codes.shape[1]:
             states = known.move(states, truth)
@@ -353,10 +315,8 @@ class _Known:
         return ahead
 
 
-def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints, bands: Ints | None = None) -> Floats:
+def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
     """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur.
-
-    `bands` are the bands of hours of the events, for a model that goes by them.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> log_likelihoods(model, np.array([0, 1, 0]), np.array([0, 1, 0])).round(3).tolist()
@@ -367,7 +327,7 @@ def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints, bands: Ints | 
     for places, lengths in Layout.of(rows).blocks(most=max(1, CHUNK // model.size)):
         who = rows[places[:, 0]]
         with np.errstate(divide="ignore"):
-            for laws, truth in foresee(model, codes[places], lengths, None if bands is None else bands[places]):
+            for laws, truth in foresee(model, codes[places], lengths):
                 out[who[: truth.size]] += np.log(laws[np.arange(truth.size), truth])
     return out
 

@@ -14,14 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.alphabet import Alphabet, Codes, Floats, Symbols, comes_from, symbols_of
 from seqveil.core.errors import FILES, DataError, ModelError, UnknownSymbol, needs_extra
-from seqveil.core.states import States, by_hour, checked_law, checked_order, from_contexts
-from seqveil.core.times import Hours, Time, seconds
+from seqveil.core.states import States, checked_law, checked_order, from_contexts
 
 if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
 
-HOUR_PULL = 20.0  # pseudo-count by which each band of hours is pulled to the chain of the whole day
-MOST_STATES = 5_000  # of bands times symbols: their square is the table
 _DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 
 
@@ -213,115 +210,13 @@ class Counts(RunCounts):
         return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n))
 
 
-class HourCounts:
-    """Fit a chain by the hour of the day chunk by chunk: counts of steps by the band of hours that they lead into.
-
-    Bands and symbols together are counted as symbols are, so that one pass tells how often each step led into each
-    band, in which band streams begin, and which band follows which.
-
-    >>> counts = HourCounts(2, Hours.equal(2))
-    >>> counts.add(["ann", "ann", "bob"], [0, 1, 1], np.array([0.0, 50_000.0, 3600.0]))
-    >>> counts.model()
-    MarkovModel(2 bands of hours, order=1, 2 symbols, 6 transitions)
-    """
-
-    def __init__(self, n: int, hours: Hours) -> None:
-        if n * hours.count > MOST_STATES:
-            raise ModelError(
-                f"{hours.count} bands of hours over {n} symbols are {hours.count * n:,} states, of at most "
-                f"{MOST_STATES:,}; take fewer bands or symbols"
-            )
-        self.n, self.hours = n, hours
-        self._both = RunCounts(n * hours.count)
-        self._plain = RunCounts(n)
-
-    @property
-    def events(self) -> int:
-        """Events counted so far."""
-        return self._plain.events
-
-    def add(self, users: Any, codes: ArrayLike, times: Floats) -> None:
-        """Count a chunk: who, which code and when (in seconds), in time order within each user."""
-        if len(times) != len(np.asarray(codes)):
-            raise DataError(f"each event needs a time; got {len(times)} times for {len(np.asarray(codes))} codes")
-        self._plain.add(users, codes)
-        self._both.add(users, np.asarray(codes, np.int64) + self.n * self.hours.of(times))
-
-    def states(self, smoothing: float = 0.0, prior: str | ArrayLike = "data", pull: float = HOUR_PULL) -> States:
-        """The fitted law: each band's rows are c(x'|x, band) + pull · P(x'|x), normalised, with P of the whole day."""
-        n, bands, common = self.n, self.hours.count, self._plain.states(smoothing, prior)
-        numbers, counts = self._both.runs()[1]
-        source, target = numbers // (n * bands), numbers % (n * bands)
-        led = np.zeros((bands, n, n))
-        np.add.at(led, (target // n, source % n, target % n), counts)
-        table = common.chain.toarray() + common.backoff[:, None] * common.base
-        laws = [(each + pull * table) / (each.sum(1, keepdims=True) + pull) for each in led]
-        following = np.full((bands, bands), 1.0 / bands)
-        np.add.at(following, (source // n, target // n), counts)
-        begun = self._both._first.reshape(bands, n).astype(np.float64)
-        if not (isinstance(prior, str) and prior == "data"):
-            begun = begun.sum(1, keepdims=True) * common.initial  # the law that was asked for, at whatever hour
-        first = begun.sum(1, keepdims=True) + 1.0 / bands
-        symbols = (begun + pull * common.initial) / (begun.sum(1, keepdims=True) + pull)
-        initial = first / first.sum() * symbols
-        return by_hour(laws, following / following.sum(1, keepdims=True), initial / initial.sum())
-
-    def model(
-        self,
-        alphabet: Symbols | Sequence[Any] | None = None,
-        smoothing: float = 0.0,
-        prior: str | ArrayLike = "data",
-    ) -> MarkovModel:
-        """The model of what was counted so far; see `MarkovModel.fit` for smoothing and prior."""
-        from seqveil.core.model import MarkovModel
-
-        return MarkovModel._of(self.states(smoothing, prior), symbols_of(alphabet, self.n), self.hours)
-
-
 def read_streams(
     streams: Any, alphabet: Symbols | None, user: str, value: str | tuple[str, str], time: str | None
 ) -> tuple[Symbols, NDArray[Any], Codes]:
     """The alphabet (made from the data where None), and users and codes in time order within each user."""
     if comes_from(streams, "polars", "pandas", "pyarrow"):
-        return _read_frame(streams, alphabet, user, value, time)[:3]
+        return _read_frame(streams, alphabet, user, value, time)
     return _read_lists(streams, alphabet)
-
-
-def read_timed_streams(
-    streams: Any,
-    times: Sequence[Sequence[Time]] | None,
-    alphabet: Symbols | None,
-    user: str,
-    value: str | tuple[str, str],
-    time: str | None,
-) -> tuple[Symbols, NDArray[Any], Codes, Floats]:
-    """`read_streams` with the time of every event in seconds: of a frame's time column, or `times` beside lists."""
-    if comes_from(streams, "polars", "pandas", "pyarrow"):
-        found, users, codes, order = _read_frame(streams, alphabet, user, value, time)
-        if order is None or (time is None and order.name == "seq"):
-            raise DataError("hours of the day need a time for each event; name the column with time=")
-        return found, users, codes, _column_seconds(order)
-    found, users, codes = _read_lists(streams, alphabet)
-    if times is None:
-        raise DataError("hours of the day need a time for each event; pass times=, a list of times for each stream")
-    if [len(each) for each in times] != [len(each) for each in streams]:
-        raise DataError("times= must hold one time for each event of each stream; got other lengths")
-    return found, users, codes, np.concatenate([seconds(each) for each in times])
-
-
-def _column_seconds(order: Any) -> Floats:
-    """A frame's column of times in seconds: a time with a zone in UTC, one without as it is written."""
-    if order.dtype.is_temporal():
-        return seconds(_in_utc(order).to_numpy() if _zoned(order) else order.to_numpy())
-    return seconds(order.to_numpy() if order.dtype.is_numeric() else order.to_list())
-
-
-def _in_utc(order: Any) -> Any:
-    return order.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-
-
-def _zoned(order: Any) -> bool:
-    return getattr(order.dtype, "time_zone", None) is not None
 
 
 def _read_lists(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, NDArray[Any], Codes]:
@@ -363,7 +258,7 @@ def _sequence(stream: Any, place: int) -> Any:
 
 def _read_frame(
     frame: Any, alphabet: Symbols | None, user: str, value: str | tuple[str, str], time: str | None
-) -> tuple[Symbols, NDArray[Any], Codes, Any]:
+) -> tuple[Symbols, NDArray[Any], Codes]:
     values = [value] if isinstance(value, str) else list(value)
     table = _as_polars(frame, {user, *values, time, "time", "seq"})
     names = table.collect_schema().names()
@@ -386,8 +281,8 @@ def _read_frame(
     users = table[user].to_numpy()
     if time:
         order = table[time].to_frame().with_row_index("__row").sort(time, maintain_order=True)["__row"].to_numpy()
-        return alphabet, users[order], codes[order], table[time][order]
-    return alphabet, users, codes, None
+        return alphabet, users[order], codes[order]
+    return alphabet, users, codes
 
 
 def _as_polars(frame: Any, columns: set[str | None]) -> Any:

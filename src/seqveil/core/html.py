@@ -24,11 +24,10 @@ Cell = str | tuple[float, str]  # text, or a share in 0..1 that shades the cell 
 
 
 def model(shown: Any) -> str:
-    """Prior and transitions of the likeliest symbols; the size alone for orders above one, mixtures and hours."""
+    """Prior and transitions of the likeliest symbols; the size alone for orders above one and mixtures."""
     facts = [
         ("order", str(shown.order)),
         *([("types", str(shown.types))] if shown.types > 1 else []),
-        *([("bands of hours", str(shown.hours))] if shown.hours is not None else []),
         ("symbols", str(shown.n)),
         ("transitions", str(shown.transitions)),
         ("fingerprint", shown.fingerprint[:12]),
@@ -37,7 +36,7 @@ def model(shown: Any) -> str:
     names = _names(shown.alphabet, kept)
     prior = table("prior", ["", *names], [["", *_shares(shown.prior[kept])]])
     parts = [_facts("MarkovModel", facts), prior, _left_out(len(kept), shown.n, "likeliest symbols")]
-    if shown.order == 1 and shown.types == 1 and shown.hours is None:
+    if shown.order == 1 and shown.types == 1:
         state_of = {int(symbol): state for state, symbol in enumerate(shown.newest)}
         begin = [symbol for symbol in kept.tolist() if symbol in state_of]
         ones = np.zeros((len(begin), shown.size))

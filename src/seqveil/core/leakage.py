@@ -114,13 +114,6 @@ class Account:
         possible = np.broadcast_to(chain.initial > 0, (users, chain.initial.size))
         return cls(most, least, np.where(possible, 0.0, -np.inf), np.where(possible, 0.0, np.inf))
 
-    def within(self, here: NDArray[np.bool_]) -> Account:
-        """The account where the coming state is known to be one of these (B, S), by what is public anyway."""
-        if self.ahead_most.shape[1] == 1:  # anything can come after anything, whichever states these are
-            return self
-        ahead = np.where(here, self.ahead_most, -np.inf), np.where(here, self.ahead_least, np.inf)
-        return Account(self.most, self.least, *ahead)
-
     def charge(self, chain: MarkovModel, column: Ints, marginal: Floats, possible: NDArray[np.bool_]) -> Account:
         """The account after a release with weights `column` (B, n) and their mean `marginal` (B,) under the belief.
 

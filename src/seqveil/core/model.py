@@ -22,19 +22,17 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core import html
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.fitting import Counts, HourCounts, read_streams, read_timed_streams
+from seqveil.core.fitting import Counts, read_streams
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, Progress, TypeCounts, fit_mixture
 from seqveil.core.replacing import replacing
-from seqveil.core.states import States, by_hour, checked_law, from_arrays, mixture, scheduled, validate
-from seqveil.core.times import HOUR, Hours, Time, seconds
+from seqveil.core.states import States, checked_law, from_arrays, mixture, validate
 
 _FORMAT = "seqveil-model"
-_VERSION, _WITH_TYPES, _WITH_HOURS = 1, 2, 3  # what reads earlier versions alone refuses a later one in a line
+_VERSION, _WITH_TYPES = 1, 2  # what reads earlier versions alone refuses a later one in a line
 _LEAST = 1e-130  # a step less likely than this may be lost by a float on the way
 _CHUNK = 1 << 22  # numbers gathered at once by `spread`
 _BY_ROWS = 1024  # states from which laws are led on one by one
 _TOGETHER = 16  # laws that stay in the processor's own memory
-_TIMELESS = "this model goes by the hour of the day, so every event needs its time; pass time=…"
 _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 
 
@@ -45,8 +43,7 @@ class MarkovModel:
 
     Inside, the model is a chain on states, the contexts of the last 1..m symbols, and the observed symbol is the newest
     one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
-    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type, a
-    chain by the hour (`fit(…, hours=24)`, `by_hour`) for each band of hours.
+    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type.
 
     Parameters: `prior` is (n,) for order 1; for order m the joint law of the first m symbols, (n,)*m or (n**m,), or an
     (n,) law of the first symbol, in which case the history before it is taken as that symbol repeated. `transitions` is
@@ -65,8 +62,6 @@ class MarkovModel:
     n: int
     size: int
     types: int
-    bands: int
-    hours: Hours | None  # what the bands of hours are, where steps depend on the time of day
     alphabet: Symbols
     prior: Floats
     initial: Floats
@@ -84,18 +79,15 @@ class MarkovModel:
         self._adopt(states, symbols_of(alphabet, states.n))
 
     @classmethod
-    def _of(cls, states: States, alphabet: Symbols, hours: Hours | None = None) -> MarkovModel:
+    def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
         model = object.__new__(cls)
-        model._adopt(states, alphabet, hours)
+        model._adopt(states, alphabet)
         return model
 
-    def _adopt(self, states: States, alphabet: Symbols, hours: Hours | None = None) -> None:
+    def _adopt(self, states: States, alphabet: Symbols) -> None:
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
-        if states.bands != (1 if hours is None else hours.count):
-            raise ModelError(f"the model has {states.bands} bands of hours, its list of them another number")
         self.order, self.n, self.types, self.alphabet = states.order, states.n, states.types, alphabet
-        self.bands, self.hours = states.bands, hours
         self.chain, self.size = states.chain, len(states.newest)
         self.initial, self.backoff, self.base = map(_float64, (states.initial, states.backoff, states.base))
         self.base_state, self.newest = states.base_state.astype(np.int64), states.newest.astype(np.int64)
@@ -122,8 +114,6 @@ class MarkovModel:
         switch: float | str = SWITCH,
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
-        hours: Hours | int | str | None = None,
-        times: Sequence[Sequence[Time]] | None = None,
     ) -> MarkovModel:
         """Count transitions in raw streams.
 
@@ -143,27 +133,12 @@ class MarkovModel:
         likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable;
         `progress` is told the share that is done.
 
-        With `hours`, a number of equal bands of the day or a text such as "night=22-6,day=6-22", a step depends on the
-        band of the event that it leads to, and on the symbol before it; what a band has hardly seen it does as the
-        whole day does. The times are those of a frame's time column, or `times`, a list for each stream. Such a model
-        is of order 1 and has no types; whatever uses it needs the time of every event.
-
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0]))
         array([1., 0.])
         >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
         given = None if alphabet is None and n is None else symbols_of(alphabet, n)
-        if hours is not None:
-            if types is not None or order != 1:
-                raise ModelError("hours of the day go with order 1 and without types; leave out order and types")
-            bands = hours if isinstance(hours, Hours) else Hours.parse(hours)
-            found, users, codes, stamps = read_timed_streams(streams, times, given, user, value, time)
-            timed = HourCounts(found.n, bands)
-            timed.add(users, codes, stamps)
-            return timed.model(found, smoothing, prior)
-        if times is not None:
-            raise ModelError("times= are for a model by the hour of the day; pass hours= too, or leave them out")
         found, users, codes = read_streams(streams, given, user, value, time)
         if types is not None:
             law = (types, found, smoothing, prior, seed, least_people, progress)
@@ -195,105 +170,16 @@ class MarkovModel:
         shares = checked_law(weights, "weights", len(models))
         return cls._of(mixture([each.states for each in models], shares, switch), models[0].alphabet)
 
-    @classmethod
-    def by_hour(
-        cls,
-        hours: Hours | int | str,
-        prior: ArrayLike,
-        transitions: Sequence[ArrayLike],
-        alphabet: Symbols | Sequence[Any] | None = None,
-    ) -> MarkovModel:
-        """A chain of order 1 whose steps depend on the hour, with laws that are known.
-
-        Parameters:
-          hours: bands of the day, as for `fit`.
-          prior: law (n,) of the first symbol, at whatever hour, or (bands, n), one law for each band.
-          transitions: for each band, the law (n, n) of a step to an event in it.
-          alphabet: names of the symbols.
-
-        >>> night, day = [[0.9, 0.1], [0.9, 0.1]], [[0.5, 0.5], [0.5, 0.5]]
-        >>> model = MarkovModel.by_hour("night=22-6,day=6-22", [1.0, 0.0], [night, day], ["home", "out"])
-        >>> model
-        MarkovModel(2 bands of hours, order=1, 2 symbols, 8 transitions)
-        >>> times = ["2024-05-01T21:00", "2024-05-01T23:00", "2024-05-02T06:00"]
-        >>> round(model.log_likelihood([0, 0, 1], times), 3)  # log of 1 · 0.9 · 0.5
-        -0.799
-        """
-        bands = hours if isinstance(hours, Hours) else Hours.parse(hours)
-        if len(transitions) != bands.count:
-            raise ModelError(f"expected a table of transitions for each of {bands.count} bands; got {len(transitions)}")
-        first = np.atleast_2d(np.asarray(prior, np.float64))
-        first = np.repeat(first, bands.count, axis=0) if len(first) == 1 else first
-        if len(first) != bands.count:
-            raise ModelError(f"expected one prior, or one for each of {bands.count} bands; got {len(first)}")
-        laws = [from_arrays(law, table, 1) for law, table in zip(first, transitions, strict=True)]
-        if len({law.n for law in laws}) != 1:
-            raise ModelError("the tables of transitions must all be of one size; got several")
-        initial = np.stack([law.initial for law in laws]) / bands.count
-        following = np.full((bands.count, bands.count), 1.0 / bands.count)
-        states = by_hour([law.chain.toarray() for law in laws], following, initial)
-        return cls._of(states, symbols_of(alphabet, states.n), bands)
-
-    def scheduled(self, per_day: int, starts: float = 0.0) -> MarkovModel:
-        """This model by the hour for streams whose events come evenly, so that the hours to come are known.
-
-        A promise about a secret looks ahead, so it needs this. The states are then a place in the day and a symbol, and
-        an event that comes at another place in the day than is its turn is refused.
-
-        Parameters:
-          per_day: events a day, evenly spread; the bands of hours must begin where one of them does.
-          starts: the hour of the day at which every stream begins.
-
-        >>> night, day = [[0.9, 0.1], [0.9, 0.1]], [[0.5, 0.5], [0.5, 0.5]]
-        >>> MarkovModel.by_hour("night=18-6,day=6-18", [1.0, 0.0], [night, day]).scheduled(per_day=4, starts=6).starts
-        6.0
-        """
-        if self.hours is None or (self.starts is not None and self.bands > 1):
-            raise ModelError("only a model by the hour of the day can be given a schedule; fit one with hours=")
-        slots = Hours.equal(per_day)
-        here = np.array(slots.begins)
-        if not np.isin(self.hours.begins, here).all():
-            raise ModelError(
-                f"the bands of hours ({self.hours}) do not begin where one of {per_day} parts of a day does"
-            )
-        if starts not in slots.begins:
-            raise ModelError(f"expected starts as the hour at which one of {per_day} parts of a day begins, as 0")
-        bands = self.hours.of(here * HOUR)
-        states = scheduled(self.states, bands, slots.begins.index(starts))
-        made = type(self)._of(states, self.alphabet, slots)
-        return made if self.origin is None else made.with_origin(self.origin)
-
-    @cached_property
-    def starts(self) -> float | None:
-        """The hour at which every stream begins, where events come evenly (`scheduled`); None where they need not."""
-        if self.hours is None or not self.hours.is_equal:
-            return None
-        source = np.repeat(np.arange(self.size), np.diff(self.chain.indptr)) // self.n
-        first = np.flatnonzero(self.initial.reshape(self.bands, self.n).any(1))
-        onward = bool((self.chain.indices // self.n == (source + 1) % self.bands).all())
-        return self.hours.begins[first[0]] if onward and len(first) == 1 else None
-
-    def refuse_hours(self, what: str) -> None:
-        """Refuse a model by the hour of the day where nobody asks for times; `what` cannot take it."""
-        if self.hours is not None:
-            raise ModelError(f"{what} cannot take a model by the hour of the day; use one without hours")
-
-    def bands_of(self, times: Sequence[Time] | Floats) -> Codes:
-        """The band of hours of each time, for a model that goes by them."""
-        if self.hours is None:
-            raise ModelError("this model does not go by the hour of the day; fit one with hours=")
-        return self.hours.of(seconds(times))
-
     @property
     def states(self) -> States:
         """The model's arrays."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return States(order=self.order, n=self.n, chain=self.chain, types=self.types, bands=self.bands, **arrays)
+        return States(order=self.order, n=self.n, chain=self.chain, types=self.types, **arrays)
 
     @property
     def transitions(self) -> int:
         """How many steps of the chain have a probability of their own: the size of the model."""
-        return int(self.chain.nnz) // (1 if self.starts is not None else self.bands)
+        return int(self.chain.nnz)
 
     def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
         """The same model with a public record of how it was made; file and fingerprint cover it."""
@@ -426,10 +312,9 @@ class MarkovModel:
         """Whether each state can go to every other (and itself), and none of it all but impossibly.
 
         Then every sequence of symbols can occur, and no state's probability gets too small for a float. Chains of
-        order 1 are so where all counts are positive, mixtures of them where streams may change their type, chains by
-        the hour where that holds in every band.
+        order 1 are so where all counts are positive, mixtures of them where streams may change their type.
         """
-        if self.size != self.types * self.bands * self.n or self.barely:
+        if self.size != self.types * self.n or self.barely:
             return False
         lacking = np.bincount(self.base_state, self.base, self.size) == 0
         direct = np.diff(self.chain.indptr)
@@ -438,8 +323,8 @@ class MarkovModel:
 
     @cached_property
     def stacked(self) -> bool:
-        """Whether the states are the n symbols in order, once for each type and band."""
-        whole = self.size == self.types * self.bands * self.n
+        """Whether the states are the n symbols in order, once for each type."""
+        whole = self.size == self.types * self.n
         return whole and bool((self.newest.reshape(-1, self.n) == np.arange(self.n)).all())
 
     @cached_property
@@ -447,23 +332,14 @@ class MarkovModel:
         """The base law of symbols, whatever the type: (n,)."""
         return _float64(np.bincount(self.newest[self.base_state], self.base, minlength=self.n))
 
-    def log_likelihood(self, codes: ArrayLike, times: Sequence[Time] | None = None) -> float:
-        """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur.
-
-        A model by the hour needs the `times` of the events, and tells how likely the codes are given them.
-        """
+    def log_likelihood(self, codes: ArrayLike) -> float:
+        """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
         sequence = self.alphabet._checked_codes(codes)
         if len(sequence) == 0:
             raise InputError("a likelihood needs at least one event; got none")
-        bands = self._bands_of_stream(len(sequence), times)
         weights, total = self.initial, 0.0
         for step, code in enumerate(sequence.tolist()):
             weights = self.advance(weights) if step else weights
-            if bands is not None:
-                weights = np.where(np.arange(self.size) // self.n == bands[step], weights, 0.0)
-                if not weights.any():
-                    return -np.inf
-                weights = weights / weights.sum()
             weights = np.where(self.newest == code, weights, 0.0)
             mass = float(weights.sum())
             if mass == 0:
@@ -471,26 +347,11 @@ class MarkovModel:
             weights, total = weights / mass, total + float(np.log(mass))
         return total
 
-    def _bands_of_stream(self, length: int, times: Sequence[Time] | None) -> Codes | None:
-        if self.hours is None:
-            return None
-        if times is None or len(times) != length:
-            raise InputError(_TIMELESS.replace("time=…", f"{length} times"))
-        return self.bands_of(times)
-
-    def sample(
-        self, length: int, users: int = 1, seed: int | None = None, times: Sequence[Time] | None = None
-    ) -> Codes:
-        """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator.
-
-        A model by the hour needs the `times` of the events, which all of the streams share.
-        """
+    def sample(self, length: int, users: int = 1, seed: int | None = None) -> Codes:
+        """Simulated streams, (users, length) codes. For planning and research; no privacy rests on this generator."""
         if length < 1 or users < 1:
             raise InputError(f"length and users must be >= 1; got {length} and {users}")
         generator = np.random.default_rng(seed)
-        bands = self._bands_of_stream(length, times)
-        if bands is not None:
-            return self._sample_at(bands, generator.random((length, users)))
         state = _draw(self.initial, generator.random(users))
         out = np.empty((users, length), np.int64)
         out[:, 0] = self.newest[state]
@@ -498,20 +359,6 @@ class MarkovModel:
             state = self._step(state, generator)
             out[:, step] = self.newest[state]
         return out
-
-    def _sample_at(self, bands: Codes, coins: Floats) -> Codes:
-        """Streams whose events come in these bands of hours (T,), by coins (T, users)."""
-        out = np.empty(coins.shape, np.int64)
-        state: Codes | None = None
-        for step, band in enumerate(bands.tolist()):
-            part = slice(band * self.n, (band + 1) * self.n)
-            law = self.initial[None, part] if state is None else self.chain[state][:, part].toarray()
-            reached = np.cumsum(law, axis=1)
-            if (reached[:, -1] == 0).any():
-                raise InputError(f"event {step}: no stream of this model has an event then; check the times")
-            out[step] = (reached <= coins[step][:, None] * reached[:, -1:]).sum(1)
-            state = band * self.n + out[step]
-        return np.ascontiguousarray(out.T)
 
     @cached_property
     def _row_cumulative(self) -> Floats:
@@ -542,8 +389,6 @@ class MarkovModel:
         digest = hashlib.sha256(f"{_FORMAT} {_VERSION} {self.order} {self.alphabet.fingerprint()}".encode())
         if self.types > 1:
             digest.update(f" types {self.types}".encode())
-        if self.hours is not None:
-            digest.update(f" hours {json.dumps(self.hours.to_json(), sort_keys=True)}".encode())
         for name, array in sorted(self._arrays().items()):
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             digest.update(f" {name} {array.shape} ".encode())
@@ -558,11 +403,9 @@ class MarkovModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: NumPy arrays and a JSON header, nothing executable. All or nothing."""
-        version = _WITH_HOURS if self.hours is not None else _VERSION if self.types == 1 else _WITH_TYPES
+        version = _VERSION if self.types == 1 else _WITH_TYPES
         header = {"format": _FORMAT, "version": version, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
-        if self.hours is not None:
-            header["hours"] = self.hours.to_json()
         if self.origin is not None:
             header["origin"] = self.origin
         with replacing(path) as part, open(part, "xb") as file:
@@ -604,18 +447,15 @@ class MarkovModel:
         chain = sparse.csr_array(parts, shape=(size, size), dtype=np.float64)
         chain.check_format(full_check=True)
         order, arrays = int(header["order"]), {name: file[name] for name in _ARRAYS}
-        types, saved = int(header.get("types", 1)), header.get("hours")
-        hours = None if saved is None else Hours.from_json(saved)
-        bands = 1 if hours is None else hours.count
-        states = States(order=order, n=int(header["n"]), chain=chain, types=types, bands=bands, **arrays)
+        types = int(header.get("types", 1))
+        states = States(order=order, n=int(header["n"]), chain=chain, types=types, **arrays)
         validate(states)
-        model = cls._of(states, alphabet, hours)
+        model = cls._of(states, alphabet)
         return model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
 
     def __repr__(self) -> str:
         types = f"{self.types} types, " if self.types > 1 else ""
-        hours = "" if self.hours is None else f"{self.bands} bands of hours, "
-        return f"MarkovModel({types}{hours}order={self.order}, {self.n} symbols, {self.transitions} transitions)"
+        return f"MarkovModel({types}order={self.order}, {self.n} symbols, {self.transitions} transitions)"
 
     def _repr_html_(self) -> str:
         return html.model(self)
@@ -624,8 +464,8 @@ class MarkovModel:
 def _check_header(header: Any, name: str) -> None:
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ModelError(f"{name} is not a seqveil model; make one with MarkovModel.save or `seqveil fit`")
-    if header.get("version") not in (_VERSION, _WITH_TYPES, _WITH_HOURS):
-        known = f"{_VERSION} to {_WITH_HOURS}"
+    if header.get("version") not in (_VERSION, _WITH_TYPES):
+        known = f"{_VERSION} to {_WITH_TYPES}"
         raise ModelError(f"{name} has model format {header.get('version')!r}, this seqveil reads {known}; refit it")
 
 
@@ -640,4 +480,4 @@ def _draw(law: Floats, coins: Floats) -> Codes:
     return np.asarray(np.minimum(place, np.flatnonzero(law)[-1]), dtype=np.int64)
 
 
-__all__ = ["Counts", "HourCounts", "MarkovModel", "TypeCounts", "fit_mixture", "symbols_of"]
+__all__ = ["Counts", "MarkovModel", "TypeCounts", "fit_mixture", "symbols_of"]

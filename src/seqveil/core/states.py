@@ -10,19 +10,6 @@ Additive smoothing and contexts that never continue thus cost one number a row i
 A mixture of K chains, one for each type of person, has the contexts of every type side by side: a state is a type and a
 context, `chain` is block-diagonal, and what a row lacks goes to a base law over all types, so `base` and `base_state`
 then have K·n entries, those of type 0 first.
-
-A chain whose steps depend on the hour of the day has the symbols of every band of hours side by side: a state is a band
-and a symbol, and from any state of band b
-
-    P((b', x') | (b, x)) = next(b' | b) · P_b'(x' | x).
-
-When an event comes, its time is public, so everyone knows its band: laws of states are conditioned on it before
-anything is released (`filtering.within`). Because `next` does not depend on x, that tells nothing about x, and what is
-left is Σ_x law(x) P_b'(x' | x): the chain of that band, exactly. It is thus an ordinary chain on states that show a
-symbol, and belief, account, decoding and secrets need no second way of taking a step; the price is a table of
-(bands · n)² numbers. What `next` says matters only to those who ask about an event whose time is not known yet. Where
-events come evenly, so many a day, there is a band for each of them and `next` leaves no choice: then the future hours
-are known too, as a promise about a secret needs it (`scheduled`).
 """
 
 from __future__ import annotations
@@ -53,7 +40,6 @@ class States:
     base_state: Codes
     newest: Codes
     types: int = 1
-    bands: int = 1  # of hours; 1 where they do not matter
 
 
 def checked_order(order: int, n: int) -> int:
@@ -243,64 +229,14 @@ def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
     )
 
 
-def by_hour(tables: list[Floats], following: Floats, initial: Floats) -> States:
-    """The states of a chain of order 1 whose steps depend on the hour (see the module's formula).
-
-    Parameters:
-      tables: for each band, the law (n, n) of a step to an event in it.
-      following: law (K, K) of the next event's band from the present one.
-      initial: law (K, n) of the first event's band and symbol.
-    """
-    from scipy import sparse
-
-    bands, n = initial.shape
-    into = [sparse.coo_array(table) for table in tables]
-    steps = [
-        (here * n + into[there].row, there * n + into[there].col, into[there].data * following[here, there])
-        for here, there in zip(*(places.tolist() for places in np.nonzero(following)), strict=True)
-    ]
-    source, target, weight = (np.concatenate(parts) for parts in zip(*steps, strict=True))
-    chain = sparse.csr_array(sparse.coo_array((weight, (source, target)), shape=(bands * n, bands * n)))
-    chain.sort_indices()
-    first, places = initial.ravel(), np.arange(bands * n)
-    return States(1, n, first, chain, np.zeros(bands * n), first, places, places % n, bands=bands)
-
-
-def scheduled(states: States, bands: NDArray[np.int64], start: int) -> States:
-    """The same steps for events that come evenly, so many a day.
-
-    Parameters:
-      states: of a chain by the hour.
-      bands: the band of each event of a day: (slots,).
-      start: the place in the day of a stream's first event.
-    """
-    n, slots = states.n, len(bands)
-    tables = [_into(states, band) for band in range(states.bands)]
-    following = np.roll(np.eye(slots), 1, axis=1)
-    initial = np.zeros((slots, n))
-    first = states.initial.reshape(-1, n)[bands[start]]
-    initial[start] = first if first.sum() > 0 else np.full(n, 1.0)
-    return by_hour([tables[band] for band in bands.tolist()], following, initial / initial.sum())
-
-
-def _into(states: States, band: int) -> Floats:
-    """Law (n, n) of a step to an event in this band, of which each band before tells the same."""
-    n = states.n
-    for before in range(states.bands):
-        part = states.chain[before * n : (before + 1) * n, band * n : (band + 1) * n].toarray()
-        if part.any():
-            return np.asarray(part / part.sum(1, keepdims=True))
-    raise ModelError("no event of this model can come in one of its bands of hours; fit it again")
-
-
 def validate(states: States) -> None:
     """Raise `ModelError` unless the arrays are a law (for arrays that come from a file)."""
     size, n = len(states.newest), states.n
     chain = states.chain
     if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
         raise ModelError("the model's arrays do not fit together; save the model again")
-    wide = (states.types * states.bands * n,)
-    misfit = min(states.types, states.bands) < 1 or (states.order == 1 and size != wide[0])
+    wide = (states.types * n,)
+    misfit = states.types < 1 or (states.order == 1 and size != wide[0])
     if misfit or states.base.shape != wide or states.base_state.shape != wide:
         raise ModelError("the model's arrays do not fit its alphabet; save the model again")
     numbers = (chain.data, states.initial, states.backoff, states.base)
@@ -308,7 +244,7 @@ def validate(states: States) -> None:
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
     if not _in_range(states.newest, n) or not _in_range(states.base_state, size):
         raise ModelError("the model names symbols or states that do not exist; save the model again")
-    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types * states.bands)):
+    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
     totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
     laws = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), abs(states.base.sum() - 1))

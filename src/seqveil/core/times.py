@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import time as clock
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,11 +25,8 @@ Time = float | str | datetime
 LATEST = 1e11  # seconds; three more digits are the next smaller unit
 UNITS = ("seconds", "milliseconds since 1970", "microseconds since 1970", "nanoseconds since 1970")
 CALENDAR = "dates and times"
-DAY, HOUR = 86_400.0, 3_600.0
-MOST_BANDS = 1440  # of a day: one a minute
+DAY = 86_400.0
 FINE = 1e-6  # of a window: how coarse the numbers may be that lie in it
-_BANDS = "as a number of equal bands, such as 24, or as night=22-6,day=6-22"
-_HOUR = re.compile(r"\d{1,2}(\.\d+)?")
 _MILLIS = re.compile(r"((?i:(^|[^a-z])(ms|msecs?|millis|milliseconds?))|[a-z](Ms|Millis|Milliseconds))[^A-Za-z]*$")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _EXPECTED = "expected a time in seconds, in milli-, micro- or nanoseconds since 1970, or as ISO 8601 text"
@@ -126,96 +122,3 @@ def _number(place: int, given: object) -> float:
 
 def _refused(place: int) -> InputError:
     return InputError(f"event {place}: {_EXPECTED}; check its unit", place)
-
-
-@dataclass(frozen=True)
-class Hours:
-    """Bands of the day: which part of the day a time falls in, by the clock that the time was written by.
-
-    A number of seconds is cut into days of 86,400, so hours are those of the clock behind the numbers: UTC for seconds
-    since 1970, and for text without a zone the clock on the wall, whatever it was.
-
-    `begins` are the hours at which a new piece of the day begins, ascending, and `bands` the band of each piece; what
-    comes before the first belongs to the last, over midnight.
-
-    >>> night = Hours.parse("night=22-6,day=6-22")
-    >>> night.names, night.of(seconds(["2024-05-01T23:30", "2024-05-02T05:59:59", "2024-05-02T06:00"])).tolist()
-    (('night', 'day'), [0, 0, 1])
-    >>> Hours.parse("4").of(seconds(["2024-05-01T13:00"])).tolist(), str(night)
-    ([2], 'night=22-6,day=6-22')
-    """
-
-    begins: tuple[float, ...]
-    bands: tuple[int, ...]
-    names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        begins = np.array(self.begins, np.float64)
-        rising = begins.size > 0 and bool((np.diff(begins) > 0).all()) and begins[0] >= 0 and begins[-1] < 24
-        if not rising or len(self.bands) != begins.size or sorted(set(self.bands)) != list(range(len(self.names))):
-            raise InputError(f"hours of the day are written {_BANDS}; got something else")
-
-    @classmethod
-    def parse(cls, text: str | int) -> Hours:
-        """Bands from a number of equal ones, or from names with the hours from and to of each."""
-        spelled = str(text).strip()
-        if "=" not in spelled:
-            return cls.equal(int(spelled)) if spelled.isascii() and spelled.isdecimal() else cls.equal(0)
-        pieces, names = [], dict[str, int]()
-        for part in spelled.split(","):
-            name, _, span = (piece.strip() for piece in part.partition("="))
-            begin, _, end = span.partition("-")
-            if not name or not all(_HOUR.fullmatch(hour.strip()) for hour in (begin, end)):
-                raise InputError(f"hours of the day are written {_BANDS}; got something else")
-            band = names.setdefault(name, len(names))
-            pieces.append((float(begin) % 24, float(end) % 24, band, float(begin), float(end)))
-        pieces.sort()
-        following = [*pieces[1:], pieces[0]]
-        if max(hour for piece in pieces for hour in piece[3:]) > 24:
-            raise InputError(f"hours of the day run from 0 to 24, written {_BANDS}; got a later one")
-        if any(one[1] != two[0] for one, two in zip(pieces, following, strict=True)):
-            raise InputError(
-                "bands of hours must cover the day once, as night=22-6,day=6-22 does; these leave a gap or overlap"
-            )
-        return cls(tuple(piece[0] for piece in pieces), tuple(piece[2] for piece in pieces), tuple(names))
-
-    @classmethod
-    def equal(cls, count: int) -> Hours:
-        """So many bands of one length, from midnight."""
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_BANDS:
-            raise InputError(f"hours of the day are written {_BANDS}, at most {MOST_BANDS} bands; got something else")
-        begins = tuple(24.0 * k / count for k in range(count))
-        return cls(begins, tuple(range(count)), tuple(str(k) for k in range(count)))
-
-    @property
-    def count(self) -> int:
-        """How many bands there are."""
-        return len(self.names)
-
-    def of(self, stamps: Floats) -> NDArray[np.int64]:
-        """The band of each time in seconds."""
-        hour = np.mod(stamps, DAY) / HOUR
-        piece = np.searchsorted(np.array(self.begins), hour, side="right") - 1
-        return np.array(self.bands, np.int64)[piece]
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether it is so many bands of one length, from midnight."""
-        return self == Hours.equal(self.count) if self.count <= MOST_BANDS else False
-
-    def __str__(self) -> str:
-        if self.is_equal:
-            return str(self.count)
-        ends = [*self.begins[1:], self.begins[0]]
-        pieces = sorted(zip(self.bands, self.begins, ends, strict=True))
-        return ",".join(f"{self.names[band]}={begin:.15g}-{end:.15g}" for band, begin, end in pieces)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values that `from_json` turns back into equal bands."""
-        return {"begins": list(self.begins), "bands": list(self.bands), "names": list(self.names)}
-
-    @classmethod
-    def from_json(cls, saved: Any) -> Hours:
-        """The bands that `to_json` gave the values of."""
-        begins, bands, names = (tuple(saved[name]) for name in ("begins", "bands", "names"))
-        return cls(tuple(float(hour) for hour in begins), tuple(int(band) for band in bands), names)

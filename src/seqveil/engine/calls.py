@@ -327,8 +327,7 @@ class Call:
             return None
         who, at = slots[plan.fresh], group[plan.fresh]
         try:
-            times, alone = None if self.times is None else self.times[at], self.made.begins is None
-            stream.check_turns(self.setting, self.made.seqs[at], times, who if alone else None)
+            times = None if self.times is None else self.times[at]
             latest = live.state.window.take(who).latest
             stream.check_times(self.setting, who, times, latest)
         except InputError as error:

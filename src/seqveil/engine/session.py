@@ -76,7 +76,6 @@ class Session:
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._waiting: list[int] = []
-        self._first_turn: Ints | None = None  # of the first event, under a model with a schedule
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
@@ -91,20 +90,9 @@ class Session:
 
     @property
     def belief(self) -> Floats:
-        """What an observer of the releases believes about the next symbol, before it is released.
-
-        Under a model by the hour of the day, that is before the time of the event is known (`belief_at`).
-        """
+        """What an observer of the releases believes about the next symbol, before it is released."""
         with self._lock:
             law = filtering.symbols(self._setting.model, self._state.states)[0].copy()
-        law.flags.writeable = False
-        return law
-
-    def belief_at(self, time: Time) -> Floats:
-        """What an observer believes about the next symbol once it is known when it comes."""
-        with self._lock:
-            state = stream.located(self._setting, self._state, _row(time))
-            law = filtering.symbols(self._setting.model, state.states)[0].copy()
         law.flags.writeable = False
         return law
 
@@ -136,12 +124,11 @@ class Session:
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
         with self._lock:
-            state = stream.located(self._setting, self._state, _row(time))
             if self._setting.guards and self.watches is not None:
                 stack = guarded_table(self._setting, self.watches).kernels()
                 return stack.one(0, self._setting.model.alphabet)
-            epsilons, _, _ = stream.allowance(self._setting, state, _row(time))
-            beliefs = filtering.symbols(self._setting.model, state.states)
+            epsilons, _, _ = stream.allowance(self._setting, self._state, _row(time))
+            beliefs = filtering.symbols(self._setting.model, self._state.states)
             stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
         return stack.one(0, self._setting.model.alphabet)
 
@@ -160,13 +147,11 @@ class Session:
     def _one(self, code: int, time: Time | None) -> Any:
         with self._lock:
             raw = np.array([code], np.int64)
-            first_turn = stream.check_onward(self._setting, self._state, _row(time), self._first_turn)
             released, self._state = stream.step(self._setting, self._state, raw, self._coins, _row(time))
             out = int(released.codes[0])
             if out == stream.REFUSED:
                 raise stream.budget_spent(self._setting, released.codes == stream.REFUSED)
             self._released += out >= 0
-            self._first_turn = first_turn
         return None if out < 0 else self._setting.model.alphabet.decode_one(out)
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:

@@ -122,10 +122,9 @@ class Setting:
                 name = mechanisms.guarded.name
                 raise InputError(f'withhold, blank and observers are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
-        _check_hours(model, chosen, purse, others)
         price = None if blank is None else float(blank)
         if restarts:
-            _check_restarts(model, purse)
+            _check_restarts(purse)
         kept = (declared, others, bool(withhold), price, longest, _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
         made._check_secrets()
@@ -151,8 +150,8 @@ class Setting:
 
     @property
     def timed(self) -> bool:
-        """Whether every event needs its time: for a budget per seconds, or a model by the hour of the day."""
-        return self.budget.seconds is not None or self.model.hours is not None
+        """Whether every event needs its time, for a budget per seconds."""
+        return self.budget.seconds is not None
 
     @property
     def unbounded(self) -> bool:
@@ -338,37 +337,8 @@ def _check_guarded(
         raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
 
 
-def _check_hours(
-    model: MarkovModel, mechanism: Mechanism | BatchMechanism, budget: Budget, observers: tuple[MarkovModel, ...]
-) -> None:
-    """Refuse what does not go together with a model by the hour of the day; secrets see to themselves."""
-    if any(each.hours is not None and each.hours != model.hours for each in observers):
-        raise InputError("an observer's model by the hour of the day needs the hours of the model itself; fit both so")
-    if any(each.hours is not None and each.starts != model.starts for each in observers):
-        raise InputError(
-            "observers' models by the hour of the day need the schedule of the model itself; give both one"
-        )
-    if model.hours is None:
-        return
-    if isinstance(mechanism, BatchMechanism) or mechanism.for_model is not None:
-        raise InputError(
-            f'"{mechanism.name}" does not go with a model by the hour of the day; use "optimal" without a batch, or '
-            "types that change"
-        )
-    if budget.limited and budget.when_spent == "stop":  # whoever gets the releases would not know when the others came
-        raise InputError(
-            'with hours of the day a spent budget cannot say nothing (when_spent="stop"), for the time of an event '
-            'left out would not be known; use "hold" or "error"'
-        )
-
-
-def _check_restarts(model: MarkovModel, budget: Budget) -> None:
+def _check_restarts(budget: Budget) -> None:
     """Refuse what does not go together with several streams of one user."""
-    if model.starts is not None:
-        raise InputError(
-            "streams apart do not go with a model that says how many events come a day, which knows one stream; "
-            "fit hours without per_day"
-        )
     if budget.limited and budget.when_spent == "stop":
         raise InputError(
             'streams apart do not go with the policy "stop": what is left out could hide where a stream begins; '

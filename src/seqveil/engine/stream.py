@@ -7,7 +7,7 @@ as an argument and leave no trace but the draw.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -92,15 +92,10 @@ def step(
     marginal, at the ε that any symbol would have had there: its lift is 1, and it is within the LDP level of every
     symbol (`hidden`).
     """
-    known = located(setting, state, times)
-    truths = _Truths(setting, known, raw_codes(codes, setting.model.n, len(state)), coins)
-    return _advance(setting, known, truths, times, state)
+    truths = _Truths(setting, state, raw_codes(codes, setting.model.n, len(state)), coins)
+    return _advance(setting, state, truths, times)
 
 
-_HOURLESS = "a model by the hour of the day needs the time of each event; pass time=…"
-_OFF_TURN = (
-    "event {}: expected the times of {} events a day, evenly spread, from the hour at which streams begin; check it"
-)
 _TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 
 
@@ -161,68 +156,7 @@ def observe(setting: Setting, state: State, codes: Ints, times: Floats | None = 
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD.
     """
-    known = located(setting, state, times)
-    return _advance(setting, known, _Given(released_codes(setting, codes, len(state))), times, state)
-
-
-def located(setting: Setting, state: State, times: Floats | None) -> State:
-    """The state where the times of the coming events are known and their symbols are not.
-
-    Under a model by the hour, belief and account are those of the events' bands of hours; else nothing changes.
-    """
-    model = setting.model
-    if model.hours is None:
-        return state
-    here = filtering.in_band(model, bands_of(setting, times, len(state)))
-    states, amiss = filtering.within(model, state.states, here)
-    if amiss.any():
-        raise InputError(_OFF_TURN.format(int(amiss.argmax()), model.bands), int(amiss.argmax()))
-    return replace(state, states=states, account=state.account.within(here))
-
-
-def check_turns(setting: Setting, seqs: Ints, times: Floats | None, users: Part | None = None) -> None:
-    """Refuse, before anything of a call is drawn, an event that does not come when the model's schedule has it.
-
-    `seqs` count each user's events from 0. Where `users` says whose each event is, those of one user must also lie as
-    many turns apart as there are events between them: a whole day left out would else go unseen.
-    """
-    hours, starts = setting.model.hours, setting.model.starts
-    if hours is None or starts is None or not seqs.size:
-        return
-    turn = hours.begins.index(starts) + seqs
-    amiss = bands_of(setting, times, seqs.size) != turn % setting.model.bands
-    if users is not None and times is not None:
-        _, first, whose = np.unique(users, return_index=True, return_inverse=True)
-        origin = first_turns(setting, seqs, times)
-        amiss |= origin != origin[first][whose]
-    if amiss.any():
-        raise InputError(_OFF_TURN.format(int(amiss.argmax()), setting.model.bands), int(amiss.argmax()))
-
-
-def first_turns(setting: Setting, seqs: Ints, times: Floats) -> Ints:
-    """Which turn of the schedule, counted from time 0, the first event of a stream had if this one has its own."""
-    days = np.floor(np.asarray(clock.seconds(times)) / clock.DAY).astype(np.int64)
-    return np.asarray(days * setting.model.bands + bands_of(setting, times, seqs.size) - seqs)
-
-
-def check_onward(setting: Setting, state: State, times: Floats | None, known: Ints | None) -> Ints | None:
-    """Refuse the event of a stream that is not the next turn after the one before; gives the turn of its first event.
-
-    `known` is what this gave for the event before, None for the first one and where the model has no schedule.
-    """
-    if setting.model.starts is None or times is None:
-        return None
-    found = first_turns(setting, state.steps, times)
-    if known is not None and (found != known).any():
-        raise InputError(_OFF_TURN.format(0, setting.model.bands), 0)
-    return found
-
-
-def bands_of(setting: Setting, times: Floats | None, count: int) -> Ints:
-    """The bands of hours of so many events."""
-    if times is None or len(times) != count:
-        raise InputError(_HOURLESS)
-    return setting.model.bands_of(times)
+    return _advance(setting, state, _Given(released_codes(setting, codes, len(state))), times)
 
 
 def released_codes(setting: Setting, codes: Any, count: int | None = None) -> Ints:
@@ -380,10 +314,8 @@ def moment(setting: Setting, state: State, times: Floats | None) -> Floats:
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
 
 
-def _advance(
-    setting: Setting, state: State, source: _Truths | _Given, times: Floats | None, before: State
-) -> tuple[Released, State]:
-    """One step from `state`; who is refused stays as `before`, when the time of the event was not known."""
+def _advance(setting: Setting, state: State, source: _Truths | _Given, times: Floats | None) -> tuple[Released, State]:
+    """One step from `state`; who is refused stays there."""
     took_step(len(state))
     epsilons, gone, saved = allowance(setting, state, times)
     model, beliefs = setting.model, filtering.symbols(setting.model, state.states)
@@ -404,7 +336,7 @@ def _advance(
     spent, ldp = state.spent + epsilons, state.ldp + setting.ldp_cost(epsilons)
     watches = None if state.watches is None else observed(state.watches, columns)
     after = State(states, state.steps + 1, spent, saved, account, window, ldp, watches)
-    return released, unmoved(before, after, refused) if np.count_nonzero(refused) else after
+    return released, unmoved(state, after, refused) if np.count_nonzero(refused) else after
 
 
 def _within_budget(

@@ -114,10 +114,6 @@ class Streams:
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
-        if gaps == "skip" and setting.model.hours is not None:
-            raise InputError(
-                'with hours of the day no event may be left out, for its time would be unknown; use gaps="refuse"'
-            )
         self.setting, self._coins, self._gaps = setting, coins or SystemCoins(), gaps
         self._watch, self._seen = watch, seen
         self._store: StateStore = Memory(setting) if store is None else store
@@ -556,10 +552,7 @@ class Streams:
         if self.setting.timed and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
-                wanted = (
-                    "a budget per seconds" if self.setting.model.hours is None else "a model by the hour of the day"
-                )
-                raise InputError(f"{wanted} needs the time of each event; pass times=…")
+                raise InputError("a budget per seconds needs the time of each event; pass times=…")
         made = Releases.none(numbers.astype(np.int64), self.setting.in_batches)
         if self.setting.restarts:
             made = replace(made, begins=_marks(begins, count))

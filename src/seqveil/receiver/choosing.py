@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError
-from seqveil.core.fitting import MOST_STATES
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.mixture import LEAST_PEOPLE
 from seqveil.core.model import MarkovModel
-from seqveil.core.times import Hours
 from seqveil.receiver.contexts import LONGEST, SMOOTHING, Check, Context, Progress, check
 
-AUTO = ("order:1", "hours", "order:2", "types:4", "types:16", "types:48")
+AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
 FEWEST_PEOPLE = 10  # with fewer there is nobody to hold out
 MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
@@ -49,9 +47,7 @@ def _line(row: Check, taken: bool) -> str:
     return f"{row.title:<32}{_cells(texts)}{'  taken' if taken else ''}"
 
 
-def candidates(
-    text: str, n: int, people: int, least_people: int = LEAST_PEOPLE, times: Floats | None = None
-) -> list[Context]:
+def candidates(text: str, n: int, people: int, least_people: int = LEAST_PEOPLE) -> list[Context]:
     """The contexts to compare: those of `auto` that so many people allow, or the one named beside a plain chain.
 
     >>> [each.name for each in candidates("auto", 17, 1000)]
@@ -64,16 +60,8 @@ def candidates(
     return [
         each
         for each in found
-        if (each.hours is None or _tells_hours(times, n, each.hours))
-        and (each.types == 1 or each.types * least_people <= people)
-        and (each.order == 1 or n**3 <= MOST_CONTEXTS)
+        if (each.types == 1 or each.types * least_people <= people) and (each.order == 1 or n**3 <= MOST_CONTEXTS)
     ]
-
-
-def _tells_hours(times: Floats | None, n: int, hours: str) -> bool:
-    """Whether these times fall in more than one band of hours, few enough for the alphabet."""
-    bands = Hours.parse(hours)
-    return times is not None and bands.count * n <= MOST_STATES // 4 and np.unique(bands.of(times)).size > 1
 
 
 def choose(
@@ -88,7 +76,6 @@ def choose(
     seed: int = 0,
     least_people: int = LEAST_PEOPLE,
     progress: Progress | None = None,
-    times: Floats | None = None,
 ) -> Choice:
     """Compare contexts on held-out people, and fit the one taken to everyone.
 
@@ -106,10 +93,9 @@ def choose(
       seed: of the split and the fits; the table is repeatable.
       least_people: people that each type must have.
       progress: told the share that is done, 0 to 1.
-      times: the time of every event in seconds, where there are times; hours of the day need them.
     """
     law: dict[str, Any] = {"smoothing": smoothing, "prior": prior, "seed": seed, "least_people": least_people}
-    return choose_among(Events.of(users, codes, people, times), alphabet, text, progress, **law)
+    return choose_among(Events.of(users, codes, people), alphabet, text, progress, **law)
 
 
 class People(Protocol):
@@ -134,16 +120,15 @@ class Events:
     codes: Ints
     count: int
     owner: Ints | None = None  # the person of each stream, where some have several
-    times: Floats | None = None  # in seconds, where there are times
 
     @classmethod
-    def of(cls, users: Ints, codes: Ints, people: Ints | None = None, times: Floats | None = None) -> Events:
+    def of(cls, users: Ints, codes: Ints, people: Ints | None = None) -> Events:
         """People numbered in the order of their names."""
         names, first, rows = np.unique(users, return_index=True, return_inverse=True)
         if people is None:
-            return cls(rows, codes, int(names.size), times=times)
+            return cls(rows, codes, int(names.size))
         persons, whose = np.unique(people, return_inverse=True)
-        return cls(rows, codes, int(persons.size), whose[first], times)
+        return cls(rows, codes, int(persons.size), whose[first])
 
     def _of_people(self, chosen: Ints) -> NDArray[np.bool_]:
         """Which events are of these people."""
@@ -152,22 +137,14 @@ class Events:
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **law: Any) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
         kept = ~self._of_people(without)
-        times = None if self.times is None else self.times[kept]
-        return context.fit(self.rows[kept], self.codes[kept], alphabet, times=times, **law)
+        return context.fit(self.rows[kept], self.codes[kept], alphabet, **law)
 
     def streams(self, chosen: Ints) -> tuple[Ints, Ints]:
         """Who and which code, event by event, of these people."""
-        kept = self._kept(chosen)
-        return self.rows[kept], self.codes[kept]
-
-    def moments(self, chosen: Ints) -> Floats | None:
-        """When these events of `streams` came."""
-        return None if self.times is None else self.times[self._kept(chosen)]
-
-    def _kept(self, chosen: Ints) -> Ints:
         kept = np.flatnonzero(self._of_people(chosen))
         kept = kept[np.argsort(self.rows[kept], kind="stable")]
-        return np.asarray(kept[places_within(np.bincount(self.rows[kept])) < LONGEST], np.int64)
+        kept = kept[places_within(np.bincount(self.rows[kept])) < LONGEST]
+        return self.rows[kept], self.codes[kept]
 
 
 def choose_among(people: People, alphabet: Symbols, text: str, progress: Progress | None, **law: Any) -> Choice:
@@ -175,15 +152,14 @@ def choose_among(people: People, alphabet: Symbols, text: str, progress: Progres
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
     held = people_held_out(people.count, law["seed"])
-    times, later = (people.times, people.moments(held)) if isinstance(people, Events) else (None, None)
-    found = candidates(text, alphabet.n, people.count - held.size, law["least_people"], times)
+    found = candidates(text, alphabet.n, people.count - held.size, law["least_people"])
     streams, owner = people.streams(held), getattr(people, "owner", None)
     whose = None if owner is None else owner[streams[0]]
     told = _Shares(progress, len(found) + 1)
     table = []
     for each in found:
         model = people.fit(each, alphabet, held, progress=told.part, **law)
-        table.append(check(model, *streams, each, law["seed"], later, whose))
+        table.append(check(model, *streams, each, law["seed"], whose))
         told.next()
     taken = table[-1] if text != "auto" else _smallest(table)
     nobody = np.zeros(0, np.int64)

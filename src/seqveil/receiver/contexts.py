@@ -19,24 +19,21 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import Layout, places_within
+from seqveil.core.bulk import Layout
 from seqveil.core.coins import SeededCoins
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH
-from seqveil.core.model import Counts, HourCounts, MarkovModel, fit_mixture
-from seqveil.core.times import Hours
+from seqveil.core.model import Counts, MarkovModel, fit_mixture
 from seqveil.engine.setting import Setting
 from seqveil.receiver import trial
 
-DAY = "24"  # bands of hours where nobody says how many
 LONGEST = 500  # events of a person that are foretold
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
 SMOOTHING = 1.0  # what nobody did in the fit, others may do
 BINS = 10  # of calibration
 TOLD = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
-NO_TIMES = "hours of the day need a time for each event; add a column time, or name it with --time-column"
 _NUMBERS = 1 << 21
 
 Progress = Callable[[float], None]
@@ -44,48 +41,36 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Context:
-    """What the next symbol may depend on: the last `order` symbols, and a type of person or the hour of the day.
-
-    `hours` are bands of the day as `core.times.Hours` reads them; with `per_day` events come evenly, so many a day,
-    from the hour `starts` on.
+    """What the next symbol may depend on: the last `order` symbols, and a type of person.
 
     >>> Context.parse("types:16")
-    Context(order=1, types=16, switch=0.0001, hours=None, per_day=None, starts=0.0)
+    Context(order=1, types=16, switch=0.0001)
     >>> Context.parse("order:2,types:4").title
     '4 types, order 2'
-    >>> Context.parse("hours:night=22-6,day=6-22").title
-    'order 1, 2 hour bands'
     """
 
     order: int = 1
     types: int = 1
     switch: float | str = SWITCH
-    hours: str | None = None
-    per_day: int | None = None
-    starts: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Context:
-        """The context that a text names, such as order:2, types:16, order:2,types:16,switch:0.01 or hours:24."""
+        """The context that a text names, such as order:2, types:16 or order:2,types:16,switch:0.01."""
         given: dict[str, Any] = {}
-        for name, value in _parts(text):
+        for part in text.split(","):
+            name, _, value = part.strip().partition(":")
             if name in given:
                 raise InputError(f"expected each part of a context once; got {name} twice in {text!r}")
             try:
-                if name == "hours":
-                    given[name] = str(Hours.parse(value or DAY))
-                elif name in ("switch", "starts"):
-                    given[name] = value if (name, value) == ("switch", "estimate") else float(value)
+                if name == "switch":
+                    given[name] = value if value == "estimate" else float(value)
                 else:
                     given[name] = int(value)
-            except InputError:
-                raise
             except ValueError:
                 name = ""
             if name not in cls.__dataclass_fields__:
-                raise InputError(f"expected a context such as auto, order:2, types:16 or hours, got {text!r}")
+                raise InputError(f"expected a context such as auto, order:2 or types:16, got {text!r}")
         found = cls(**given)
-        found._check_hours()
         if found.order < 1 or found.types < 1 or not (found.switch == "estimate" or 0 <= float(found.switch) < 1):
             raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
         if "switch" in given and found.types == 1:
@@ -95,9 +80,6 @@ class Context:
     @property
     def name(self) -> str:
         """The context as `parse` reads it."""
-        if self.hours is not None:
-            evenly = "" if self.per_day is None else f",per_day:{self.per_day},starts:{self.starts:g}"
-            return f"hours:{self.hours}{evenly}"
         parts = [f"types:{self.types}"] if self.types > 1 else []
         parts = [f"order:{self.order}", *parts] if self.order > 1 or not parts else parts
         switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
@@ -106,9 +88,6 @@ class Context:
     @property
     def title(self) -> str:
         """The context in words."""
-        if self.hours is not None:
-            evenly = "" if self.per_day is None else f", {self.per_day} a day"
-            return f"order 1, {Hours.parse(self.hours).count} hour bands{evenly}"
         if self.types == 1:
             return f"order {self.order}"
         switch = self.switch if isinstance(self.switch, str) else f"{self.switch:g}"
@@ -125,61 +104,14 @@ class Context:
         seed: int = 0,
         least_people: int = LEAST_PEOPLE,
         progress: Progress | None = None,
-        times: Floats | None = None,
     ) -> MarkovModel:
-        """The model of this context fitted to streams: users and codes of all events, and their times in seconds."""
-        if self.hours is not None:
-            return self._fit_hours(users, codes, alphabet, smoothing, prior, times)
+        """The model of this context fitted to streams: users and codes of all events."""
         if self.types == 1:
             counts = Counts(alphabet.n, self.order)
             counts.add(users, codes)
             return counts.model(alphabet, smoothing, prior)
         law = (smoothing, prior, seed, least_people, progress)
         return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *law)
-
-    def _fit_hours(
-        self, users: Ints, codes: Ints, alphabet: Symbols, smoothing: float, prior: Any, times: Floats | None
-    ) -> MarkovModel:
-        """The model by the hour of the day; events that are to come evenly must."""
-        assert self.hours is not None
-        if times is None:
-            raise DataError(NO_TIMES)
-        bands = HourCounts(alphabet.n, Hours.parse(self.hours))
-        bands.add(users, codes, times)
-        model = bands.model(alphabet, smoothing, prior)
-        if self.per_day is None:
-            return model
-        even = model.scheduled(self.per_day, self.starts)
-        assert even.hours is not None
-        _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
-        seqs = np.empty(users.size, np.int64)
-        seqs[np.argsort(rows, kind="stable")] = places_within(lengths)
-        if ((even.hours.begins.index(self.starts) + seqs) % self.per_day != even.hours.of(times)).any():
-            raise DataError(
-                f"expected {self.per_day} events a day, evenly spread, in streams that begin at {self.starts:g} "
-                "o'clock; some come at other times: fill the gaps, or leave per_day out"
-            )
-        return even
-
-    def _check_hours(self) -> None:
-        if (self.hours is None and self.per_day is not None) or (self.per_day is None and self.starts):
-            raise InputError("per_day and starts go with hours of the day, as in hours:24,per_day:96")
-        if self.hours is not None and (self.order, self.types, self.switch) != (1, 1, SWITCH):
-            raise InputError("hours of the day go with order 1 and without types; name hours alone, or leave them out")
-        if self.per_day is not None:
-            Hours.equal(self.per_day)
-
-
-def _parts(text: str) -> list[tuple[str, str]]:
-    """Names and values of a context; bands of hours have commas of their own."""
-    found: list[tuple[str, str]] = []
-    for part in text.split(","):
-        name, colon, value = part.strip().partition(":")
-        if not colon and "=" in name and found and found[-1][0] == "hours":
-            found[-1] = "hours", f"{found[-1][1]},{name}"
-        else:
-            found.append((name, value))
-    return found
 
 
 @dataclass(frozen=True)
@@ -238,7 +170,6 @@ def check(
     codes: Ints,
     context: Context | None = None,
     seed: int = 0,
-    times: Floats | None = None,
     people: Ints | None = None,
 ) -> Check:
     """How well a model foretells the streams of people whom it was not fitted to.
@@ -249,13 +180,9 @@ def check(
       codes: their symbols, as codes of the model's alphabet.
       context: what to call the model.
       seed: of the releases whose errors are counted.
-      times: when they came, in seconds, for a model by the hour of the day.
       people: the person of every event, where `users` names streams and a person has several.
     """
-    if model.hours is not None and times is None:
-        raise DataError(NO_TIMES)
-    bands = None if model.hours is None or times is None else model.hours.of(times)
-    named = context or Context(model.order, model.types, hours=None if model.hours is None else str(model.hours))
+    named = context or Context(model.order, model.types)
     _, rows = np.unique(users, return_inverse=True)
     layout = Layout.of(rows)
     streams, lengths = layout.lengths.size, np.minimum(layout.lengths, LONGEST)
@@ -264,7 +191,7 @@ def check(
     for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
         short = np.minimum(long, LONGEST)
         places = places[:, : int(short.max())]
-        for laws, truth in filtering.foresee(model, codes[places], short, None if bands is None else bands[places]):
+        for laws, truth in filtering.foresee(model, codes[places], short):
             told = laws[np.arange(truth.size), truth]
             with np.errstate(divide="ignore"):
                 totals[at : at + truth.size] += np.log(told)
@@ -279,7 +206,7 @@ def check(
         spread = np.bincount(owners, spread).astype(np.float64)
     count = spread.size
     error = float(np.sqrt((spread**2).sum() * count / max(1, count - 1)) / symbols)
-    predicted, realised = _errors(model, layout, codes, seed, times)
+    predicted, realised = _errors(model, layout, codes, seed)
     foretold = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
     size = (int(model.types), model.transitions, count, symbols)
     return Check(named.name, named.title, *size, mean, error, predicted, realised, foretold)
@@ -296,9 +223,7 @@ def _hits(laws: Floats, told: Floats) -> Floats:
     return np.stack([np.bincount(place, minlength=BINS), sums, np.bincount(hit, minlength=BINS)])
 
 
-def _errors(
-    model: MarkovModel, layout: Layout, codes: Ints, seed: int, times: Floats | None
-) -> tuple[float | None, float | None]:
+def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
     """Share of wrong symbols of `optimal` at ε = 1, as the model expects it and as it is, on some of the people.
 
     Given all that is public after a release y, the model expects it to be wrong with probability 1 - post(y).
@@ -311,9 +236,8 @@ def _errors(
     places = [
         layout.order[begin : begin + length] for begin, length in zip(layout.begins[::step], lengths, strict=True)
     ]
-    stamps = None if times is None else [times[events] for events in places]
     expected, wrong = 0.0, 0
-    for each in trial.one_by_one(setting, [codes[events] for events in places], SeededCoins(seed), stamps):
+    for each in trial.one_by_one(setting, [codes[events] for events in places], SeededCoins(seed)):
         released = each.made.codes
         expected += float((1.0 - each.law[np.arange(released.size), released]).sum())
         wrong += int((released != each.truth).sum())

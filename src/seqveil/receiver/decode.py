@@ -145,8 +145,7 @@ def decode_steps(
             columns.append(column)
         else:
             yield t, filtering.symbols(model, law)
-    bands = None if model.hours is None or times is None else [model.bands_of(stamps) for stamps in times]
-    filtering.smooth(model, filtered, columns, bands)
+    filtering.smooth(model, filtered, columns)
     for t, law in enumerate(filtered):
         yield t, filtering.symbols(model, law)
 
@@ -163,7 +162,6 @@ def _filter_steps(
         if told.size < len(state):  # the last ones have ended
             state = state.take(slice(0, told.size))
         stamps = None if times is None else times[t]
-        state = stream.located(setting, state, stamps)
         seen, after = stream.observe(setting, state, told, stamps)
         if tell is not None:
             tell(t, seen)

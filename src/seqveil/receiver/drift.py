@@ -86,7 +86,6 @@ class Drift:
     """
 
     def __init__(self, setting: Setting, alpha: float = 0.01, rivals: Sequence[Rival] | None = None) -> None:
-        setting.model.refuse_hours("drift")
         if setting.in_batches:
             raise InputError("drift is told from releases one by one; for batches, release a sample with batch=1")
         if not setting.mechanism.sound:

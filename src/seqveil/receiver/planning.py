@@ -112,7 +112,6 @@ def plan(
     >>> row.error < row.constant_error
     True
     """
-    model.refuse_hours("plan")
     if min(length, users, 1 if batch_users is None else batch_users) < 1:
         raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
     chosen = mechanisms.get(mechanism)
@@ -378,7 +377,6 @@ def tune_opening(
     >>> tune_opening(model, ever(1, epsilon=0.5, window="first 6"), users=10, shapes=[None, Opening(0.5)])
     Opening(start=0.5, power=1.0, saving=False)
     """
-    model.refuse_hours("tuning a box by simulation")
     wanted = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
     lengths = [one.length for one in wanted if one.length is not None]
     if length is None and not lengths:

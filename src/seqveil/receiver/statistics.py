@@ -193,7 +193,6 @@ def _check(
     method: str,
 ) -> None:
     """Refuse what intervals cannot be had for, and options that mean nothing."""
-    setting.model.refuse_hours("statistics with intervals")
     if setting.in_batches:
         raise InputError("intervals are for releases one by one; decode a release in batches instead")
     if not setting.mechanism.sound:

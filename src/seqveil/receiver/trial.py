@@ -35,16 +35,13 @@ class Step:
         return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
-def one_by_one(
-    setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins, times: Sequence[Floats] | None = None
-) -> Iterator[Step]:
+def one_by_one(setting: Setting, streams: Sequence[Ints] | Ints, coins: Coins) -> Iterator[Step]:
     """Release streams side by side, symbol by symbol.
 
     Parameters:
         setting: what they are released with.
         streams: the true codes of each, the longest first, so that whoever has ended stands last.
         coins: seeded ones.
-        times: when the events of each stream came, in seconds.
 
     >>> from seqveil.core.coins import SeededCoins
     >>> from seqveil.core.model import MarkovModel
@@ -58,9 +55,8 @@ def one_by_one(
     for t in range(int(lengths[0])):
         now = int((lengths > t).sum())
         truth = np.array([codes[t] for codes in streams[:now]])
-        stamps = None if times is None else np.array([each[t] for each in times[:now]])
-        before = stream.located(setting, state.take(slice(0, now)), stamps)
-        made, state = stream.step(setting, before, truth, coins, stamps)
+        before = state.take(slice(0, now))
+        made, state = stream.step(setting, before, truth, coins)
         yield Step(truth, before, made, state)
 
 

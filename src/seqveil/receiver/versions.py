@@ -323,8 +323,6 @@ def refuse_unmovable(settings: Sequence[Setting], new: Setting, what: str) -> No
     if not settings:
         raise InputError(f"expected the settings that the {what} was released with, the first one first")
     every = (*settings, new)
-    for each in every:
-        each.model.refuse_hours(f"a {what} that moves on to another model")
     if len({each.model.alphabet.fingerprint() for each in every}) > 1:
         raise InputError(f"the new model must number the same symbols; learn it with the alphabet of the {what}'s")
     if any(each.in_batches or each.budget.per_window is not None for each in every):

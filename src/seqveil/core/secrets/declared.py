@@ -122,28 +122,7 @@ class Secret:
         >>> ever("run", window=3).compile(MarkovModel([0.5, 0.5], np.eye(2), alphabet=["rest", "run"])).automaton.size
         2
         """
-        self._check_schedule(model)
         return self.over(model.alphabet)
-
-    def _check_schedule(self, model: MarkovModel) -> None:
-        """Refuse a model by the hour that cannot say which hours come next, or that begins at another hour.
-
-        The time of an event would then move the odds of a secret all by itself, after something was released that tells
-        more in one case than in the other; no kernel could prevent that.
-        """
-        if model.hours is None:
-            return
-        if model.starts is None:
-            raise InputError(
-                "a secret looks ahead, so with hours of the day events must come evenly: use "
-                "model.scheduled(per_day=…), or fit with --context hours:24,per_day:96"
-            )
-        for part in self.parts or (self,):
-            if part.kind == "during" and (part.per_day, part.starts) != (model.bands, model.starts):
-                raise InputError(
-                    f"the model has {model.bands} events a day from {model.starts:g} o'clock; a secret during hours "
-                    "needs the same per_day and starts"
-                )
 
     def over(self, alphabet: Symbols) -> Compiled:
         """The secret's automaton over the codes of an alphabet."""

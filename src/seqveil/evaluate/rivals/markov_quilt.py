@@ -66,7 +66,6 @@ def scale(model: MarkovModel, length: int, epsilon: float, method: str = "exact"
     (13.0219, 8, (3, 13))
     """
     check_epsilon(epsilon)
-    model.refuse_hours("the Markov quilt")
     if model.order != 1 or model.types != 1 or model.n > MOST:
         raise InputError(
             f"a Markov quilt needs a chain of order 1 over at most {MOST} symbols, got order {model.order} over "

@@ -59,7 +59,7 @@ def fit(
     context: Annotated[
         str | None,
         o.option(
-            "auto|order:2|types:16|hours",
+            "auto|order:2|types:16",
             "What the next symbol depends on, checked on held-out people; auto compares several.",
         ),
     ] = None,
@@ -88,9 +88,7 @@ def fit(
 
     With --context some people are held out of the fit, and the table of how well each candidate foretells them is
     printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types that
-    fewer than 50 people make up are merged into others. hours, hours:4 or hours:night=22-6,day=6-22 lets steps depend
-    on the hour of the day; later commands then need the time of each event. With ,per_day:96 events come evenly, so
-    many a day from midnight (or from ,starts:6 o'clock), which secrets need.
+    fewer than 50 people make up are merged into others.
 
     The line `read` says what each column was taken for and how the rows were ordered; `seqveil inspect DATA` says more
     and proposes options.
@@ -134,7 +132,6 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
     origin = model.origin
     if as_json:
         size: dict[str, Any] = {"order": model.order, "symbols": model.n, "transitions": edges, "types": model.types}
-        size |= {} if model.hours is None else {"hours": str(model.hours)}
         counts = {"events": fitted.events, "users": fitted.users, "streams": fitted.streams or fitted.users}
         counts |= {"pooled": fitted.pooled, "clamped": fitted.clamped}
         private = {"private": bool(origin and origin["private"]), "origin": origin}
@@ -143,7 +140,6 @@ def say_fitted(out: Path, fitted: Fitted, as_json: bool) -> None:
         return
     noisy = "about " if origin is not None and choice is None else ""
     types = f"{model.types} types, " if model.types > 1 else ""
-    types += "" if model.hours is None else f"{model.bands} bands of hours, "
     streams = f" in {fitted.streams} streams" if fitted.streams else ""
     unsure = " (noisy counts)" if noisy else ""
     said = [

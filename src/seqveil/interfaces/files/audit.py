@@ -317,8 +317,6 @@ class Verdict:
             return cls.none(why if learned else "nothing was learned, so there is no chain to hold against them")
         if received.setting.in_batches or not received.setting.mechanism.sound:
             return cls.none("that takes releases one by one, by a sound mechanism")
-        if received.setting.model.hours is not None:
-            return cls.none("its bets know no hours of the day")
         drift = _bets(received, ALPHA, progress, followed)
         rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm; if the model is right, that has probability"
         return cls(not drift.alarm, drift.log_highest, -math.log(ALPHA), f"{rule} {ALPHA:g} at most")

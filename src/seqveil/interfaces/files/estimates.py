@@ -292,10 +292,7 @@ def _decode_apart(received: Received, loss: Distortion, online: bool, progress: 
             evidence = Evidence.of_streams(setting, *said)
         for steps in groups(evidence.users, model.size + model.n, online):
             columns = [evidence.table[evidence.index[places]] for places in steps]
-            bands = None
-            if model.hours is not None and times is not None:
-                bands = [model.bands_of(times[places]) for places in steps]
-            for places, laws in _together(steps, filtering.ragged_laws(model, columns, not online, bands)):
+            for places, laws in _together(steps, filtering.ragged_laws(model, columns, not online)):
                 sheet.fill(log.rows[at[places]], laws)
     return log.users, sheet
 

@@ -13,12 +13,11 @@ import numpy as np
 
 from seqveil.core.alphabet import Bins, Grid, Symbols
 from seqveil.core.coins import coins
-from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Ints
 from seqveil.core.model import Counts, MarkovModel
 from seqveil.core.places import Cells, Places
 from seqveil.interfaces.files.columns import Taken, ValueType
-from seqveil.interfaces.files.ordering import seconds
 from seqveil.interfaces.files.placing import Spread
 from seqveil.interfaces.files.reading import Chunk, FilePath
 from seqveil.interfaces.files.rows import Progress, Source, encode, value_type_of
@@ -164,17 +163,13 @@ def _with_context(
 
     ids, whose, codes = [], [], []
     streams, people = dict[Hashable, int](), dict[Hashable, int]()
-    stamps: list[Floats] | None = []
-    by_hour = words.by_hour
     for part in rows:
         ids.append(numbered(streams, part.keys.to_list()))
         whose.append(numbered(people, part.users.to_list()))
         codes.append(np.asarray(code(part), np.int64))
-        stamps = _noted(stamps, part, source.name, needed=by_hour)
     events, apart = np.concatenate(codes), bool(source.columns.stream_columns)
     more: dict[str, Any] = {"smoothing": words.smoothing or SMOOTHING, "prior": words.prior, "progress": working}
     more |= {"people": np.concatenate(whose)} if apart else {}
-    more |= {"times": np.concatenate(stamps)} if stamps else {}
     number = _by_name(streams)
     choice = choose(number[np.concatenate(ids)], events, code.alphabet, words.context or "auto", **more)
     source.taken.streams = len(streams) if apart else 0
@@ -185,18 +180,6 @@ def _by_name(index: dict[Hashable, int]) -> Ints:
     """For each number the place of its name among all names: the same whatever the order of the rows."""
     place = {name: at for at, name in enumerate(sorted(index))}  # type: ignore[type-var]
     return np.array([place[name] for name in index], np.int64)
-
-
-def _noted(stamps: list[Floats] | None, part: Chunk, file: str, needed: bool) -> list[Floats] | None:
-    """The times so far with those of these rows; None where the file has none and nobody asked for them."""
-    if stamps is None:
-        return None
-    try:
-        return [*stamps, seconds(part, file)]
-    except DataError:
-        if needed:
-            raise
-        return None
 
 
 def _two_readings(

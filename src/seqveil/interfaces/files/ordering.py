@@ -130,13 +130,9 @@ def seconds(chunk: Chunk, name: str) -> Floats:
 
     order = chunk.order
     if order is not None and order.dtype == pl.Struct:
-        raise DataError(
-            f"{name}: slots, budgets per seconds and hours of the day need times in one column; name --time-column"
-        )
+        raise DataError(f"{name}: slots and budgets per seconds need times in one column; name --time-column")
     if order is None or chunk.counts:
-        raise DataError(
-            f"{name}: slots, budgets per seconds and hours of the day need a column of times; add one, or --time-column"
-        )
+        raise DataError(f"{name}: slots and budgets per seconds need a column of times; add one, or --time-column")
     if order.dtype == pl.String:
         return np.asarray(order_key(order, chunk.row, name).to_numpy(), np.float64) / 1e9
     if order.dtype.is_temporal():

@@ -60,7 +60,7 @@ class FitWords:
         alphabet: the values there are: a list, an alphabet, or a file of them; else those that occur.
         range: that of bins, a grid or cells, where it is not taken from the data.
         order, smoothing, prior: of the chain, as in `MarkovModel.fit`.
-        context: what the next symbol depends on ("auto", "order:2", "types:16", "hours"), checked on held-out people.
+        context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
         private: fit with differential privacy at this ε for each user.
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
@@ -132,20 +132,11 @@ class FitWords:
         """Whether what lies outside the cells counts to those at the edge."""
         return AUTO in (self.bins, self.grid) or self.cell_metres is not None
 
-    @property
-    def by_hour(self) -> bool:
-        """Whether the context goes by the hour of the day, and so needs times; auto takes them where they are."""
-        from seqveil.receiver.contexts import Context
-
-        return self.context not in (None, "auto") and Context.parse(self.context).hours is not None
-
     def settled(self, data: FilePath | pl.DataFrame) -> FitWords:
         """The same with the alphabet that is spelled out made, and with the columns that give a place or a time."""
         named, columns, slots = self.named(), self.columns, self.slots
         if self.cell_metres is not None or (named is not None and named.on_map):
             columns = located(data, columns, self.format, (2,) if named is None else named.widths)
-        if self.by_hour:
-            columns = replace(columns, clock=True)
         if named is not None and named.on_map and slots is not None:
             slots = replace(slots, empty="hold")
         return replace(self, alphabet=named, columns=columns, slots=slots)

@@ -261,9 +261,7 @@ class Service:
             place = parts.place(error.position)
             detail = f"event {place} is of an earlier time than one of its user before; times may not go back; {stands}"
             return Problem("time-went-back", detail, position=place)
-        # of what is told here, only that an event came at another hour than is its turn can be news to a sender
-        by_hour = self.setting.model.hours is not None
-        return Problem("malformed", str(error) if by_hour else "the events cannot be released as they are")
+        return Problem("malformed", "the events cannot be released as they are")
 
     async def read(self, look: Callable[[], Response]) -> Response:
         """Have something looked up off the event loop, one after another.

@@ -157,10 +157,9 @@ def _check(job: Job, names: Columns) -> None:
     if len(names.values) not in job.alphabet.widths:
         raise InputError("two value columns and a model of places or of a grid go together; name the right columns")
     if setting.timed and names.time is None:
-        wanted = "a budget per seconds" if setting.model.hours is None else "a model by the hour of the day"
-        raise InputError(f"{wanted} needs the time of each event; name its column in columns=Columns(time=…)")
-    if job.gaps == "skip" and setting.model.hours is not None:
-        raise InputError('with hours of the day no event may be left out; use gaps="refuse"')
+        raise InputError(
+            "a budget per seconds needs the time of each event; name its column in columns=Columns(time=…)"
+        )
     added = {EPSILON, *((BATCH, PATH) if setting.in_batches else ())}
     if taken := added & set(job.names):
         raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it")
