@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqveil.core.words import SUSPICIONS, lifted, moved, percent, percent_up
+from seqveil.core.words import SUSPICIONS, moved, percent, percent_up
 
 ROOT = Path(__file__).parent.parent
 README, PRIMER, SECRETS = (
@@ -32,9 +32,9 @@ GUARDED = ("`guarded`", moved(0.1, 0.5))
 TABLE = {  # a row of the README: the row of docs/secrets.md, what is promised, and with which of its two models
     "**seqveil, a secret declared": (*GUARDED, 1),
     "the same, with a model": (*GUARDED, 0),
-    "ε = 0.5 about the whole": ("`optimal`, total ε, at once", lifted(0.1, 0.5), 1),
+    "ε = 0.5 about the whole": ("`optimal`, total ε, at once", moved(0.1, 2 * 0.5), 1),
     "randomised response": ("`randomized_response`, halved", moved(0.1, 0.5), 1),
-    "ε = 1 for each click": ("`optimal`", lifted(0.1, 20.0), 1),
+    "ε = 1 for each click": ("`optimal`", moved(0.1, 2 * 20.0), 1),
     "health clicks replaced": ("suppression of the named symbols", None, 1),
     "nothing is released": ("*limit:* best guess, no release", 0.1, 1),
 }
@@ -75,5 +75,5 @@ def test_the_other_figures_of_the_primer_are_those_of_the_readme():
     for figure in ("28.1 %", "16.1 %", "15.5 %", "20 %", "81 %"):
         assert any(cell.strip("*").startswith(figure) for cell in cells), figure
     assert all(figure in PRIMER for figure in ("28.1 %", "16.1 %", "15.5 %", "one click in five", "four of five"))
-    assert percent_up(lifted(0.01, 20 * 0.5)) == "100 %"  # "after twenty events a suspicion of 1 % may be certainty"
+    assert percent_up(moved(0.01, 2 * 20 * 0.5)) == "100 %"  # "after twenty events a suspicion of 1 % may be certainty"
     assert re.search(r"at ε = 0\.5 for each\s+event, after twenty events a suspicion of 1 % may be certainty", PRIMER)

@@ -4,10 +4,9 @@ An observer suspects something about a person, with some probability, before any
 may become of that suspicion p; L and ε are in nats.
 
 - A *declared secret* at ε: its odds move by at most e^ε, so p becomes at most that of the odds p/(1-p) · e^ε.
-- *Releases of total leakage L* (one release has L = ε): the probability of every sequence moves by a factor between
-  e^-L and e^L, hence that of every statement about the stream, and so does that of its opposite. So p becomes at most
-  min(e^L p, 1 - e^-L (1-p)), which is attained; in odds that is a factor of e^2L at most. Where the account knows both
-  sides, up and down, the first L is that of the one and the second that of the other.
+- *Releases of total leakage L* (one release has L = ε): every sequence makes what came out likelier or less likely by a
+  factor between e^-L and e^L. So the odds of every statement about the stream move by at most e^2L, however likely one
+  thought it before. Where the account knows both sides, up and down, that is e^(up + down).
 - *Without trust in any model*, at an LDP level ℓ: the odds of every statement move by at most e^ℓ.
 
 The first two hold against an observer who believes the model. A figure called "at most" is rounded up.
@@ -68,20 +67,6 @@ def moved(suspicion: float, log_odds: float) -> float:
     return 1 / (1 + math.exp(-log)) if log > -700 else 0.0
 
 
-def lifted(suspicion: float, up: float, down: float | None = None) -> float:
-    """The most that a suspicion p becomes where factors lie between e^-down and e^up: min(e^up p, 1 - e^-down (1 - p)).
-
-    Without `down` both sides are the same: a leakage, or the ε of a release.
-
-    >>> round(lifted(0.1, 1.0), 4), round(lifted(0.5, 1.0), 4), lifted(0.01, math.inf), round(lifted(0.5, 9, 0.1), 4)
-    (0.2718, 0.8161, 1.0, 0.5476)
-    """
-    if suspicion in (0.0, 1.0):
-        return suspicion
-    grown = suspicion * math.exp(up) if up < 700 else math.inf
-    return min(grown, 1 - math.exp(-(up if down is None else down)) * (1 - suspicion))
-
-
 def log_odds_for(suspicion: float, limit: float) -> float:
     """The ε of a secret at which a suspicion becomes `limit` and no more: the opposite of `moved`.
 
@@ -92,12 +77,12 @@ def log_odds_for(suspicion: float, limit: float) -> float:
 
 
 def leakage_for(suspicion: float, limit: float) -> float:
-    """The total leakage at which a suspicion becomes `limit` and no more: the opposite of `lifted`.
+    """The total leakage at which a suspicion becomes `limit` and no more: its odds move by e^2L.
 
-    >>> round(leakage_for(0.1, 0.3), 4), round(lifted(0.1, leakage_for(0.1, 0.3)), 9)
-    (1.0986, 0.3)
+    >>> round(leakage_for(0.1, 0.3), 4), round(moved(0.1, 2 * leakage_for(0.1, 0.3)), 9)
+    (0.675, 0.3)
     """
-    return max(math.log(limit / suspicion), math.log((1 - suspicion) / (1 - limit)))
+    return log_odds_for(suspicion, limit) / 2
 
 
 def percent(share: float) -> str:
@@ -158,10 +143,12 @@ def by_odds(log_odds: float) -> str:
 def by_leakage(up: float, down: float | None = None) -> str:
     """What becomes of suspicions about anything in a stream by releases of this total leakage, or of these two sides.
 
+    >>> by_leakage(1.0)
+    'a suspicion of 1 % becomes at most 7 %, one of 10 % at most 46 %, one of 50 % at most 89 %'
     >>> by_leakage(42.0)
     'even a suspicion of 1 % may become certainty'
     """
-    return suspicions([lifted(p, up, down) for p in SUSPICIONS])
+    return by_odds(up + (up if down is None else down))
 
 
 @dataclass(frozen=True)
@@ -226,8 +213,8 @@ class Risk:
     >>> risk = Risk(42.0, one_release=3.0, truth=0.91, period=3)
     >>> for sentence in risk.sentences:
     ...     print(sentence)
-    any one release, about anything: a suspicion of 1 % becomes at most 21 %, one of 10 % at most 96 %, one of 50 % at
-    most 98 %
+    any one release, about anything: a suspicion of 1 % becomes at most 81 %, one of 10 % at most 98 %, one of 50 % at
+    most 99.8 %
     all releases of a stream together, about anything: even a suspicion of 1 % may become certainty
     the one release in 3 that carries ε is the truth with probability 91 % or so, under the model
     >>> risk.grade.colour
@@ -270,6 +257,11 @@ class Risk:
         return cls(total, None, _one_release(setting), secrets, **_shape(setting), **more)
 
     @property
+    def log_odds(self) -> float:
+        """The most that the log odds of anything about the stream move by all releases together."""
+        return self.up + (self.up if self.down is None else self.down)
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """What may become of suspicions, by the secrets, by one release and by the whole stream; then the truth."""
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
@@ -297,7 +289,7 @@ class Risk:
         if self.secrets:
             becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
         else:
-            becomes, what = lifted(ASKED, self.up, self.down), "about anything in the stream"
+            becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
         return Grade(colour(becomes), _why(becomes, what))
 
     @property

@@ -17,7 +17,7 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Watch, Watches
 from seqveil.core.times import Time, seconds
-from seqveil.core.words import ASKED, lifted, percent, percent_up
+from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import batches, stream
 from seqveil.engine.accounting import Budget, Composition, Schedule, compose
 from seqveil.engine.releases import Standing, left_of
@@ -235,7 +235,7 @@ class Session:
         bound = NO_BOUND if self._setting.unbounded else f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
         account = self.standing()
-        becomes = percent_up(lifted(ASKED, max(0.0, account.most), -account.least))
+        becomes = percent_up(moved(ASKED, account.most - account.least))
         return (
             f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "
             f"a suspicion of {percent(ASKED)} becomes at most {becomes}, {account.releases} released, "

@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { palette, short } from "./dom.js";
-import { lifted, moved, percent, percentDown, percentUp } from "./promise.js";
+import { leaked, moved, percent, percentDown, percentUp } from "./promise.js";
 import { margin, spent } from "./stage.js";
 
 // what a log odds does to odds, as people say it
@@ -14,7 +14,7 @@ export function suspicions(picture) {
   if (secret) return secret.odds.map((odds) => [moved(-secret.epsilon), moved(odds), moved(secret.epsilon)]);
   return series.most.map((up, k) => {
     const [above, below] = [up ?? Infinity, -(series.least[k] ?? -Infinity)];
-    return [1 - lifted(above, below, 0.9), null, lifted(above, below)];
+    return [moved(-above - below), null, leaked(above, below)];
   });
 }
 
@@ -44,7 +44,7 @@ export function drawOdds(holder, source, picture) {
   const area = line(2) + shares.map((_, k) => shares.length - 1 - k).map((k) => `L${x(k).toFixed(1)} ${y(shares[k][0]).toFixed(1)}`).join("");
   if (!secret) chart.path(`${area}Z`, { fill: colours.sunk, stroke: "none" });
   else chart.add("rect", { x: box.left, y: y(last[2]), width: inner.width, height: y(last[0]) - y(last[2]), fill: colours.sunk });
-  const limits = secret ? [last[0], last[2]] : figures.budget === null ? [] : [lifted(figures.budget)];
+  const limits = secret ? [last[0], last[2]] : figures.budget === null ? [] : [leaked(figures.budget)];
   for (const limit of limits) {
     chart.line(box.left, y(limit), box.right, y(limit), { stroke: colours.limit, "stroke-dasharray": "5 4", "stroke-width": 1.4 });
     chart.text(box.right + 6, y(limit) + 4, limit < 0.1 ? percentDown(limit) : percentUp(limit));

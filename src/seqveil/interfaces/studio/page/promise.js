@@ -11,11 +11,11 @@ const TICKS = [0.11, 0.15, 0.25, 0.5, 0.9];
 // a suspicion after its odds moved by e^log
 export const moved = (log, before = SUSPICION) => 1 / (1 + ((1 - before) / before) * Math.exp(-log));
 
-// the most that a suspicion becomes where factors lie between e^-down and e^up
-export const lifted = (up, down = up, before = SUSPICION) => Math.min(before * Math.exp(up), 1 - Math.exp(-down) * (1 - before));
+// the most that a suspicion becomes by releases of this leakage: odds of anything move by both sides of it together
+export const leaked = (up, down = up) => moved(up + down);
 
 const forOdds = (limit) => Math.log(limit / (1 - limit)) - Math.log(SUSPICION / (1 - SUSPICION));
-const forLeakage = (limit) => Math.max(Math.log(limit / SUSPICION), Math.log((1 - SUSPICION) / (1 - limit)));
+const forLeakage = (limit) => forOdds(limit) / 2;
 
 // three figures, rounded down so that a bound stays one
 function down(value) {
@@ -40,9 +40,9 @@ export const percent = (share) => (share > 0.99 ? `${(100 * share).toPrecision(3
 
 const KINDS = {
   secret: { becomes: (epsilon) => moved(epsilon), needs: (limit) => forOdds(limit), label: "ε of the secret, in total" },
-  whole: { becomes: (epsilon) => lifted(epsilon), needs: (limit) => forLeakage(limit), label: "ε of the whole stream, in total" },
+  whole: { becomes: (epsilon) => leaked(epsilon), needs: (limit) => forLeakage(limit), label: "ε of the whole stream, in total" },
   event: {
-    becomes: (epsilon, carries) => lifted(epsilon * carries), needs: (limit, carries) => forLeakage(limit) / carries, label: "ε an event, on average",
+    becomes: (epsilon, carries) => leaked(epsilon * carries), needs: (limit, carries) => forLeakage(limit) / carries, label: "ε an event, on average",
   },
 };
 
