@@ -1,6 +1,5 @@
-"""The LDP figure of the ledger, which needs no model: through upgrades and old files, and as a budget."""
+"""The LDP figure of the ledger, which needs no model: through upgrades, and as a budget."""
 
-import gzip
 import itertools
 import json
 import math
@@ -9,7 +8,6 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal, localcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,30 +15,20 @@ import pytest
 import reference_streams as ref
 from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.coldstart import ColdStart, Points
-from seqveil.core.coins import KeyedCoins, SeededCoins
+from seqveil.core.coins import SeededCoins
 from seqveil.core.errors import BudgetSpent, InputError
 from seqveil.core.mechanisms import trees
 from seqveil.engine import batches, stream
-from seqveil.engine.store.schema import user_mark
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import Streams
 from seqveil.interfaces.cli import main
-from seqveil.interfaces.spark.store import KeptUsers, bucket
 from seqveil.receiver.upgrade import upgrade
 
 KEY = bytes(range(32))
-FILES = Path(__file__).parent / "files"
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 SURE = MarkovModel([1.0, 0.0], [[1.0, 0.0]] * 2)  # of the symbol that never comes
 WRONG = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2)
 UNIT = 2.0**-31
-
-
-def old_file(folder, name="state-1"):
-    """A state file that version 1 wrote: three releases of three users settled, one of two in the log."""
-    path = folder / "state.db"
-    path.write_bytes(gzip.decompress((FILES / f"{name}.db.gz").read_bytes()))
-    return path, Setting.of(STICKY, "optimal", 0.8, budget=Budget(per_window=4.0, seconds=60.0))
 
 
 def realised(columns):
@@ -85,77 +73,6 @@ def test_an_unsound_mechanism_has_no_level():
     assert session.standing().ldp == 0.0
     session.release(0)
     assert session.standing().ldp == math.inf
-
-
-# files and states of before
-
-
-def test_a_state_file_of_version_1_opens_with_the_ledger_it_had(tmp_path):
-    path, setting = old_file(tmp_path)
-    with Streams.open(path, setting, key=KEY) as store:
-        assert [(store.standing(user).events, store.standing(user).releases) for user in ("ann", 7, "bob")] == [
-            (4, 4),
-            (4, 4),
-            (3, 3),
-        ]
-        assert store.standing("ann").by_composition == pytest.approx(3.2, abs=UNIT)
-        assert store.standing("ann").ldp == pytest.approx(6.4, abs=UNIT)  # not kept then: level · Σε
-        assert store.standings().ldp == pytest.approx([6.4, 6.4, 4.8], abs=UNIT)
-        store.release(["ann", "bob"], [0, 0], [4, 3], [40.0, 40.0])
-        assert store.standing("ann").ldp == pytest.approx(8.0, abs=UNIT)
-        assert store.standing("bob").ldp == pytest.approx(6.4, abs=UNIT)
-    with Streams.open(path, setting, key=KEY) as store:
-        assert store.standing("ann").ldp == pytest.approx(8.0, abs=UNIT)
-
-
-def test_a_state_file_of_version_1_goes_on_as_if_it_had_been_kept_open(tmp_path):
-    path, setting = old_file(tmp_path)
-    events = (["ann", "bob", "ann"], [0, 2, 1], [4, 3, 5], [40.0, 40.0, 70.0])
-    with Streams.open(path, setting, key=KEY) as store:
-        went_on = store.release(*events)
-    with Streams.open(tmp_path / "new.db", setting, key=KEY) as store:
-        for t in range(3):
-            store.release(["ann", "bob"], [t % 3, 2], [t] * 2, [10.0 * t] * 2)
-        store.release(["ann"], [0], [3], [30.0])
-        fresh = store.release(*events)
-    assert went_on.codes.tolist() == fresh.codes.tolist()
-    assert went_on.epsilons.tolist() == fresh.epsilons.tolist()
-
-
-@pytest.mark.parametrize("budget", [None, Budget(per_window=1.5, releases=3)])
-def test_what_spark_kept_before_goes_on_with_the_same_releases(budget):
-    """The state of an older version lacks one number: everything else follows as before, and the figure from above."""
-    setting = Setting.of(STICKY, "optimal", 0.8, budget=budget)
-    now, before = KeptUsers(), KeptUsers()
-    bucket(setting, KeyedCoins(KEY), now, ["ann"]).release(["ann"] * 4, [0, 1, 2, 0], range(4))
-    kept = now.get("ann")
-    numbers = np.frombuffer(kept.state)
-    place = 4 + STICKY.size + 2  # behind Σε, savings, two sides, the belief, and one number a side
-    before.put("ann", kept._replace(state=np.delete(numbers, place).tobytes()))
-    assert numbers[place] == pytest.approx(2 * numbers[0])
-    told = [
-        bucket(setting, KeyedCoins(KEY), shelf, ["ann"]).release(["ann"] * 3, [0, 1, 2], range(4, 7))
-        for shelf in (now, before)
-    ]
-    assert told[0].codes.tolist() == told[1].codes.tolist()
-    assert told[0].epsilons.tolist() == told[1].epsilons.tolist()
-    last = [np.frombuffer(shelf.get("ann").state)[place] for shelf in (now, before)]
-    assert last[0] == pytest.approx(last[1])
-
-
-def test_a_file_that_had_moved_on_before_is_charged_the_largest_level(tmp_path):
-    """The levels of its past are not told apart, so all of Σε counts at the largest of them."""
-    path, loose = tmp_path / "s.db", Setting.of(STICKY, "optimal", 1.0)
-    strict = Setting.of(STICKY, "randomized_response", 1.0)
-    with Streams.open(path, loose, coins=SeededCoins(1)) as store:
-        store.release(["ann"] * 3, [0, 1, 2], range(3))
-    upgrade(path, [loose], strict)
-    with Streams.open(path, strict, coins=SeededCoins(1)) as store:
-        sql = store._store.sql
-        ask = "SELECT events, releases, spent, most, least, filed, state FROM users"
-        *ledger, filed, state = sql.execute(ask).fetchone()
-        sql.execute("UPDATE users SET ldp = -1, mark = ?", (user_mark(1, (*ledger, -1, filed), state),))
-        assert store.standing("ann").ldp == pytest.approx(6.0, abs=UNIT)
 
 
 # the budget that needs no model

@@ -1,6 +1,5 @@
 """A bit that flips in a state file is found, or changes nothing: no release, no ledger, no position."""
 
-import gzip
 import random
 import shutil
 import sqlite3
@@ -187,17 +186,3 @@ def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path):
         assert streams.release(["user 7"], [0], seqs=[0]).replayed.tolist() == [True]
         assert streams.standing("user 6").events > 0
     assert not verify(path).sound
-
-
-def test_an_older_file_gets_its_checksums(tmp_path):
-    path = tmp_path / "s.db"
-    path.write_bytes(gzip.decompress(Path(__file__).parent.joinpath("files", "state-2.db.gz").read_bytes()))
-    with Streams.open(path, setting(), key=KEY) as streams:
-        assert [stored.code for stored in streams.releases("ann")][-3:] == [1, 0, 0]
-        assert streams.standing("ann").leakage == 56.799999999348074
-        assert streams.standing("cleo").by_composition == 0.8000000000465661
-        assert streams.position("queue") == 70
-        assert streams.release(["ann", "ann"], [2, 2], seqs=[0, 71]).replayed.tolist() == [True, False]
-    found = verify(path)
-    assert found.sound, found.problems
-    assert (found.users, found.releases) == (3, 72 + 70 + 1)

@@ -1,19 +1,14 @@
 """What is gone from a state file without a trace in it is noticed by what lies beside it."""
 
-import gzip
 import shutil
 import sqlite3
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reference_streams as ref
-from seqveil.core.errors import DataError
 from seqveil.core.model import MarkovModel
 from seqveil.engine.store.backup import verify
-from seqveil.engine.store.protocol import Damaged
-from seqveil.engine.store.upkeep import compact
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
 from seqveil.receiver.upgrade import evidence_of, upgrade
@@ -126,41 +121,3 @@ def test_standings_of_users_undone_in_memory_stay_what_they_were(tmp_path):
         assert streams.standing("cleo") is None
         assert streams.release(["cleo", "bob"], [0, 0]).seqs.tolist() == [0, 1]
         assert streams._store.find(["cleo"])[0].id == 3
-
-
-def version_3(path):
-    """A file of version 3 with two settings, three users, a log and positions."""
-    path.write_bytes(gzip.decompress(Path(__file__).parent.joinpath("files", "state-3.db.gz").read_bytes()))
-    return Setting.of(MarkovModel(*ref.random_chain(np.random.default_rng(2), 3, 1)), "balanced", 0.8)
-
-
-def test_a_file_of_version_3_is_brought_forward(tmp_path):
-    path = tmp_path / "s.db"
-    now = version_3(path)
-    with Streams.open(path, now, key=KEY) as streams:
-        assert streams.next_seqs(["ann", "bob", "cleo"]).tolist() == [71, 70, 1]
-        assert len(streams.releases("ann")) == 71
-        assert streams.position("queue") == 7
-        assert streams.release(["ann", "ann"], [0, 0], seqs=[3, 71]).replayed.tolist() == [True, False]
-    assert verify(path).sound
-    assert evidence_of(path, [SETTING, now]) is not None
-    assert compact(path, 0.0).releases == 0  # nobody knows when they were filed, so they count as new
-
-
-def test_what_was_damaged_in_version_3_stays_damaged(tmp_path):
-    path = tmp_path / "s.db"
-    now = version_3(path)
-    with sqlite3.connect(path) as sql:
-        sql.execute("UPDATE users SET spent = spent - 1 WHERE name = 'bob'")
-    sql.close()
-    with Streams.open(path, now, key=KEY) as streams:
-        with pytest.raises(Damaged):
-            streams.standing("bob")
-        assert streams.standing("ann").events == 71
-    assert verify(path).damaged_users == {2}
-    version_3(path)
-    with sqlite3.connect(path) as sql:
-        sql.execute("DELETE FROM users WHERE name = 'bob'")
-    sql.close()
-    with pytest.raises(DataError, match="is damaged; restore it"):
-        Streams.open(path, now, key=KEY)

@@ -14,7 +14,7 @@ from seqveil.core.errors import BudgetSpent, DataError, InputError, ModelError
 from seqveil.core.model import MarkovModel
 from seqveil.engine import stream
 from seqveil.engine.accounting import Budget
-from seqveil.engine.store import database
+from seqveil.engine.store.backup import verify
 from seqveil.engine.store.packing import nats, units
 from seqveil.engine.streams import GAP, OutOfOrder, StoreBusy, StoreError, Streams
 
@@ -257,7 +257,7 @@ def test_a_copy_can_be_taken_while_it_is_open(tmp_path):
 
 
 def test_what_is_no_state_file_is_refused(tmp_path):
-    text, other, newer = tmp_path / "t.db", tmp_path / "o.db", tmp_path / "n.db"
+    text, other, versioned = tmp_path / "t.db", tmp_path / "o.db", tmp_path / "v.db"
     text.write_text("user,value\n" * 500)
     with pytest.raises(StoreError, match="no state file"):
         Streams.open(text, plain())
@@ -266,30 +266,19 @@ def test_what_is_no_state_file_is_refused(tmp_path):
     sql.close()
     with pytest.raises(DataError, match="not a state file"):
         Streams.open(other, plain())
-    Streams.open(newer, plain()).close()
-    with sqlite3.connect(newer) as sql:
-        sql.execute("PRAGMA user_version = 99")
-    sql.close()
-    with pytest.raises(DataError, match="newer seqveil"):
-        Streams.open(newer, plain())
+    Streams.open(versioned, plain()).close()
+    for version in (0, 2, 99):
+        with sqlite3.connect(versioned) as sql:
+            sql.execute(f"PRAGMA user_version = {version}")
+        sql.close()
+        content = versioned.read_bytes()
+        for use in (lambda: Streams.open(versioned, plain()), lambda: verify(versioned)):
+            with pytest.raises(DataError, match=f"of version {version}, and this seqveil reads version 1; use") as said:
+                use()
+            assert "\n" not in str(said.value)
+        assert versioned.read_bytes() == content
     with pytest.raises(StoreError, match="cannot be opened"):
         Streams.open(tmp_path / "none" / "s.db", plain())
-
-
-def test_an_older_version_is_brought_forward(tmp_path, monkeypatch):
-    path, now = tmp_path / "s.db", database.VERSION
-    with Streams.open(path, plain()) as store:
-        store.release(["ann"], [0], [0])
-    monkeypatch.setattr(database, "VERSION", now + 2)
-    steps = {now: "CREATE TABLE first (x)", now + 1: "CREATE TABLE second (x)"}
-    for version, statement in steps.items():
-        monkeypatch.setitem(database.MIGRATIONS, version, lambda sql, _, statement=statement: sql.execute(statement))
-    with Streams.open(path, plain()) as store:
-        assert store.standing("ann").events == 1
-    with sqlite3.connect(path) as sql:
-        assert sql.execute("PRAGMA user_version").fetchone() == (now + 2,)
-        assert {"first", "second"} <= {row[0] for row in sql.execute("SELECT name FROM sqlite_master")}
-    sql.close()
 
 
 def test_a_full_disk_undoes_the_call_and_no_more(tmp_path):

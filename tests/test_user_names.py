@@ -1,10 +1,7 @@
 """One rule for the names of users, wherever they come in; and copies of a state file that others cannot read."""
 
-import gzip
 import os
-import sqlite3
 import stat
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +12,13 @@ import served
 from seqveil import Budget, MarkovModel
 from seqveil.coldstart import ColdStart
 from seqveil.core.coins import KeyedCoins, SeededCoins, user_name
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError
 from seqveil.engine.stream import Setting
 from seqveil.engine.streams import StoreError, Streams
 from seqveil.interfaces.files.release import release_file
 from seqveil.interfaces.spark.store import KeptUsers, bucket
 
 KEY = bytes(range(32))
-FILES = Path(__file__).parent / "files"
 MODEL = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 WHOLE = {"int": 7, "numpy": np.int64(7), "small": np.uint8(7)}
 
@@ -92,39 +88,6 @@ def test_coins_and_spark_know_the_same_user_by_both():
     told = [bucket(setting, coins, KeptUsers(), [name]).release([name] * 4, raw).codes for name in (7, "7")]
     assert told[0].tolist() == told[1].tolist()
     assert user_name("007") != user_name(7)
-
-
-# files of before
-
-
-def old_file(folder, name):
-    path = folder / "state.db"
-    path.write_bytes(gzip.decompress((FILES / f"{name}.db.gz").read_bytes()))
-    return path, Setting.of(MODEL, "optimal", 0.8, budget=Budget(per_window=4.0, seconds=60.0))
-
-
-def test_an_older_file_keeps_the_ledger_of_a_user_who_was_a_number(tmp_path):
-    path, setting = old_file(tmp_path, "state-1")
-    with Streams.open(path, setting, key=KEY) as store:
-        assert store.standing("7") == store.standing(7)
-        assert store.standing("7").events == 4
-        assert store.standings().users == ["ann", "7", "bob"]
-        assert store.release([7], [0], [3], [30.0]).replayed.tolist() == [True]
-        assert store.release(["7"], [0], [4], [40.0]).replayed.tolist() == [False]
-
-
-def test_an_older_file_with_a_user_by_number_and_by_text_is_refused_and_left_alone(tmp_path):
-    path, setting = old_file(tmp_path, "state-1-twice")
-    with pytest.raises(
-        DataError, match=r"1 users are there twice.*begin a new file, whose ledger begins at zero"
-    ) as refused:
-        Streams.open(path, setting, key=KEY)
-    assert "\n" not in str(refused.value)
-    with closing(sqlite3.connect(path)) as sql:
-        assert sql.execute("PRAGMA user_version").fetchone() == (1,)
-        kept = sql.execute("SELECT name, events, spent FROM users ORDER BY id").fetchall()
-    assert [name for name, _, _ in kept] == ["ann", 7, "7"]
-    assert all(events and spent for _, events, spent in kept)
 
 
 # copies

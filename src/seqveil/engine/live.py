@@ -31,11 +31,10 @@ class Live:
         setting: of all users.
         store: where they wait.
         memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
-        level: the largest LDP level of the mechanisms so far, for states without an LDP figure.
     """
 
-    def __init__(self, setting: Setting, store: StateStore, memory: int, level: float) -> None:
-        self._setting, self._store, self._level = setting, store, level
+    def __init__(self, setting: Setting, store: StateStore, memory: int) -> None:
+        self._setting, self._store = setting, store
         width, small = packing.width(setting), packing.small(setting)
         self._kept = width <= store.largest  # as it is; else users come back by replay
         self._spare = small  # whether several may be put aside at a time
@@ -91,15 +90,15 @@ class Live:
                 self._return(slot, row)
             elif row is not None and row.events:
                 back.append((slot, row))
-        if self._kept:  # in a file of an earlier version some may not be
-            self._unpack([(slot, row) for slot, row in back if row.state])
+        if self._kept:
+            self._unpack(back)
+            return
         for slot, row in back:
-            if not (self._kept and row.state):
-                self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
+            self.state.put(np.array([slot], np.intp), self._replayed(self._store.releases(row.id, row.events)))
 
     def _return(self, slot: int, row: Row) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
-        state = packing.returned(self._setting, row, self._level)
+        state = packing.returned(self._setting, row)
         if state is None:
             name = self._names[slot]
             self._forget([name])
@@ -146,7 +145,7 @@ class Live:
         for slot, row in rows:
             sizes.setdefault(len(row.state), []).append((slot, row))
         for group in sizes.values():
-            part = packing.unpack(self._setting, [row for _, row in group], self._level)
+            part = packing.unpack(self._setting, [row for _, row in group])
             self.state.put(np.array([slot for slot, _ in group], np.intp), part)
 
     def _replayed(self, releases: Iterable[Stored]) -> State:

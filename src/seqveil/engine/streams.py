@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core import mechanisms
 from seqveil.core.coins import Coins, KeyedCoins, SystemCoins, User, key_mark, known_as, user_name
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
@@ -27,7 +25,6 @@ from seqveil.engine.releases import EARLIER, Path, Releases, Standing, Standings
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.setting import NO_BOUND, refuse_other
 from seqveil.engine.store import GAP, Memory, Position, StateStore, StoreBusy, Stored, StoreError
-from seqveil.engine.store.packing import ldp_before
 from seqveil.engine.store.protocol import KEY_MARK, checked_positions
 from seqveil.engine.store.schema import SPENDS
 from seqveil.engine.stream import NOTHING, REFUSED, Setting, budget_spent, raw_codes, released_codes
@@ -124,8 +121,7 @@ class Streams:
         # whether the ledger began with these streams, and when it did, in seconds since 1970 where that is known
         self.begun, began = bool(getattr(self._store, "begun", True)), self._store.fact("begun")
         self.began = None if began is None else float(began)
-        self._level = _level(setting, self.versions or [])
-        self._live = Live(setting, self._store, memory, self._level)
+        self._live = Live(setting, self._store, memory)
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock = threading.RLock()
         self._open = True
@@ -354,9 +350,8 @@ class Streams:
         if row is None:
             return None
         leakage = max(row.most, -row.least, 0.0)
-        ldp = float(ldp_before(np.array([row.spent]), self._level)[0]) if math.isnan(row.ldp) else row.ldp
         left = left_of(self.setting.budget.total, leakage)
-        figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, ldp, left, self.private)
+        figures = (row.events, row.releases, leakage, row.most, row.least, row.spent, row.ldp, left, self.private)
         no_bound = NO_BOUND if self.setting.unbounded else ""
         return Standing(name, *figures, no_bound, () if watches is None else tuple(watches.worst()))
 
@@ -364,8 +359,7 @@ class Streams:
         """Where every user stands, in the order they came."""
         with self._lock, self._store.transaction():
             names, counts, figures = self._store.everyone()
-        spent, most, least, kept = figures.T
-        ldp = np.where(np.isnan(kept), ldp_before(spent, self._level), kept)
+        spent, most, least, ldp = figures.T
         return Standings(list(names), counts[:, 0], counts[:, 1], spent, most, least, ldp)
 
     def names(self) -> list[User]:
@@ -584,13 +578,6 @@ def _with(failure: BaseException, made: Releases) -> BaseException:
     if isinstance(failure, SeqveilError):
         failure.made = made
     return failure
-
-
-def _level(setting: Setting, versions: list[dict[str, object]]) -> float:
-    """The largest LDP level of the mechanisms that a file was released with."""
-    own = setting.mechanism
-    others = {str(version["mechanism"]) for version in versions} - {own.name}
-    return max(own.ldp, mechanisms.largest_ldp(others))
 
 
 def _agree(database: Any, described: str, private: bool, key: str | None) -> None:

@@ -7,7 +7,6 @@ as a batch of one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import cache, partial
 from importlib.metadata import entry_points
 
@@ -206,18 +205,6 @@ def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechan
     raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
 
 
-def largest_ldp(names: Iterable[str]) -> float:
-    """The largest LDP level of the mechanisms with these names; that of a caller's own, which has no name here, is ∞.
-
-    >>> largest_ldp(["optimal", "randomized_response"]), largest_ldp(["mine"]), largest_ldp([])
-    (2.0, inf, 0.0)
-    """
-    try:
-        return max((find(name).ldp for name in names), default=0.0)
-    except InputError:
-        return math.inf
-
-
 def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
     """A mechanism that releases one symbol at a time."""
     found = find(mechanism)
@@ -302,7 +289,6 @@ __all__ = [
     "get_batched",
     "guarded",
     "instantaneous",
-    "largest_ldp",
     "names",
     "one_by_one",
     "optimal",

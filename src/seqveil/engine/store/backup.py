@@ -19,9 +19,7 @@ from seqveil.engine.store.connections import connect, damaged_file, is_damage, m
 from seqveil.engine.store.protocol import Row, Stored, StoreError, codec_of
 from seqveil.engine.store.records import OWN, Records, load_log, table_of
 from seqveil.engine.store.schema import (
-    APPLICATION,
     LEDGER,
-    VERSION,
     blob_mark,
     is_ledger,
     name_mark,
@@ -85,18 +83,7 @@ def opened(path: FilePath) -> sqlite3.Connection:
     try:
         with told(name):
             sql.execute("PRAGMA query_only=ON")
-            application, version = (
-                sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version")
-            )
-        if application != APPLICATION:
-            raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
-        if version > VERSION:
-            raise DataError(f"{name}: was written by a newer seqveil (version {version}); update seqveil")
-        if version < VERSION:
-            raise DataError(
-                f"{name}: is of version {version}, which has no checksums; any command that releases with it brings it "
-                "forward"
-            )
+            schema.refuse_other(sql, name)
     except BaseException:
         sql.close()
         raise
@@ -110,7 +97,7 @@ def facts_of(path: FilePath) -> dict[str, str]:
     try:
         with closing(opened(path)) as sql, told(os.path.basename(path)):
             return {name: value for name, value, mark in sql.execute("SELECT * FROM facts")}
-    except (StoreError, DataError):  # an older file, or none of ours, about which opening it will say more
+    except (StoreError, DataError):  # none of ours, about which opening it will say more
         return {}
 
 

@@ -38,12 +38,8 @@ from seqveil.engine.store.connections import (
 )
 from seqveil.engine.store.packing import nats
 from seqveil.engine.store.protocol import Codec, Entry, Row, Stored, StoreError
-from seqveil.engine.store.records import Pseudonyms, Records, ldp_of, load_log, table_of
+from seqveil.engine.store.records import Pseudonyms, Records, load_log, table_of
 from seqveil.engine.store.schema import (
-    APPLICATION,
-    MIGRATIONS,
-    UNKNOWN,
-    VERSION,
     NamedValues,
     grown_mark,
     name_mark,
@@ -53,8 +49,6 @@ from seqveil.engine.store.schema import (
     value_mark,
 )
 from seqveil.engine.store.settling import settle
-
-__all__ = ["MIGRATIONS", "UNKNOWN", "VERSION", "Database"]
 
 SETTLE_EVENTS, SETTLE_BYTES = 500_000, 128 << 20  # what the log may hold
 SETTLE_ROWS, FEW_ROWS, FEW_EVENTS = 1000, 64, 8  # a retry walks back through its rows
@@ -158,7 +152,7 @@ class Database(NamedValues):
         sql.create_function("grown_mark", 2, grown_mark, deterministic=True)
         sql.execute("BEGIN IMMEDIATE")
         try:
-            self._bring_forward()
+            self._check_tables()
             sql.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
@@ -166,23 +160,14 @@ class Database(NamedValues):
             raise
         self._seen = self._data_version()
 
-    def _bring_forward(self) -> None:
-        """Make the tables of a new file, or those of an older one what they are today."""
+    def _check_tables(self) -> None:
+        """Make the tables of a new file, or refuse what is no state file of this version."""
         sql = self.sql
-        application, version = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
-        if application == version == 0 and not sql.execute("SELECT 1 FROM sqlite_master").fetchall():
+        if schema.is_blank(sql):
             schema.make(sql)
             self.begun = True
             return
-        if application != APPLICATION:
-            raise DataError(f"{self.name}: is not a state file of seqveil; name another file")
-        if version > VERSION:
-            raise DataError(f"{self.name}: was written by a newer seqveil (version {version}); update seqveil")
-        if version < 1:
-            raise damaged_file(self.name)
-        for old in range(version, VERSION):
-            MIGRATIONS[old](sql, self.name)
-            sql.execute(f"PRAGMA user_version={old + 1}")
+        schema.refuse_other(sql, self.name)
         if not schema.is_intact(sql):
             raise damaged_file(self.name)
 
@@ -489,7 +474,7 @@ class Database(NamedValues):
         if len(names) + erased != self._book.users:
             raise damaged_file(self.name)
         table = np.array([ledger[:2] for ledger in ledgers], np.int64).reshape(-1, 2)
-        figures = [[*map(nats, ledger[2:5]), ldp_of(ledger[5])] for ledger in ledgers]
+        figures = [list(map(nats, ledger[2:6])) for ledger in ledgers]
         return names, table, np.array(figures, np.float64).reshape(-1, 4)
 
 

@@ -67,34 +67,29 @@ def pack(state: State) -> bytes:
     return np.concatenate(wide, axis=1).astype("<f8", copy=False).tobytes()
 
 
-def unpack(setting: Setting, rows: Sequence[Row], level: float) -> State:
-    """The states of these users, all of one size.
-
-    A window has two numbers a release, so an even rest tells a state that was packed before its LDP figure was kept:
-    that is then Σε times `level`, the largest level of the mechanisms so far.
-    """
+def unpack(setting: Setting, rows: Sequence[Row]) -> State:
+    """The states of these users, all of one size."""
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(len(rows), -1)
     sides = _sides(setting)
-    fixed = [1, 1, 1, 1, setting.model.size, sides, sides]
+    fixed = [1, 1, 1, 1, setting.model.size, sides, sides, 1]
     watches = None
     if setting.watches is not None:
-        plain = 1 + sum(fixed) + 1 + int(table[0, 0])
+        plain = 1 + sum(fixed) + int(table[0, 0])
         watches = np.empty(len(rows), object)
         for k, numbers in enumerate(table[:, plain:]):
             watches[k] = restored_accounts(setting.watches, numbers)
         table = table[:, 1:plain]
     looks = table.shape[1] - sum(fixed)
-    if looks < 0:
+    if looks < 0 or looks % 2:  # a window has two numbers a release
         raise DataError("a user's state does not fit this setting; restore the state file from a backup")
-    places = np.cumsum([*fixed, looks % 2, looks // 2])
-    spent, saved, most, least, states, up, down, kept, costs, stamps = np.split(table, places, axis=1)
+    places = np.cumsum([*fixed, looks // 2])
+    spent, saved, most, least, states, up, down, ldp, costs, stamps = np.split(table, places, axis=1)
     account = Account(most[:, 0], least[:, 0], up, down)
     steps = np.array([row.events for row in rows], np.int64)
-    ldp = kept[:, 0] if looks % 2 else ldp_before(spent[:, 0], level)
-    return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp, watches)
+    return State(states, steps, spent[:, 0], saved[:, 0], account, Window(costs, stamps), ldp[:, 0], watches)
 
 
-def carried(state: bytes, numbers: int, ldp: int) -> bytes:
+def carried(state: bytes, numbers: int) -> bytes:
     """What is kept of the state of someone who is erased: the budget's own numbers, and nothing about the person.
 
     Those are Σε, what a schedule saved, both sides of the leakage, the LDP figure, and what windows still count. A
@@ -103,16 +98,13 @@ def carried(state: bytes, numbers: int, ldp: int) -> bytes:
     Parameters:
         state: as packed.
         numbers: how many of its numbers are belief and account ahead; 0 where it cannot be carried.
-        ldp: the LDP figure of the ledger.
     """
     if is_carried(state):
         return state
     table = np.frombuffer(state, "<f8")
     if not numbers or table.size < 4 + numbers:
         return np.array([np.nan], "<f8").tobytes()
-    rest = table[4 + numbers :]
-    figure = rest[:1] if rest.size % 2 else np.array([np.nan if ldp < 0 else nats(ldp)])
-    return np.concatenate([[np.nan], table[:4], figure, rest[rest.size % 2 :]]).astype("<f8").tobytes()
+    return np.concatenate([[np.nan], table[:4], table[4 + numbers :]]).astype("<f8").tobytes()
 
 
 def is_carried(state: bytes) -> bool:
@@ -120,7 +112,7 @@ def is_carried(state: bytes) -> bool:
     return len(state) >= 8 and bool(np.isnan(np.frombuffer(state[:8], "<f8")[0]))
 
 
-def returned(setting: Setting, row: Row, level: float) -> State | None:
+def returned(setting: Setting, row: Row) -> State | None:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
     None where what was kept is not enough to go on with.
@@ -132,14 +124,8 @@ def returned(setting: Setting, row: Row, level: float) -> State | None:
     costs, stamps = np.split(table[:, 5:], 2, axis=1)
     start = State.start(setting)
     account = replace(start.account, most=np.array([most]), least=np.array([least])).restarted(setting.model)
-    figure = ldp_before(np.array([spent]), level) if np.isnan(ldp) else np.array([ldp])
     numbers = {"spent": np.array([spent]), "saved": np.array([saved]), "steps": np.array([row.events], np.int64)}
-    return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()), ldp=figure)
-
-
-def ldp_before(spent: Floats, level: float) -> Floats:
-    """The LDP figure of releases that were made before it was kept: Σε times the largest level they can have had."""
-    return np.where(spent > 0, level * np.where(spent > 0, spent, 1.0), 0.0)
+    return replace(start, **numbers, account=account, window=Window(costs.copy(), stamps.copy()), ldp=np.array([ldp]))
 
 
 def units(values: Floats) -> Ints:

@@ -264,7 +264,7 @@ class Row(NamedTuple):
     spent: float
     most: float
     least: float
-    ldp: float  # nan where it was not kept
+    ldp: float
     state: bytes
 
 

@@ -8,7 +8,6 @@ seals it anew, and pseudonyms stay what they are.
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,6 @@ from seqveil.engine.store.protocol import Codec, Compacted, Damaged, Row, Stored
 from seqveil.engine.store.schema import (
     FILED,
     LEDGER,
-    UNKNOWN,
     blob_mark,
     is_ledger,
     log_marks,
@@ -414,12 +412,7 @@ def load_log(sql: sqlite3.Connection, name: str, book: Book) -> Iterator[tuple[I
 def row_of(ledger: Sequence[int], state: bytes) -> Row:
     """A user's row, the ledger in nats."""
     user, events, releases, spent, most, least, ldp = ledger
-    return Row(user, events, releases, nats(spent), nats(most), nats(least), ldp_of(ldp), state)
-
-
-def ldp_of(kept: int) -> float:
-    """The LDP figure in nats; nan where it was not kept."""
-    return math.nan if kept == UNKNOWN else nats(kept)
+    return Row(user, events, releases, nats(spent), nats(most), nats(least), nats(ldp), state)
 
 
 def table_of(blob: bytes, width: int) -> Ints:

@@ -1,4 +1,4 @@
-"""The tables of a state file: their checksums and version, how an older file becomes one of today, and named values.
+"""The tables of a state file: their checksums and version, and named values.
 
 Every record has a mark: CRC-32 of what it says and of where it stands, which finds every change of up to 32 bits in a
 row. A user's name has a mark of 63 bits that is indexed too, so that no single damage can make a known user look new.
@@ -11,12 +11,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from zlib import crc32
-
-import numpy as np
 
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError
@@ -83,9 +80,8 @@ def grown_mark(mark: int, more: Blob) -> int:
     return BROKEN if mark == BROKEN else crc32(more, mark)
 
 
-APPLICATION, VERSION = 0x5E91E11, 4
+APPLICATION, VERSION = 0x5E91E11, 1
 CHUNK = 64  # releases of a user in one row of `chunks`
-UNKNOWN = -1  # the LDP figure of a user whose last release was made before it was kept
 LEDGER = ("id", "events", "releases", "spent", "most", "least", "ldp")
 FILED = (*LEDGER, "filed")  # the same in a user's own row, with when it was last written there
 SUMS = ("users", "first", "last", "positions", "facts", "switches", "commits")
@@ -169,120 +165,22 @@ def unpacked_names(blob: bytes) -> list[str]:
     return names
 
 
-Migration = Callable[[sqlite3.Connection, str], None]  # gets the file's name, for what it may have to say
+def is_blank(sql: sqlite3.Connection) -> bool:
+    """Whether nothing was ever written to this file."""
+    heads = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
+    return not any(heads) and not sql.execute("SELECT 1 FROM sqlite_master").fetchall()
 
 
-def _from_1(sql: sqlite3.Connection, name: str) -> None:
-    """Users named by whole numbers get the number as text; ledgers get a place for the LDP figure.
-
-    A key then gives the events to come of such a user other coins than it would have. None of them was drawn before,
-    but those of a call that a crash undid, which nobody has seen. States lack the LDP figure until they are next
-    written: `Live` tells them by their size.
-    """
-    both = "SELECT count(*) FROM users u JOIN users v ON v.name = CAST(u.name AS TEXT) WHERE typeof(u.name) = 'integer'"
-    twice = sql.execute(both).fetchone()[0]
-    if twice:
+def refuse_other(sql: sqlite3.Connection, name: str) -> None:
+    """Refuse what is no state file, and one of another version."""
+    application, version = (sql.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version"))
+    if application != APPLICATION:
+        raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
+    if version != VERSION:
         raise DataError(
-            f"{name}: {twice} users are there twice, by a number and by the same text, each with a ledger of its own; "
-            f"go on with the earlier seqveil, or begin {SPENDS}"
+            f"{name}: is a state file of version {version}, and this seqveil reads version {VERSION}; use the seqveil "
+            "that wrote it"
         )
-    sql.execute("UPDATE users SET name = CAST(name AS TEXT) WHERE typeof(name) = 'integer'")
-    sql.execute(f"ALTER TABLE users ADD COLUMN ldp INTEGER NOT NULL DEFAULT {UNKNOWN}")
-    for at, touched in sql.execute("SELECT id, touched FROM log").fetchall():
-        ledgers = np.frombuffer(touched, "<i8").reshape(-1, 6)
-        wider = np.column_stack([ledgers, np.full(len(ledgers), UNKNOWN)]).astype("<i8")
-        sql.execute("UPDATE log SET touched = ? WHERE id = ?", (wider.tobytes(), at))
-
-
-def _from_2(sql: sqlite3.Connection, name: str) -> None:
-    """Nothing yet: the next step writes all records anew, and gives a mark to those that have none."""
-
-
-def _from_3(sql: sqlite3.Connection, name: str) -> None:
-    """Every record is written anew; what has a mark that is wrong keeps a wrong one.
-
-    Without marks (version 2) what is wrong by now cannot be told from what is right.
-    """
-    marked = bool(sql.execute("SELECT 1 FROM sqlite_master WHERE name = 'sums'").fetchall())
-    sums = sql.execute("SELECT users, last - first + 1, positions, facts FROM sums").fetchall() if marked else []
-    if marked:
-        sql.execute("DROP INDEX users_named")
-        sql.execute("DROP TABLE sums")
-    before = [
-        table for table in TABLES if sql.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    ]
-    for table in before:
-        sql.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-    for statement in TABLES.values():
-        sql.execute(statement)
-    facts, positions = (_copy_named(sql, table, marked) for table in ("facts", "positions"))
-    now = int(time.time())  # nobody knows when the releases were filed, so they count as new
-    users, last = _copy_users(sql, marked, now), _copy_log(sql, marked)
-    _copy_chunks(sql, marked, now)
-    switches = _copy_switches(sql) if "switches" in before else 0
-    for table in before:
-        sql.execute(f"DROP TABLE old_{table}")
-    if marked and sums != [(users, last, positions, facts)]:
-        raise DataError(f"{name}: is damaged; restore it from a backup")
-    write_sums(sql, (users, 1, last, positions, facts, switches, 1))
-
-
-def _copy_named(sql: sqlite3.Connection, table: str, marked: bool) -> int:
-    total = 0
-    for name, value, *mark in sql.execute(f"SELECT * FROM old_{table}").fetchall():
-        own = mark[0] if marked else value_mark(name, value)
-        sql.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (name, value, own))
-        total ^= own
-    return total
-
-
-def _copy_users(sql: sqlite3.Connection, marked: bool, now: int) -> int:
-    ask = f"SELECT {', '.join(LEDGER)}, name, state, recent, {'named, mark, recent_mark' if marked else '0, 0, 0'}"
-    count = 0
-    for user, *ledger, name, state, recent, named, whole, latest in sql.execute(f"{ask} FROM old_users ORDER BY id"):
-        own = [name_mark(name), user_mark(user, ledger, state), blob_mark(place_mark(user), recent)]
-        named, whole, latest = (not marked or [named, whole, latest][k] == own[k] for k in range(3))
-        row = (
-            *(user, name, own[0] if named else BROKEN, *ledger, now),
-            *(user_mark(user, (*ledger, now), state) if whole else BROKEN, state),
-            *(0, blob_mark(place_mark(user, 0), recent) if latest else BROKEN, recent),
-        )
-        sql.execute(f"INSERT INTO users VALUES ({', '.join('?' * len(row))})", row)
-        count += 1
-    return count
-
-
-def _copy_chunks(sql: sqlite3.Connection, marked: bool, now: int) -> None:
-    ask = f"SELECT user, number, releases, {'mark' if marked else '0'} FROM old_chunks"
-    for user, number, releases, mark in sql.execute(ask):
-        whole = not marked or blob_mark(place_mark(user, number), releases) == mark
-        own = blob_mark(place_mark(user, number, now), releases) if whole else BROKEN
-        sql.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", (user, number, now, own, releases))
-
-
-def _copy_log(sql: sqlite3.Connection, marked: bool) -> int:
-    last = 0
-    ask = f"SELECT id, touched, states, events, releases, {'who, what' if marked else '0, 0'} FROM old_log ORDER BY id"
-    for at, touched, states, events, releases, *marks in sql.execute(ask):
-        last += 1
-        place = place_mark(at)
-        true = blob_mark(place, touched, events), blob_mark(place, states, releases)
-        own = log_marks(last, b"", touched, events, states, releases)
-        kept = [mark if not marked or was == is_ else BROKEN for mark, was, is_ in zip(own, marks, true, strict=True)]
-        row = (last, *kept, b"", touched, events, states, releases)
-        sql.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    return last
-
-
-def _copy_switches(sql: sqlite3.Connection) -> int:
-    total = 0
-    for row in sql.execute("SELECT user, version, seq FROM old_switches").fetchall():
-        sql.execute("INSERT INTO switches VALUES (?, ?, ?, ?)", (*row, place_mark(*row)))
-        total ^= place_mark(*row)
-    return total
-
-
-MIGRATIONS: dict[int, Migration] = {1: _from_1, 2: _from_2, 3: _from_3}  # from this version to the next, in one piece
 
 
 def is_ledger(numbers: Sequence[object]) -> bool:

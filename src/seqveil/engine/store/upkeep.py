@@ -58,10 +58,7 @@ def _alone(path: FilePath) -> Iterator[tuple[Database, Layout]]:
     try:
         said = database.fact(LAYOUT)
         if said is None:
-            raise DataError(
-                f"{name}: does not say how its records are written, being of an earlier version; open it once with the "
-                "service or any command that releases, and try again"
-            )
+            raise DataError(f"{name}: does not say how its records are written; restore it from a backup")
         layout = Layout(**json.loads(said))
         database.use(codec_from(layout))
         yield database, layout
@@ -234,7 +231,7 @@ def _erase(database: Database, user: int, pseudonym: bytes | None, layout: Layou
     if pseudonym is None:
         figures, after, first, name = [0] * (len(LEDGER) - 1), b"", 0, user.to_bytes(8, "little")
     else:
-        figures, after, first, name = ledger[1:-1], carried(state, layout.numbers, ledger[-2]), events, pseudonym
+        figures, after, first, name = ledger[1:-1], carried(state, layout.numbers), events, pseudonym
     columns = "name = ?, named = ?, events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?, mark = ?"
     marks = user_mark(user, (*figures, filed), after), place_mark(user, first)
     sql.execute(

@@ -15,14 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from seqveil.core import mechanisms
 from seqveil.core.coins import User
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.releases import Standing, left_of
 from seqveil.engine.setting import refuse_other
-from seqveil.engine.store.packing import ldp_before, nats
+from seqveil.engine.store.packing import nats
 from seqveil.interfaces.spark.sessions import SparkFailed, needs_spark, told
 
 if TYPE_CHECKING:
@@ -50,15 +47,15 @@ class Total:
 def account(spark: SparkSession, checkpoint: str) -> DataFrame:
     """The ledger of a checkpoint as a frame: one row a user, in whole units of 2**-32 nats.
 
-    Columns: user, events, releases, spent, most, least, leakage (the larger side). A user whose first batch is not full
-    has no row in the ledger yet.
+    Columns: user, events, releases, spent, most, least, ldp, leakage (the larger side). A user whose first batch is not
+    full has no row in the ledger yet.
     """
     needs_spark()
     from pyspark.sql import functions as F
 
     with told():
         kept = _state(spark, checkpoint, USERS).select(F.col("key"), F.col("user_map_key.user"), "user_map_value.*")
-        rows = kept.where("events > 0").select("user", "events", "releases", "spent", "most", "least")
+        rows = kept.where("events > 0").select("user", "events", "releases", "spent", "most", "least", "ldp")
         return rows.withColumn("leakage", F.greatest(F.col("most"), -F.col("least"), F.lit(0)))
 
 
@@ -87,20 +84,13 @@ def standings(spark: SparkSession, checkpoint: str, user: User | None = None, li
             rows = rows.where(F.col("user").cast("string") == str(user))
         facts = _facts(spark, checkpoint)
         found = rows.orderBy(F.desc("leakage"), "user").limit(limit).collect()
-    most, level = facts["setting"]["budget"]["total"], _level(facts)
-    return [_standing(row, most, level) for row in found]
+    return [_standing(row, facts["setting"]["budget"]["total"]) for row in found]
 
 
-def _standing(row: Any, total: float | None, level: float) -> Standing:
-    leakage, most, least, spent = map(nats, (row.leakage, row.most, row.least, row.spent))
-    ldp = float(ldp_before(np.array([spent]), level)[0])
+def _standing(row: Any, total: float | None) -> Standing:
+    leakage, most, least, spent, ldp = map(nats, (row.leakage, row.most, row.least, row.spent, row.ldp))
     left = left_of(total, leakage)
     return Standing(row.user, row.events, row.releases, leakage, most, least, spent, ldp, left, private=True)
-
-
-def _level(facts: dict[str, Any]) -> float:
-    """The largest LDP level of the mechanisms that a checkpoint's users were released with."""
-    return mechanisms.largest_ldp(each["mechanism"] for each in (facts["setting"], *facts.get("before", ())))
 
 
 def _facts(spark: SparkSession, checkpoint: str) -> dict[str, Any]:

@@ -44,12 +44,13 @@ class Kept(NamedTuple):
     spent: int
     most: int
     least: int
+    ldp: int
     state: bytes  # exact, where it is small; else empty, and the releases are kept
     symbols: int = 0  # taken so far, those that wait among them (batches only)
     waiting: bytes = b""  # the sealed symbols of a batch that is not full
 
 
-NEW = Kept(0, 0, 0, 0, 0, b"")  # what is kept of a user who never came
+NEW = Kept(0, 0, 0, 0, 0, 0, b"")  # what is kept of a user who never came
 
 
 class KeptUsers:
@@ -138,9 +139,8 @@ class SparkStore:
                 continue
             self._names.append(user)
             self._before[number] = kept
-            spent, most, least = map(packing.nats, (kept.spent, kept.most, kept.least))
-            # the LDP figure is in the state, or follows from the releases: what Spark keeps has its shape for good
-            found.append(Row(number, kept.events, kept.releases, spent, most, least, np.nan, kept.state))
+            spent, most, least, ldp = map(packing.nats, (kept.spent, kept.most, kept.least, kept.ldp))
+            found.append(Row(number, kept.events, kept.releases, spent, most, least, ldp, kept.state))
         return found
 
     def add(self, names: Sequence[User]) -> list[int]:
@@ -152,13 +152,13 @@ class SparkStore:
     def append(self, entry: Entry) -> None:
         """Put what a call left into Spark's state, user by user."""
         size = len(entry.states) // max(1, entry.ids.size)
-        ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)[:, :3]]).tolist()
+        ledgers = np.column_stack([entry.ids, entry.counts, packing.ledger(entry.figures)]).tolist()
         if self.keeps_releases:
             self._tell(entry)
-        for k, (user, events, releases, spent, most, least) in enumerate(ledgers):
+        for k, (user, events, releases, spent, most, least, ldp) in enumerate(ledgers):
             before = self._before.get(user, NEW)
             state = entry.states[k * size : (k + 1) * size]
-            kept = Kept(events, releases, spent, most, least, state, before.symbols, before.waiting)
+            kept = Kept(events, releases, spent, most, least, ldp, state, before.symbols, before.waiting)
             self._before[user] = kept
             self._kept.put(self._names[user], kept)
 

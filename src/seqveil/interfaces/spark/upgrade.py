@@ -213,7 +213,7 @@ def _write(spark: SparkSession, query: Query, new: Setting, place: str) -> None:
 
     with told():
         rows, ledger = _rows(spark, query), account(spark, query.checkpoint)
-        counts = [T.StructField(name, T.LongType()) for name in ("events", "releases", "spent", "most", "least")]
+        counts = [T.StructField(name, T.LongType()) for name in ("events", "releases", "spent", "most", "least", "ldp")]
         more = [("state", T.BinaryType()), (MOVED, T.ArrayType(T.LongType())), (BEFORE, T.LongType())]
         fields = [T.StructField(USER, rows.schema[USER].dataType), *counts, *(T.StructField(*each) for each in more)]
         made = by_user(rows).mapInPandas(partial(carry_sorted, list(query.settings), new), T.StructType(fields))
@@ -325,6 +325,7 @@ def carry(settings: Sequence[Setting], new: Setting, told: ReleasedStreams) -> p
         "spent": units(state.spent),
         "most": units(state.account.most),
         "least": -units(-state.account.least),
+        "ldp": units(state.ldp),
         "state": [packed[k * width : (k + 1) * width] for k in everyone.tolist()],
         MOVED: moves.tolist(),
         BEFORE: before,
