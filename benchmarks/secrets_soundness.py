@@ -22,7 +22,6 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     *({},) * 8,
     {"opening": "constant"},
     {"withhold": True},
-    {"blank": 0.4},
     {"epsilon": 0.8},  # a program, which takes most of the time
 )
 

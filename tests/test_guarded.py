@@ -130,7 +130,6 @@ def test_no_outcome_moves_the_odds_further_than_promised(name):
     "options",
     [
         {"withhold": True},
-        {"blank": 0.4},
         {"epsilon": 1.0},
         {"distortion": "absolute"},
         {"opening": "constant"},
@@ -220,7 +219,7 @@ def test_the_truth_or_nothing():
 
 
 def test_what_was_withheld_is_decoded_from_its_column():
-    plan = guarding(CLINIC, ever("clinic", epsilon=0.5, window="first 4"), blank=0.1)
+    plan = guarding(CLINIC, ever("clinic", epsilon=0.5, window="first 4"), withhold=True)
     public = State.start(plan)
     assert WITHHELD in guarded_table(plan, public.watches[0]).outputs
     released, after = stream.observe(plan, public, np.array([WITHHELD]))
@@ -295,7 +294,6 @@ def test_other_mechanisms_account_for_secrets_and_release_the_same_bits():
         ({"secrets": [ever(1, epsilon=1.0)], "budget": 2.0}, "takes no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "schedule": 2}, "takes no batch"),
         ({"secrets": [ever(1, epsilon=1.0)], "withhold": True, "epsilon": 1.0}, "truth or nothing"),
-        ({"secrets": [ever(1, epsilon=1.0)], "blank": -1.0}, "blank"),
         ({"secrets": [ever(1, epsilon=1.0)], "opening": "slowly"}, "opening"),
         ({"secrets": [ever([0, 1], epsilon=1.0, window=3)]}, "certain or impossible"),
         ({"secrets": [ever(7, epsilon=1.0, window=3)]}, "alphabet"),

@@ -129,7 +129,7 @@ CHAINS = [random_model(np.random.default_rng(2), 3), typed_model(np.random.defau
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", CHAINS, ids=["chain", "types"])
-@pytest.mark.parametrize("more", [{}, {"withhold": True}, {"epsilon": 1.0}, {"blank": 0.3}])
+@pytest.mark.parametrize("more", [{}, {"withhold": True}, {"epsilon": 1.0}])
 def test_accounts_come_back_to_the_last_bit(model, more):
     """The tables that follow from a packed account are those of one that was never packed."""
     secrets = [ever(1, epsilon=0.5, window=3), joint(ever(0, window=2), ever(1, window=2), epsilon=0.7)]
@@ -275,7 +275,7 @@ def test_a_failed_commit_is_read_again(tmp_path, monkeypatch):
 
 def test_a_setting_with_secrets_as_plain_values(tmp_path):
     observer = random_model(np.random.default_rng(11), 3)
-    setting = setting_of(SECRETS["tumbling"], observers=observer, blank=0.2)
+    setting = setting_of(SECRETS["tumbling"], observers=observer, withhold=True)
     saved = json.loads(json.dumps(setting.to_dict()))
     again = Setting.from_dict(saved, MODEL, [observer])
     assert again.signature == setting.signature
@@ -288,7 +288,7 @@ def test_a_setting_with_secrets_as_plain_values(tmp_path):
     with Streams.open(tmp_path / "s.db", setting):
         pass
     with pytest.raises(InputError, match="another secrets"):
-        Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, blank=0.2))
+        Streams.open(tmp_path / "s.db", setting_of(SECRETS["first"], observers=observer, withhold=True))
 
 
 @pytest.mark.parametrize(

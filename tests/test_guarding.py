@@ -74,9 +74,8 @@ def test_integer_tables_keep_every_promise_and_miss_the_optimum_by_next_to_nothi
             belief /= belief.sum()
         promises = [random_promise(rng, belief, 2 if rng.random() < 0.7 else 4) for _ in range(rng.integers(1, 3))]
         costs = [hamming(), absolute(np.arange(n)), matrix(rng.random((n, n)) * (1 - np.eye(n)))][case % 3]
-        blank = float(rng.random()) if rng.random() < 0.3 else None
-        lies = blank is not None or rng.random() < 0.8
-        made = guarded(Bounds.of_guarded([(belief, one) for one in promises], belief), costs, blank, lies)
+        lies = rng.random() < 0.8
+        made = guarded(Bounds.of_guarded([(belief, one) for one in promises], belief), costs, lies)
         table = table_of(made)
         assert (table.sum(1) == DENOMINATOR).all()
         assert table.min() >= 0

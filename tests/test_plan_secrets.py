@@ -43,7 +43,7 @@ def test_totals_are_compared(planned, tmp_path):
     assert large["error"] < small["error"] <= small["constant_error"] + 0.1
     assert small["told"] <= 0.1
     assert large["told"] <= 2.0
-    assert all(row["epsilon"] is None and row["blank"] == 0.0 for row in found["rows"])
+    assert all(row["epsilon"] is None and row["withheld"] == 0.0 for row in found["rows"])
     assert len(found["guarantees"]) == 2
     assert picture.read_bytes().startswith(b"\x89PNG")
     code, out, _ = planned(*SECRET, "--secret-epsilon", "0.1")
@@ -68,12 +68,9 @@ def test_how_secrets_are_kept_is_planned_too(planned, tmp_path):
     total = ("--secret-epsilon", 0.5, "--json")
     (told,) = json.loads(planned(*SECRET, *total)[1])["rows"]
     (withheld,) = json.loads(planned(*SECRET, *total, "--secret-withhold", "--mechanism", "guarded")[1])["rows"]
-    assert withheld["error"] == pytest.approx(withheld["blank"])
-    assert withheld["truth"] == pytest.approx(1 - withheld["blank"])
-    assert withheld["blank"] > told["error"]
-    (cheap,) = json.loads(planned(*SECRET, *total, "--secret-blank", 0.05)[1])["rows"]
-    assert 0 < cheap["blank"] < 1
-    assert cheap["error"] < told["error"]
+    assert withheld["error"] == pytest.approx(withheld["withheld"])
+    assert withheld["truth"] == pytest.approx(1 - withheld["withheld"])
+    assert withheld["withheld"] > told["error"]
     for how in (("--secret-opening", "constant"), ("--observer", tmp_path / "m.model")):
         assert planned(*SECRET, *total, *how)[0] == 0
 

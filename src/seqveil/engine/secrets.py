@@ -41,7 +41,7 @@ def guarded_table(setting: Setting, watches: Watches) -> Table:
     watches.check_room()
     epsilon = None if setting.unbounded else setting.epsilon
     bounds = Bounds.of(watches, setting.opening)
-    return guarded(bounds, setting.distortion, setting.blank, not setting.withhold, epsilon)
+    return guarded(bounds, setting.distortion, not setting.withhold, epsilon)
 
 
 @dataclass(frozen=True)

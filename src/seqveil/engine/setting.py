@@ -42,7 +42,6 @@ class SecretTerms(TypedDict, total=False):
     secrets: Secret | Sequence[Secret]
     observers: MarkovModel | Sequence[MarkovModel]
     withhold: bool
-    blank: float | None
     longest: int
     opening: str | Opening | None
 
@@ -58,12 +57,11 @@ class Setting:
 
     `secrets` are kept by the mechanism "guarded", each within its own total; any other mechanism only accounts for
     them, exactly. What else is for "guarded": `observers`, further models under which every promise holds as well;
-    `withhold`, the truth or nothing, never a wrong symbol; `blank`, what a release that says nothing costs, where it
-    may be chosen instead of a wrong symbol; `longest`, the most events of a stream, where a promise needs an end;
-    `opening`, how a secret's box opens with time where the length of its windows is
-    known (None: it is as wide from the start). `restarts` says that a user has several streams one after another, each
-    of which begins the chain anew, while the account is the user's. The ε of every release is infinite where "guarded"
-    was given none: nothing is then promised about the whole sequence.
+    `withhold`, the truth or nothing, never a wrong symbol; `longest`, the most events of a stream, where a promise
+    needs an end; `opening`, how a secret's box opens with time where the length of its windows is known (None:
+    it is as wide from the start). `restarts` says that a user has several streams one after another, each of which
+    begins the chain anew, while the account is the user's. The ε of every release is infinite where "guarded" was given
+    none: nothing is then promised about the whole sequence.
     """
 
     model: MarkovModel
@@ -76,7 +74,6 @@ class Setting:
     secrets: tuple[Secret, ...] = ()
     observers: tuple[MarkovModel, ...] = ()
     withhold: bool = False
-    blank: float | None = None
     longest: int = LONGEST
     opening: Opening | None = SAVING
     restarts: bool = False
@@ -95,7 +92,6 @@ class Setting:
         secrets: Secret | Sequence[Secret] = (),
         observers: MarkovModel | Sequence[MarkovModel] = (),
         withhold: bool = False,
-        blank: float | None = None,
         longest: int = LONGEST,
         opening: str | Opening | None = "saving",
         restarts: bool = False,
@@ -114,18 +110,17 @@ class Setting:
         declared = (secrets,) if isinstance(secrets, Secret) else tuple(secrets)
         others = (observers,) if isinstance(observers, MarkovModel) else tuple(observers)
         if chosen is mechanisms.guarded:
-            _check_guarded(declared, purse, plan, epsilon, withhold, blank)
+            _check_guarded(declared, purse, plan, epsilon, withhold)
             rate = math.inf if epsilon is None else mechanisms.check_epsilon(epsilon)
             _check_not_faint(rate, plan, "leave it out where the declared secrets are enough")
         else:
-            if withhold or blank is not None or others:
+            if withhold or others:
                 name = mechanisms.guarded.name
-                raise InputError(f'withhold, blank and observers are for the mechanism "{name}"')
+                raise InputError(f'withhold and observers are for the mechanism "{name}"')
             rate = _rate(epsilon, purse, plan, chosen)
-        price = None if blank is None else float(blank)
         if restarts:
             _check_restarts(purse)
-        kept = (declared, others, bool(withhold), price, longest, _opening(opening))
+        kept = (declared, others, bool(withhold), longest, _opening(opening))
         made = cls(model, chosen, rate, costs, plan, purse, int(batch), *kept, bool(restarts))
         made._check_secrets()
         return made
@@ -190,7 +185,6 @@ class Setting:
                 "secrets": [secret.to_dict() for secret in self.secrets],
                 "observers": [observer.fingerprint for observer in self.observers],
                 "withhold": self.withhold,
-                "blank": self.blank,
                 "longest": self.longest,
             }
         if self.guards:
@@ -315,7 +309,6 @@ def _check_guarded(
     schedule: Schedule,
     epsilon: float | None,
     withhold: bool,
-    blank: float | None,
 ) -> None:
     """Refuse what does not go together with keeping declared secrets."""
     name = mechanisms.guarded.name
@@ -333,8 +326,6 @@ def _check_guarded(
             "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is told; "
             "leave one of them out"
         )
-    if blank is not None and (isinstance(blank, bool) or not (isinstance(blank, (int, float)) and 0 <= blank < 1e9)):
-        raise InputError("expected blank, the cost of saying nothing, as a finite number of at least 0; try 0.5")
 
 
 def _check_restarts(budget: Budget) -> None:
@@ -394,7 +385,6 @@ def _declared(saved: Mapping[str, Any], observers: Sequence[MarkovModel]) -> dic
         "secrets": [from_dict(secret) for secret in saved["secrets"]],
         "observers": [known[fingerprint] for fingerprint in saved["observers"]],
         "withhold": saved["withhold"],
-        "blank": saved["blank"],
         "longest": saved["longest"],
         "opening": Opening(*saved["opening"]) if saved.get("opening") else None,
     }

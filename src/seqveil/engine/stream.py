@@ -275,7 +275,7 @@ class _Given:
         if not place.size:
             raise DataError(
                 "a release cannot have come from this mechanism with this model and these secrets; check that model, "
-                "secrets, observers, epsilon, withhold and blank are those of the release"
+                "secrets, observers, epsilon and withhold are those of the release"
             )
         return int(place[0])
 

@@ -295,9 +295,9 @@ def _gap(setting: stream.Setting, beliefs: Floats) -> float | None:
 class SecretRow:
     """What keeping declared secrets costs, as a `Row` says it; ε is that of every release, None where there is none.
 
-    `error` counts a release that says nothing at its price, `decoded_error` is that of the receiver's best estimate,
-    `blank` is the share of releases that say nothing, and `told` the most that any simulated stream told about any of
-    the secrets (log B), `totals` what was promised about each.
+    `error` counts a release that says nothing as a wrong one, `decoded_error` is that of the receiver's best estimate,
+    `withheld` is the share of releases that say nothing, `told` the most that any simulated stream revealed about any
+    of the secrets (log B), and `totals` what was promised about each.
     """
 
     totals: tuple[float, ...]
@@ -305,7 +305,7 @@ class SecretRow:
     error: float
     decoded_error: float
     truth: float
-    blank: float
+    withheld: float
     constant_error: float
     told: float
 
@@ -331,21 +331,20 @@ def simulate_secrets(setting: Setting, length: int = 50, users: int = 20, seed: 
     if min(length, users) < 1:
         raise InputError(f"expected a length and a number of users ≥ 1, got {length} and {users}")
     model, distortion = setting.model, setting.distortion
-    price = 1.0 if setting.blank is None else setting.blank
     sums, rows = np.zeros(4), np.arange(users)
     for step in trial.one_by_one(setting, model.sample(length, users, seed), SeededCoins(seed + 1)):
         made, post = step.made, step.law
-        costs, blank = distortion.expected(post), made.codes == WITHHELD
-        said = np.where(blank, 0, made.codes)
-        error = np.where(blank, price, costs[rows, said])
-        truth = np.where(blank, 0.0, post[rows, said])
-        sums += [error.mean(), costs.min(1).mean(), truth.mean(), blank.mean()]
-    error, decoded, truth, blank = (sums / length).tolist()
+        costs, withheld = distortion.expected(post), made.codes == WITHHELD
+        said = np.where(withheld, 0, made.codes)
+        error = np.where(withheld, 1.0, costs[rows, said])
+        truth = np.where(withheld, 0.0, post[rows, said])
+        sums += [error.mean(), costs.min(1).mean(), truth.mean(), withheld.mean()]
+    error, decoded, truth, withheld = (sums / length).tolist()
     assert step.after.watches is not None
     told = max(total.log_odds_worst for total in totals(setting.secrets, step.after.watches))
     epsilon = None if setting.unbounded else setting.epsilon
     promised = tuple(secret.epsilon for secret in setting.secrets)
-    return SecretRow(promised, epsilon, error, decoded, truth, blank, best_guess_error(setting, length), told)
+    return SecretRow(promised, epsilon, error, decoded, truth, withheld, best_guess_error(setting, length), told)
 
 
 def tune_opening(

@@ -50,7 +50,6 @@ TINY = 1e-300
 def guarded(
     bounds: Bounds,
     distortion: Distortion,
-    blank: float | None = None,
     lies: bool = True,
     epsilon: float | None = None,
 ) -> Table:
@@ -58,8 +57,7 @@ def guarded(
 
     Parameters:
 
-    - `blank`: the price of a release that says nothing; none: not allowed;
-    - `lies`: whether a wrong symbol may be released at all; without, it is the truth or nothing;
+    - `lies`: whether a wrong symbol may be released; without, it is the truth or nothing, which costs 1;
     - `epsilon`: what every lift has to be within as well; none: no such bound.
 
     >>> from seqveil.core.distortion import hamming
@@ -70,10 +68,9 @@ def guarded(
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """
-    work = _Work(bounds, distortion, blank, lies, epsilon)
+    work = _Work(bounds, distortion, lies, epsilon)
     nothing_to_keep = not len(bounds.aimed)
-    plain = nothing_to_keep or (blank is None and distortion.is_hamming)
-    if lies and plain and epsilon is None:
+    if lies and epsilon is None and (nothing_to_keep or distortion.is_hamming):
         made = work.in_closed_form()
         if made is not None:
             return made
@@ -88,7 +85,6 @@ class _Work:
 
     bounds: Bounds
     distortion: Distortion
-    blank: float | None
     lies: bool
     epsilon: float | None
 
@@ -105,7 +101,7 @@ class _Work:
     def _passing(self, draft: Draft | None) -> Table | None:
         if draft is None:
             return None
-        made = Table.of(draft, self.bounds.belief, self.distortion, self.blank)
+        made = Table.of(draft, self.bounds.belief, self.distortion)
         return made if made.keeps(self.bounds) else None
 
     def drafts(self) -> list[Draft]:
@@ -113,7 +109,7 @@ class _Work:
         bounds, n = self.bounds, self.bounds.belief.size
         said = constant(n, self._guess())
         if not self.lies:
-            return [_truth_or_nothing(bounds, 1.0 if self.blank is None else self.blank), said]
+            return [_truth_or_nothing(bounds), said]
         if self.epsilon is None:
             return [self._programmed(bounds.told_apart(), None) or said, said]
         if n <= SMALL_WITH_EPSILON:
@@ -137,7 +133,7 @@ class _Work:
     def checked(self, draft: Draft) -> Table:
         """The table in integers that keep to what is promised, mixed as much as it takes."""
         for one in self._mixtures(draft):
-            made = Table.of(one, self.bounds.belief, self.distortion, self.blank)
+            made = Table.of(one, self.bounds.belief, self.distortion)
             if made.keeps(self.bounds) and (self.epsilon is None or made.within(self.epsilon)):
                 return made
         raise GuaranteeError(
@@ -173,19 +169,16 @@ class _Work:
                 inside = bounds.possible
             members = np.flatnonzero(inside)
         rows = _Rows.of(bounds, self.distortion, members, np.sort(likely), np.sort(likely[:count]))
-        labels, cost, bounded = rows.labels, rows.cost, rows.bounded
-        if self.blank is not None:
-            cost = np.column_stack([cost, np.full(len(cost), self.blank)])
-            labels = np.append(labels, WITHHELD)
+        bounded = rows.bounded
         if epsilon is not None:
             bounded = np.concatenate([bounded, _lifts(rows.mass, usable(epsilon, free.size) - 1e-9)])
         try:
-            found = program.solve(rows.mass, cost, bounded)
+            found = program.solve(rows.mass, rows.cost, bounded)
         except program.Unsolved:
             return None
         pure = bounds.possible & free if epsilon is None else np.zeros_like(free)
         least = found.bound if whole else -np.inf
-        return _without_residue(bounds, pure, replace(rows, labels=labels), found.table, least)
+        return _without_residue(bounds, pure, rows, found.table, least)
 
     def _likeliest(self, bounds: Bounds) -> tuple[Ints, int]:
         """The symbols that get rows of their own in the program, the likeliest first, and how many are its labels."""
@@ -320,7 +313,7 @@ def _without_residue(bounds: Bounds, free: NDArray[np.bool_], rows: _Rows, table
     return Draft(outputs, kinds, told, np.arange(outputs.size), spread, least, law)
 
 
-def _truth_or_nothing(bounds: Bounds, price: float) -> Draft:
+def _truth_or_nothing(bounds: Bounds) -> Draft:
     """Free symbols told, all others withheld, and the least free mass withheld with them that keeps the bounds."""
     belief, free = bounds.belief, bounds.free() & bounds.possible
     hidden = np.where(free, 0.0, 1.0)
@@ -337,7 +330,7 @@ def _truth_or_nothing(bounds: Bounds, price: float) -> Draft:
         shared, spread = np.zeros(1, np.int64), np.zeros((1, 1))
     towards = np.zeros(outputs.size)
     towards[-1] = 1.0
-    least = price * float(belief @ hidden)
+    least = float(belief @ hidden)
     return Draft(outputs, kinds.astype(np.int64), 1.0 - shares, shared, spread, least, towards)
 
 

@@ -89,11 +89,10 @@ class Table:
     spread: Ints  # (R, J)
     belief: Floats
     costs: Distortion
-    blank: float  # cost of a release that says nothing
     bound: float = -np.inf  # what no table of these bounds can go below; -inf where it was not computed
 
     @classmethod
-    def of(cls, draft: Draft, belief: Floats, costs: Distortion, blank: float | None) -> Table:
+    def of(cls, draft: Draft, belief: Floats, costs: Distortion) -> Table:
         """Weights rounded down; what that leaves of a row goes to its largest weight."""
         told, spread = (draft.told * ONE).astype(np.int64), (draft.spread * ONE).astype(np.int64)
         spread[draft.told >= 1.0] = 0
@@ -101,8 +100,7 @@ class Table:
         moved = (draft.told < 1.0).nonzero()[0]
         if moved.size:
             spread[moved, spread[moved].argmax(1)] += left[moved]
-        price = 1.0 if blank is None else blank
-        return cls(draft.outputs, draft.kinds, told, draft.shared, spread, belief, costs, price, draft.least)
+        return cls(draft.outputs, draft.kinds, told, draft.shared, spread, belief, costs, draft.least)
 
     @cached_property
     def _own(self) -> tuple[Ints, Ints]:
@@ -147,11 +145,11 @@ class Table:
 
     @cached_property
     def error(self) -> float:
-        """The expected cost under the belief."""
+        """The expected cost under the belief; a release that says nothing costs 1."""
         codes = self.outputs[self.shared]
         said = codes != WITHHELD
         by_kind = _by_kind(self.belief[None], self.kinds, self.told.size)[0]
-        nothing = self.blank * float(by_kind @ self.spread[:, ~said].sum(1)) / ONE
+        nothing = float(by_kind @ self.spread[:, ~said].sum(1)) / ONE
         if self.costs.is_hamming:
             wrong = float(by_kind @ self.spread[:, said].sum(1))
             right = float(self.belief[codes[said]] @ self.spread[self.kinds[codes[said]], said.nonzero()[0]])

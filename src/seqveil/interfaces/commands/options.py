@@ -282,9 +282,6 @@ class KeepingOptions(KeptOptions):
     secret_withhold: Annotated[
         bool | None, flag("--secret-withhold", "The truth or nothing: a row that would be wrong has an empty value.")
     ] = None
-    secret_blank: Annotated[
-        float | None, option("PRICE", "Let a value be empty where that is better than wrong, at this price.")
-    ] = None
     secret_opening: Annotated[
         str | None, option("saving|linear|constant", "How the bound of a window opens with time  [default: saving]")
     ] = None
@@ -295,7 +292,6 @@ class KeepingOptions(KeptOptions):
             "observers": self.observers(),
             "longest": self.longest,
             "withhold": bool(self.secret_withhold),
-            "blank": self.secret_blank,
             "opening": self.secret_opening or "saving",
         }
 
@@ -303,7 +299,6 @@ class KeepingOptions(KeptOptions):
         return {
             **super()._named(),
             "--secret-withhold": self.secret_withhold or None,
-            "--secret-blank": self.secret_blank,
             "--secret-opening": self.secret_opening,
         }
 

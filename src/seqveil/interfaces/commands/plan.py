@@ -245,7 +245,7 @@ def _say_secrets(made: list[SecretRow], settings: list[Setting], length: int, se
                 f"{row.error:.4g}",
                 f"{row.decoded_error:.4g}",
                 f"{row.truth:.1%}",
-                f"{row.blank:.1%}",
+                f"{row.withheld:.1%}",
                 f"{row.constant_error:.4g}",
                 f"{row.told:.4g}",
             )

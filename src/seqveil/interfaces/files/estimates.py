@@ -28,7 +28,7 @@ from seqveil.interfaces.files.audit import FollowedPart, Verdict
 from seqveil.interfaces.files.columns import Columns, Holes
 from seqveil.interfaces.files.reading import FilePath
 from seqveil.interfaces.files.received import Received, Where, receive
-from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, may_be_empty, symbol_columns, value_type_of
+from seqveil.interfaces.files.rows import Marks, Progress, Source, Table, symbol_columns, value_type_of
 from seqveil.interfaces.files.writing import CONFIDENCE, Held, Writer
 from seqveil.receiver.decode import decode_steps, observe_sized
 from seqveil.receiver.drift import Seen
@@ -96,7 +96,7 @@ def decode_file(
     """
     received = receive(released, model, setting, **where)
     alphabet, source = received.setting.model.alphabet, received.source
-    holes: Holes = "empty" if may_be_empty(received.setting) else "none"
+    holes: Holes = "empty" if received.setting.withhold else "none"
     told = None if truth is None else _truth(truth, source, alphabet, holes, progress)
     loss = received.setting.distortion if distortion is None else resolve(distortion, alphabet)
     one_by_one = _decode_apart if received.setting.restarts else _decode_symbols

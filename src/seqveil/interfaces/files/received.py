@@ -30,7 +30,6 @@ from seqveil.interfaces.files.rows import (
     Source,
     columns_for,
     gaps,
-    may_be_empty,
 )
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, VERSION, Digest
 
@@ -175,7 +174,7 @@ class Received:
 
     def _coded(self, source: Source, progress: Progress | None) -> Iterator[Coded]:
         alphabet = self.setting.model.alphabet.with_policy("error")
-        return source.coded(alphabet, progress, OTHER_RELEASE, may_be_empty(self.setting))
+        return source.coded(alphabet, progress, OTHER_RELEASE, self.setting.withhold)
 
     def _extras(self) -> Iterator[Floats] | None:
         """The column ε and, where rows may be left out, event, or of a cold start version; None: no column ε."""

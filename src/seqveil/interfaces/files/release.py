@@ -50,7 +50,6 @@ from seqveil.interfaces.files.rows import (
     Source,
     Table,
     columns_for,
-    may_be_empty,
     times_read_as,
 )
 from seqveil.interfaces.files.slots import NO_COLD_START, NO_STATE
@@ -243,7 +242,7 @@ def source_for(
 
     `sort`: None puts rows in order where they go back in time.
     """
-    if may_be_empty(setting):
+    if setting.withhold:
         _refuse_empty_symbol(setting.model.alphabet)
     names, alphabet = columns_for(setting, columns), setting.model.alphabet
     if bool(names.stream_columns) != setting.restarts:
@@ -294,7 +293,7 @@ def _refuse_empty_symbol(alphabet: Symbols) -> None:
     if isinstance(alphabet, Alphabet) and any(value is None or value == "" for value in alphabet.values):
         raise InputError(
             "the alphabet has an empty value, which in a file would look like a release that says nothing; rename it, "
-            "or leave out withhold and blank"
+            "or leave out withhold"
         )
 
 

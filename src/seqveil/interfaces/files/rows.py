@@ -420,11 +420,6 @@ class Rows:
         return cls(events.users.gather(np.repeat(told, sizes)), order, codes, spent, more, streams, read)
 
 
-def may_be_empty(setting: Setting) -> bool:
-    """Whether a release may say nothing, so that a row with an empty value is one of them."""
-    return setting.withhold or setting.blank is not None
-
-
 def gaps(setting: Setting) -> bool:
     """Whether events may go without a release, so that a receiver must be told of them."""
     return setting.budget.limited and setting.budget.when_spent == "stop"

@@ -51,8 +51,8 @@ class Job:
     buckets: int = 32
 
     def __post_init__(self) -> None:
-        if self.setting.withhold or self.setting.blank is not None:  # rows that are not there would look like no event
-            raise InputError("Spark writes no row for a release that says nothing; leave out withhold and blank")
+        if self.setting.withhold:  # rows that are not there would look like no event
+            raise InputError("Spark writes no row for a release that says nothing; leave out withhold")
 
     def __reduce__(self) -> tuple[Callable[[bytes, bytes], Job], tuple[bytes, bytes]]:
         """Workers build a job once and keep it, with the kernels it has found, however often it is sent."""

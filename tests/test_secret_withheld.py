@@ -20,7 +20,7 @@ ROWS = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], ROWS, alphabet=NAMES)
 LENGTH, USERS = 5, 12
 SECRET = ("--secret", "ever:health", "--secret-epsilon", 0.5, "--secret-window", 5)
-WITHHOLD, PRICE = (*SECRET, "--secret-withhold"), (*SECRET, "--secret-blank", 0.2)
+WITHHOLD = (*SECRET, "--secret-withhold")
 
 
 @pytest.fixture
@@ -49,12 +49,11 @@ def setting_of(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [WITHHOLD, PRICE], ids=["withhold", "price"])
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "state"])
-def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how, kind):
+def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, kind):
     out = files / f"r.{'csv' if kind == 'state' else kind}"
     kept = ("--state", files / "s.db") if kind == "state" else ()
-    args = ("release", files / "d.csv", "-m", files / "m.model", *how, *kept, "--out", out)
+    args = ("release", files / "d.csv", "-m", files / "m.model", *WITHHOLD, *kept, "--out", out)
     code, printed, err = seqveil(*args, "--json")
     assert code == 0, err
     account = json.loads(printed)
@@ -64,9 +63,8 @@ def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how
     empty = rows["value"].is_null()
     assert account["withheld"] == empty.sum() > 0
     assert not empty.all()
-    if how is WITHHOLD:
-        truth = pl.read_csv(files / "d.csv")["value"]
-        assert (rows["value"] == truth).filter(~empty).all()
+    truth = pl.read_csv(files / "d.csv")["value"]
+    assert (rows["value"] == truth).filter(~empty).all()
     code, printed, err = seqveil("audit", out, "-m", files / "m.model", "--json")
     assert code == 0, err
     found = json.loads(printed)
@@ -97,10 +95,9 @@ def test_released_audited_and_decoded_as_an_enumeration_says(seqveil, files, how
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [WITHHOLD, PRICE], ids=["withhold", "price"])
-def test_what_receivers_do_with_such_files(seqveil, files, how):
+def test_what_receivers_do_with_such_files(seqveil, files):
     model, out = files / "m.model", files / "r.csv"
-    assert seqveil("release", files / "d.csv", "-m", model, *how, "--out", out)[0] == 0
+    assert seqveil("release", files / "d.csv", "-m", model, *WITHHOLD, "--out", out)[0] == 0
     for command in (
         ("stats",),
         ("drift",),
@@ -113,7 +110,7 @@ def test_what_receivers_do_with_such_files(seqveil, files, how):
     assert sum(json.loads(printed)["histogram"]["value"]) == pytest.approx(USERS * LENGTH, rel=1e-6)
     (files / "r.csv.meta.json").unlink()
     for command in (("audit",), ("decode", "--out", files / "c.csv"), ("stats",)):
-        code, _, err = seqveil(command[0], out, "-m", model, "--mechanism", "guarded", *how, *command[1:])
+        code, _, err = seqveil(command[0], out, "-m", model, "--mechanism", "guarded", *WITHHOLD, *command[1:])
         assert code == 0, (command, err)
     code, _, err = seqveil("audit", out, "-m", model, "--mechanism", "guarded", *SECRET)
     assert code == 2  # without the option an empty value is a damaged row
@@ -208,9 +205,7 @@ def test_what_cannot_be_told_from_an_empty_value_is_refused(seqveil, tmp_path, f
     assert not (files / "r.csv").exists()
     for args, words in (
         ((*WITHHOLD, "--epsilon", 1), "leave one of them out"),
-        ((*SECRET, "--secret-blank", -1), "cost of saying nothing"),
         (("--epsilon", 1, "--secret-withhold"), "there is none; add --secret"),
-        (("--epsilon", 1, "--secret-blank", 0), "there is none; add --secret"),
     ):
         code, _, err = seqveil("release", files / "d.csv", "-m", files / "m.model", *args, "--out", files / "r.csv")
         assert (code, words in err, len(err.strip().splitlines())) == (2, True, 1), err
